@@ -1,4 +1,5 @@
-"""Build the documentation site from the guides, the notebooks and the docstrings, and check its links.
+"""Build the documentation site from the guides, the notebooks and the docstrings, and check its
+links.
 
 ``uv run --group docs python .ci/site.py`` writes ``build/site/index.html``.
 """
@@ -58,7 +59,12 @@ SETTINGS = {
 }
 
 SEARCHES: dict[str, tuple[str, ...]] = {
-    "ops/runbook#Hot tier lost": ("redis down", "valkey down", "redis connection refused", "hot tier down"),
+    "ops/runbook#Hot tier lost": (
+        "redis down",
+        "valkey down",
+        "redis connection refused",
+        "hot tier down",
+    ),
     "ops/runbook#Throttling": ("dynamodb throttling", "throttled"),
     "ops/runbook#Model overflow": ("context window overflow", "prompt too long"),
     "ops/runbook#Breaker storm": ("breaker open", "tools fail"),
@@ -82,10 +88,14 @@ SEARCHES: dict[str, tuple[str, ...]] = {
     "stores/README#Stores": ("redis", "valkey", "dynamodb", "sqlite"),
     "user_data/README#User data and GDPR": ("delete user", "forget user", "export user", "erasure"),
 }
-"""Phrases that people search for, with the section that answers each: they come first in the search, and in the index."""
+"""Phrases that people search for, with the section that answers each: they come first in the
+search, and in the index.
+"""
 
 _OBJECT = re.compile(r"<[^<>]*>")
-"""A default that is not valid Python, such as ``<object at 0x1>``. Sphinx cannot parse a signature that contains one."""
+"""A default that is not valid Python, such as ``<object at 0x1>``.
+Sphinx cannot parse a signature that contains one.
+"""
 
 
 class Links(HTMLParser):
@@ -108,19 +118,29 @@ class Links(HTMLParser):
 
 
 def stage(source: Path) -> None:
-    """Write the source of the site: the pages of the repository, a page for each public name, and one for each folder."""
+    """Write the source of the site: the pages of the repository, a page for each public name, and
+    one for each folder.
+    """
     shutil.rmtree(source, ignore_errors=True)
     for folder in ("reference", "api", "_static"):
         (source / folder).mkdir(parents=True)
     for name in ("site.css", "site.js"):
         shutil.copy(FILES / name, source / "_static")
     for folder in (PACKAGE, "examples", "tests"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        shutil.copytree(
+            ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", ".*")
+        )
     for name in ("CHANGELOG.md", "LICENSE", "pyproject.toml"):
         shutil.copy(ROOT / name, source)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (source / "README.md").write_text(readme.replace(f"# {PACKAGE}\n", "# Overview\n", 1), encoding="utf-8")
-    for page in [source / "README.md", source / "examples/README.md", *(source / PACKAGE).rglob("*.md")]:
+    (source / "README.md").write_text(
+        readme.replace(f"# {PACKAGE}\n", "# Overview\n", 1), encoding="utf-8"
+    )
+    for page in [
+        source / "README.md",
+        source / "examples/README.md",
+        *(source / PACKAGE).rglob("*.md"),
+    ]:
         page.write_text(_with_links(page, source), encoding="utf-8")
     _add_searches(source)
     for name in (*FOLDERS, *MODULES):
@@ -133,23 +153,39 @@ def stage(source: Path) -> None:
         for caption, names in trees.items()
     )
     landing = (FILES / "landing.md").read_text(encoding="utf-8")
-    summary, snippet = readme.split("\n\n")[1], readme[readme.index("```python") :].partition("```\n")[0] + "```"
-    (source / "index.md").write_text(landing.format(summary=summary, snippet=snippet) + toc, encoding="utf-8")
+    summary, snippet = (
+        readme.split("\n\n")[1],
+        readme[readme.index("```python") :].partition("```\n")[0] + "```",
+    )
+    (source / "index.md").write_text(
+        landing.format(summary=summary, snippet=snippet) + toc, encoding="utf-8"
+    )
     (source / "llms.txt").write_text(_llms(source, trees, summary), encoding="utf-8")
 
 
 def _trees() -> dict[str, list[str]]:
     """Return the pages of the site below their captions, in the order of the navigation."""
     guides = sorted(path.stem for path in (ROOT / PACKAGE / "guide").glob("*.md"))
-    first = [name for name in ("quickstart", "concepts", "choosing", "troubleshooting", "migration") if name in guides]
+    first = [
+        name
+        for name in ("quickstart", "concepts", "choosing", "troubleshooting", "migration")
+        if name in guides
+    ]
     others = [name for name in guides if name not in (*first, "api")]
     return {
         "Start": ["README", *(f"{PACKAGE}/guide/{name}" for name in first)],
-        "Parts": [f"{PACKAGE}/{name}/README" for name in FOLDERS if (ROOT / PACKAGE / name / "README.md").is_file()],
+        "Parts": [
+            f"{PACKAGE}/{name}/README"
+            for name in FOLDERS
+            if (ROOT / PACKAGE / name / "README.md").is_file()
+        ],
         "Guides": [*(f"{PACKAGE}/guide/{name}" for name in others), f"{PACKAGE}/ops/runbook"],
         "Examples": [
             "examples/README",
-            *(f"examples/notebooks/{path.stem}" for path in sorted((ROOT / "examples/notebooks").glob("*.ipynb"))),
+            *(
+                f"examples/notebooks/{path.stem}"
+                for path in sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
+            ),
         ],
         "API": [f"{PACKAGE}/guide/api", *(f"api/{name}" for name in NAMES)],
         "Modules": [f"reference/{name}" for name in (*FOLDERS, *MODULES)],
@@ -158,7 +194,9 @@ def _trees() -> dict[str, list[str]]:
 
 
 def _with_links(page: Path, source: Path) -> str:
-    """Return a page in which the first mention of each public name in a section links to the page of that name."""
+    """Return a page in which the first mention of each public name in a section links to the page
+    of that name.
+    """
     api = os.path.relpath(source / "api", page.parent)
     seen: set[str] = set()
     own = page.name == "api.md"
@@ -184,17 +222,27 @@ def _with_links(page: Path, source: Path) -> str:
             name = line.removeprefix("### ")
             lines += ["", f"[Reference]({api}/{name}.md)"]
     if own:
-        lines[3:3] = ["", "| name | purpose |", "|---|---|", *(_index_row(name, api) for name in NAMES)]
+        lines[3:3] = [
+            "",
+            "| name | purpose |",
+            "|---|---|",
+            *(_index_row(name, api) for name in NAMES),
+        ]
     return "\n".join(lines) + "\n"
 
 
 def _index_row(name: str, api: str) -> str:
     """Return the row of a public name in the index of the API."""
-    return f"| [`{name}`]({api}/{name}.md) | {_first_sentence(inspect.getdoc(getattr(strands_manga_memory, name)) or '')} |"
+    return (
+        f"| [`{name}`]({api}/{name}.md) |"
+        f" {_first_sentence(inspect.getdoc(getattr(strands_manga_memory, name)) or '')} |"
+    )
 
 
 def _add_searches(source: Path) -> None:
-    """Add the phrases that people search for to the index of the site, below the headings that answer them."""
+    """Add the phrases that people search for to the index of the site, below the headings that
+    answer them.
+    """
     for place, phrases in SEARCHES.items():
         name, _, heading = place.partition("#")
         page = source / PACKAGE / f"{name}.md"
@@ -215,7 +263,9 @@ def _reference_page(name: str) -> str:
         setattr(home, member, getattr(home, member))  # some are loaded at their first use
     at_root = [member for member in members if member in NAMES]
     others = ", ".join(member for member in members if member not in NAMES)
-    directive = f".. automodule:: {PACKAGE}.{name}\n   :show-inheritance:\n" + (f"   :members: {others}\n" if others else "")
+    directive = f".. automodule:: {PACKAGE}.{name}\n   :show-inheritance:\n" + (
+        f"   :members: {others}\n" if others else ""
+    )
     links = ", ".join(f"[`{member}`](../api/{member}.md)" for member in at_root)
     also = f"At the root of the package: {links}.\n\n" if links else ""
     return f"# {name}\n\n{also}```{{eval-rst}}\n{directive}```\n"
@@ -224,12 +274,23 @@ def _reference_page(name: str) -> str:
 def _api_page(name: str) -> str:
     """Return the page of a public name: import, example and reference."""
     value = getattr(strands_manga_memory, name)
-    kind = "class" if inspect.isclass(value) else "function" if inspect.isfunction(value) else "data"
-    options = "   :members:\n   :show-inheritance:\n" if kind == "class" else "   :no-value:\n" if kind == "data" else ""
+    kind = (
+        "class" if inspect.isclass(value) else "function" if inspect.isfunction(value) else "data"
+    )
+    options = (
+        "   :members:\n   :show-inheritance:\n"
+        if kind == "class"
+        else "   :no-value:\n"
+        if kind == "data"
+        else ""
+    )
     directive = f".. auto{kind}:: {PACKAGE}.{name}\n{options}"
     example = _example(name)
     shown = f"## Example\n\n{example}\n\n" if example else ""
-    return f"# {name}\n\n`from {PACKAGE} import {name}`\n\n{shown}## Reference\n\n```{{eval-rst}}\n{directive}```\n"
+    return (
+        f"# {name}\n\n`from {PACKAGE} import {name}`\n\n{shown}##"
+        f" Reference\n\n```{{eval-rst}}\n{directive}```\n"
+    )
 
 
 def _example(name: str) -> str:
@@ -240,10 +301,16 @@ def _example(name: str) -> str:
 
 
 def _llms(source: Path, trees: dict[str, list[str]], summary: str) -> str:
-    """Return a list of all pages with a sentence about each, for programs that read documentation."""
+    """Return a list of all pages with a sentence about each, for programs that read
+    documentation.
+    """
     parts = [f"# {PACKAGE}\n\n> " + " ".join(summary.split()) + "\n"]
     for caption, names in trees.items():
-        lines = [f"- [{title}]({name}.html): {text}" for name in names for title, text in [_title_and_summary(source, name)]]
+        lines = [
+            f"- [{title}]({name}.html): {text}"
+            for name in names
+            for title, text in [_title_and_summary(source, name)]
+        ]
         parts.append(f"## {caption}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -257,7 +324,11 @@ def _title_and_summary(source: Path, name: str) -> tuple[str, str]:
         return last, _first_sentence(importlib.import_module(f"{PACKAGE}.{last}").__doc__ or "")
     page = source / f"{name}.md"
     notebook = page.with_suffix(".ipynb")
-    text = page.read_text(encoding="utf-8") if page.is_file() else nbformat.read(notebook, as_version=4).cells[0].source
+    text = (
+        page.read_text(encoding="utf-8")
+        if page.is_file()
+        else nbformat.read(notebook, as_version=4).cells[0].source
+    )
     title, _, rest = text.partition("\n")
     rest = re.sub(r"```.*?```\n", "", rest.replace("**What you will see:**", ""), flags=re.DOTALL)
     return title.removeprefix("# "), _first_sentence(rest)
@@ -287,23 +358,33 @@ def build(source: Path, out: Path) -> None:
     )
     for name in FOLDERS:
         home = importlib.import_module(f"{PACKAGE}.{name}")
-        home.__all__ = sorted(getattr(home, "__all__", ()), key=partial(_position, guide=ROOT / PACKAGE / name / "README.md"))
+        home.__all__ = sorted(
+            getattr(home, "__all__", ()),
+            key=partial(_position, guide=ROOT / PACKAGE / name / "README.md"),
+        )
     app.connect("autodoc-skip-member", lambda *seen: True if _is_generated(*seen[2:4]) else None)
-    app.connect("autodoc-process-signature", lambda *seen: (seen[5] and _OBJECT.sub("...", seen[5]), seen[6]))
+    app.connect(
+        "autodoc-process-signature",
+        lambda *seen: (seen[5] and _OBJECT.sub("...", seen[5]), seen[6]),
+    )
     app.build()
     if app.statuscode:
         raise SystemExit(app.statuscode)
 
 
 def _position(member: str, guide: Path) -> int:
-    """Return the position of a name in the guide of its folder, which is the order of names on its page."""
+    """Return the position of a name in the guide of its folder, which is the order of names on its
+    page.
+    """
     found = guide.read_text(encoding="utf-8").find(member) if guide.is_file() else -1
     return found if found >= 0 else sys.maxsize
 
 
 def _is_generated(name: str, member: object) -> bool:
     """Return whether a member is a constructor that ``typing`` or ``object`` generates."""
-    return name == "__new__" or (name == "__init__" and getattr(member, "__module__", "") == "typing")
+    return name == "__new__" or (
+        name == "__init__" and getattr(member, "__module__", "") == "typing"
+    )
 
 
 def broken(site: Path) -> list[str]:
@@ -317,17 +398,29 @@ def broken(site: Path) -> list[str]:
                 continue
             target = page if not parts.path else (page.parent / unquote(parts.path)).resolve()
             if not target.is_file() or (
-                parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors
+                parts.fragment
+                and target in pages
+                and unquote(parts.fragment) not in pages[target].anchors
             ):
                 found.append(f"{page.relative_to(site)}: {link}")
     return sorted(set(found))
 
 
 def unlisted(site: Path) -> list[str]:
-    """Return the pages that ``llms.txt`` does not list, and its entries without a page. Generated lists are no pages."""
-    listed = set(re.findall(r"^- \[.+?\]\((.+?)\): \S", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE))
+    """Return the pages that ``llms.txt`` does not list, and its entries without a page.
+    Generated lists are no pages.
+    """
+    listed = set(
+        re.findall(
+            r"^- \[.+?\]\((.+?)\): \S",
+            (site / "llms.txt").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
+    )
     generated = {"index.html", "genindex.html", "py-modindex.html", "search.html"}
-    return sorted(({str(page.relative_to(site)) for page in site.rglob("*.html")} - generated) ^ listed)
+    return sorted(
+        ({str(page.relative_to(site)) for page in site.rglob("*.html")} - generated) ^ listed
+    )
 
 
 def main() -> None:

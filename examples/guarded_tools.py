@@ -1,11 +1,13 @@
-"""A failing tool: its breaker opens, an earlier answer replaces the result, a probe succeeds, and the breaker closes.
+"""A failing tool: its breaker opens, an earlier answer replaces the result, a probe succeeds, and
+the breaker closes.
 
     uv run examples/guarded_tools.py                       # prints the story
     uv run examples/guarded_tools.py --plot timeline.png   # also draws it
 
 In a notebook, from this folder: ``from guarded_tools import plot, story`` and ``plot(story())``.
 
-The tools are on a real MCP server, a child process. The model follows a script, so no credentials are needed.
+The tools are on a real MCP server, a child process. The model follows a script, so no credentials
+are needed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ RESET_AFTER = 1.5
 PAUSE = 0.1
 """Seconds between two calls, so that the picture shows each of them."""
 
-COLOURS = {"success": "tab:green", "stale": "tab:orange", "tool_error": "tab:red", "circuit_open": "tab:gray"}
+COLOURS = {
+    "success": "tab:green",
+    "stale": "tab:orange",
+    "tool_error": "tab:red",
+    "circuit_open": "tab:gray",
+}
 
 
 @dataclass
@@ -42,7 +49,7 @@ class Story:
     seconds: float = 0.0
 
 
-# --- the server --------------------------------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------
 
 
 def serve() -> None:
@@ -78,7 +85,7 @@ def serve() -> None:
     server.run("stdio")
 
 
-# --- the story ---------------------------------------------------------------------------------------------------------
+# --- the story ------------------------------------------------------------------------------------
 
 
 def story(*, talk: bool = True) -> Story:
@@ -103,12 +110,20 @@ def story(*, talk: bool = True) -> Story:
         agent("How many are there?", invocation_state={"user_id": "reader-1"})
         result = model.requests[-1].messages[-1]["content"][0]["toolResult"]
         details = next((block["json"] for block in result["content"] if "json" in block), {})
-        came = "stale" if details.get("stale") else details["code"] if result["status"] == "error" else "success"
+        came = (
+            "stale"
+            if details.get("stale")
+            else details["code"]
+            if result["status"] == "error"
+            else "success"
+        )
         events.calls.append((time.monotonic() - begin, tool, came))
         events.results.append(result["content"][0]["text"])
         say(f"{tool}: {came:<12} the model reads: {result['content'][0]['text']!r}")
 
-    with _guarded_tools(lambda event: events.states.append((event.at - begin, str(event.after)))) as guarded:
+    with _guarded_tools(
+        lambda event: events.states.append((event.at - begin, str(event.after)))
+    ) as guarded:
         keeper = Agent(model=ScriptedModel(), tools=[guarded], callback_handler=None)
         begin = time.monotonic()
 
@@ -121,12 +136,18 @@ def story(*, talk: bool = True) -> Story:
         for _ in range(5):
             ask("stock", title="Akira")
 
-        say("open: nothing is sent; the same question gets its last good answer, another one a reason and a time")
+        say(
+            "open: nothing is sent; the same question gets its last good answer, another one a"
+            " reason and a time"
+        )
         ask("stock", title="Akira")
         ask("stock", title="Monster")
         ask("price", title="Monster")
 
-        say(f"after {RESET_AFTER} s one call is let through, a probe; it fails, and the breaker stays open")
+        say(
+            f"after {RESET_AFTER} s one call is let through, a probe; it fails, and the breaker"
+            " stays open"
+        )
         time.sleep(RESET_AFTER)
         ask("stock", title="Monster")
         ask("stock", title="Monster")
@@ -148,10 +169,14 @@ def _guarded_tools(on_event: Any) -> Iterator[Any]:
 
     from strands_manga_memory import BreakerPolicy, GuardedMCPTools
 
-    parameters = StdioServerParameters(command=sys.executable, args=[str(Path(__file__).resolve()), "--serve"])
+    parameters = StdioServerParameters(
+        command=sys.executable, args=[str(Path(__file__).resolve()), "--serve"]
+    )
     client = MCPClient(lambda: stdio_client(parameters))  # type: ignore[arg-type, return-value]
     with client:
-        policy = BreakerPolicy(reset_after=RESET_AFTER, users=1)  # the only user of this story opens the breaker
+        policy = BreakerPolicy(
+            reset_after=RESET_AFTER, users=1
+        )  # the only user of this story opens the breaker
         guarded = GuardedMCPTools(client, policy, stale_ttl=600, on_event=on_event)
         yield guarded
 
@@ -166,12 +191,25 @@ def plot(events: Story) -> Figure:
     named: set[str] = set()
     ends = [at for at, _ in events.states[1:]] + [events.seconds]
     for (begin, state), end in zip(events.states, ends, strict=True):
-        axes.axvspan(begin, end, color=shades[state], alpha=0.15, label=None if state in named else f"breaker {state}")
+        axes.axvspan(
+            begin,
+            end,
+            color=shades[state],
+            alpha=0.15,
+            label=None if state in named else f"breaker {state}",
+        )
         named.add(state)
     for came, colour in COLOURS.items():
         points = [(at, tool) for at, tool, what in events.calls if what == came]
         if points:
-            axes.scatter([at for at, _ in points], [tool for _, tool in points], color=colour, s=60, label=came, zorder=3)
+            axes.scatter(
+                [at for at, _ in points],
+                [tool for _, tool in points],
+                color=colour,
+                s=60,
+                label=came,
+                zorder=3,
+            )
     axes.set(xlabel="seconds", title="A tool fails and comes back; the other one never notices")
     axes.margins(y=0.4)
     figure.legend(loc="outside right")
@@ -189,12 +227,17 @@ def main() -> None:
         return
     events = story()
     stock = events.status["stock"]
-    print(f"\nstock: {stock['calls']} calls, {stock['rejected']} rejected, {stock['stale']} answered from before")
+    print(
+        f"\nstock: {stock['calls']} calls, {stock['rejected']} rejected, {stock['stale']} answered"
+        " from before"
+    )
     if options.plot:
         try:
             figure = plot(events)
         except ImportError:
-            parser.exit(2, "--plot needs matplotlib: uv sync --group examples, or pip install matplotlib\n")
+            parser.exit(
+                2, "--plot needs matplotlib: uv sync --group examples, or pip install matplotlib\n"
+            )
         figure.savefig(options.plot, dpi=120)
         print(f"timeline: {options.plot}")
 

@@ -1,9 +1,11 @@
-"""Graph, Swarm and agents as tools: the orchestrator has the session, the nodes have budgets, and a killed graph resumes.
+"""Graph, Swarm and agents as tools: the orchestrator has the session, the nodes have budgets, and a
+killed graph resumes.
 
     uv run examples/multi_agent.py                      # a SQLite file, no server
-    uv run examples/multi_agent.py --backend services   # a real Valkey server and a DynamoDB emulator
+    uv run examples/multi_agent.py --backend services   # Valkey and a DynamoDB emulator
 
-The graph runs in a process of its own, which is killed before its last node. Another process resumes it there.
+The graph runs in a process of its own, which is killed before its last node. Another process
+resumes it there.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ TASK = "Find me the third volume of 『Yotsuba&!』."
 
 
 def node(memory: MangaMemory, name: str, replies: list[Any] | None = None) -> Agent:
-    """Return an agent for a node, with a budget of its own and without a session manager, which nodes may not have."""
-    kwargs = memory.agent_kwargs(user_id=SCOPE.user_id, session_id=SCOPE.session_id, agent_id=name, session=False)
+    """Return an agent for a node, with a budget of its own and without a session manager, which
+    nodes may not have.
+    """
+    kwargs = memory.agent_kwargs(
+        user_id=SCOPE.user_id, session_id=SCOPE.session_id, agent_id=name, session=False
+    )
     return Agent(
         name=name,
         description=f"can {name}",
@@ -90,9 +96,17 @@ def killed_graph(memory: MangaMemory, hot: str, durable: str) -> dict[str, Any]:
 
 def swarm(memory: MangaMemory) -> list[str]:
     """Run a swarm whose first agent hands over to the second; return the names of the agents."""
-    use = {"toolUse": {"toolUseId": "h1", "name": "handoff_to_agent", "input": {"agent_name": "seller", "message": "sell it"}}}
+    use = {
+        "toolUse": {
+            "toolUseId": "h1",
+            "name": "handoff_to_agent",
+            "input": {"agent_name": "seller", "message": "sell it"},
+        }
+    }
     agents = [node(memory, "finder", [[use], "handed over"]), node(memory, "seller", ["sold"])]
-    result = Swarm(agents, session_manager=memory.session(SCOPE), id="team", execution_timeout=60)(TASK)
+    result = Swarm(agents, session_manager=memory.session(SCOPE), id="team", execution_timeout=60)(
+        TASK
+    )
     history = [one.node_id for one in result.node_history]
     print(f"swarm   {history}")
     return history
@@ -105,7 +119,9 @@ def agents_as_tools(memory: MangaMemory) -> list[str]:
     def shopkeeper(replies: list[Any]) -> Agent:
         kwargs = memory.agent_kwargs(**{**vars(SCOPE), "agent_id": "shopkeeper"})
         expert = node(memory, "expert", ["Volume 3."])
-        return Agent(model=ScriptedModel(replies), tools=[expert.as_tool()], callback_handler=None, **kwargs)
+        return Agent(
+            model=ScriptedModel(replies), tools=[expert.as_tool()], callback_handler=None, **kwargs
+        )
 
     shopkeeper([[use], "It is volume 3."])(TASK)
     restored = [next(iter(message["content"][0])) for message in shopkeeper([]).messages]
@@ -117,7 +133,9 @@ def main() -> int:
     """Run all three; return 0 on success."""
     parser = argparse.ArgumentParser(description="Graph, Swarm and agents as tools.")
     parser.add_argument("--backend", choices=["embedded", "services"], default="embedded")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on the last line"
+    )
     parser.add_argument("--worker", nargs=2, metavar=("HOT", "DURABLE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -126,7 +144,9 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="multi-agent-")))
         backend = (
-            stack.enter_context(services.services(folder)) if arguments.backend == "services" else services.embedded(folder)
+            stack.enter_context(services.services(folder))
+            if arguments.backend == "services"
+            else services.embedded(folder)
         )
         os.environ.update(backend.environment)
         memory = MangaMemory.open(backend.hot, backend.durable)

@@ -1,13 +1,15 @@
-"""Demonstration of the memory layer: a long shop conversation whose worker is killed twice, without losing a message.
+"""Demonstration of the memory layer: a long shop conversation whose worker is killed twice, without
+losing a message.
 
-The same conversation is also held with Strands' own sliding window and file session, for comparison.
+The same conversation is also held with Strands' own sliding window and file session, for
+comparison.
 
-    uv run examples/quickstart.py                        # SQLite in a temporary folder, scripted model: no keys, no servers
-    uv run examples/quickstart.py --backend services     # a real Valkey and a DynamoDB emulator, started from their wheels
-    uv run examples/quickstart.py --interactive          # talk to the assistant yourself; /kill kills its process
+    uv run examples/quickstart.py                     # SQLite, scripted model: no keys
+    uv run examples/quickstart.py --backend services  # a real Valkey and a DynamoDB emulator
+    uv run examples/quickstart.py --interactive       # talk to it; /kill kills its process
 
-The code that an application needs is in ``mangaassist/worker.py``: ``MangaMemory.from_env`` in ``main``, and ``build_agent``.
-Everything else starts and kills processes, and checks the results.
+The code that an application needs is in ``mangaassist/worker.py``: ``MangaMemory.from_env`` in
+``main``, and ``build_agent``. Everything else starts and kills processes, and checks the results.
 """
 
 from __future__ import annotations
@@ -34,22 +36,55 @@ LOCAL_TURNS = 6  # the local model takes several seconds an answer
 
 def parse_arguments() -> argparse.Namespace:
     """Parse and check the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", choices=("embedded", "services"), default="embedded", help="where to keep it")
-    parser.add_argument("--hot", metavar="URL", help="your own hot tier, such as redis://localhost:6379/0")
-    parser.add_argument("--durable", metavar="URL", help="your own durable tier, such as dynamodb://table?region=us-east-1")
-    parser.add_argument("--model", default="scripted", metavar="scripted|local|bedrock[:ID]", help="who plays the assistant")
-    parser.add_argument("--turns", type=int, metavar="N", help=f"turns to hold, 1 to {len(dialogue.TURNS)} (default: all)")
-    parser.add_argument("--session", default=uuid.uuid4().hex, metavar="ID", help="session to go on with (default: a new one)")
-    parser.add_argument("--interactive", action="store_true", help="talk to the assistant in the terminal")
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--backend", choices=("embedded", "services"), default="embedded", help="where to keep it"
+    )
+    parser.add_argument(
+        "--hot", metavar="URL", help="your own hot tier, such as redis://localhost:6379/0"
+    )
+    parser.add_argument(
+        "--durable",
+        metavar="URL",
+        help="your own durable tier, such as dynamodb://table?region=us-east-1",
+    )
+    parser.add_argument(
+        "--model",
+        default="scripted",
+        metavar="scripted|local|bedrock[:ID]",
+        help="who plays the assistant",
+    )
+    parser.add_argument(
+        "--turns",
+        type=int,
+        metavar="N",
+        help=f"turns to hold, 1 to {len(dialogue.TURNS)} (default: all)",
+    )
+    parser.add_argument(
+        "--session",
+        default=uuid.uuid4().hex,
+        metavar="ID",
+        help="session to go on with (default: a new one)",
+    )
+    parser.add_argument(
+        "--interactive", action="store_true", help="talk to the assistant in the terminal"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as one JSON object on the last line"
+    )
     arguments = parser.parse_args()
     if arguments.model.partition(":")[0] not in ("scripted", "local", "bedrock"):
-        parser.error(f"--model {arguments.model}: choose scripted, local, bedrock or bedrock:<model id>")
+        parser.error(
+            f"--model {arguments.model}: choose scripted, local, bedrock or bedrock:<model id>"
+        )
     if arguments.turns is None:
         arguments.turns = LOCAL_TURNS if arguments.model == "local" else len(dialogue.TURNS)
     if not 1 <= arguments.turns <= len(dialogue.TURNS):
-        parser.error(f"--turns {arguments.turns}: the dialogue has 1 to {len(dialogue.TURNS)} turns")
+        parser.error(
+            f"--turns {arguments.turns}: the dialogue has 1 to {len(dialogue.TURNS)} turns"
+        )
     if arguments.interactive and arguments.json:
         parser.error("--interactive and --json do not go together")
     if arguments.backend == "services" and (arguments.hot or arguments.durable):
@@ -81,7 +116,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from mangaassist.survival import Conversation
     from mangaassist.worker_process import WorkerError, WorkerSettings
 
-    console.print(f"MangaAssist, {arguments.model} model: {arguments.turns} turns; the worker process is killed twice")
+    console.print(
+        f"MangaAssist, {arguments.model} model: {arguments.turns} turns; the worker process is"
+        " killed twice"
+    )
     if arguments.model == "local":
         console.print(LOCAL_NOTE)
     counter = TokenCounter()
@@ -108,20 +146,38 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             cut_before_call = 2 if calls_tools(arguments.model) else 1
             other = None
             if arguments.model == "scripted":
-                own = Conversation(replace(settings, memory="strands"), services.embedded(folder), counter, lambda _: None)
+                own = Conversation(
+                    replace(settings, memory="strands"),
+                    services.embedded(folder),
+                    counter,
+                    lambda _: None,
+                )
                 stack.callback(own.abort)
-                other = stack.enter_context(ThreadPoolExecutor(1)).submit(_hold_strands, own, arguments.turns, cut_before_call)
-            evidence = _hold(conversation, arguments.turns, console, cut_before_call=cut_before_call)
+                other = stack.enter_context(ThreadPoolExecutor(1)).submit(
+                    _hold_strands, own, arguments.turns, cut_before_call
+                )
+            evidence = _hold(
+                conversation, arguments.turns, console, cut_before_call=cut_before_call
+            )
             strands = other.result() if other else None
         except (ServiceError, WorkerError) as error:
             console.print("the run failed:", str(error), markup=False)
             if arguments.json:
                 report.print_json({"passed": False, "error": str(error)})
             return 1
-    result = report.as_dict(evidence, backend=backend.name, model=arguments.model, token_unit=counter.unit, strands=strands)
+    result = report.as_dict(
+        evidence,
+        backend=backend.name,
+        model=arguments.model,
+        token_unit=counter.unit,
+        strands=strands,
+    )
     report.print_table(console, evidence, result)
     recall.show(console)
-    console.print("\nNext: uv run strands-manga-memory demo opens the chat in a browser; README.md has the first lines of code")
+    console.print(
+        "\nNext: uv run strands-manga-memory demo opens the chat in a browser; README.md has the"
+        " first lines of code"
+    )
     if arguments.json:
         report.print_json(result)
     return 0 if evidence.passed else 1
@@ -133,7 +189,11 @@ def _open_backend(arguments: argparse.Namespace, folder: Path, stack: ExitStack)
     if arguments.backend == "services":
         return stack.enter_context(services.services(folder))
     if arguments.hot or arguments.durable:
-        return services.Backend("own", arguments.hot or services.NO_SERVER, arguments.durable or services.sqlite_url(folder))
+        return services.Backend(
+            "own",
+            arguments.hot or services.NO_SERVER,
+            arguments.durable or services.sqlite_url(folder),
+        )
     return services.embedded(folder)
 
 
@@ -159,11 +219,19 @@ def _hold_strands(conversation: Conversation, turns: int, cut_before_call: int) 
     from mangaassist.survival import hold
 
     conversation.start()
-    return hold(conversation, turns, cut_before_call=cut_before_call, on_turn=lambda _: None, on_utterance=lambda *_: None)
+    return hold(
+        conversation,
+        turns,
+        cut_before_call=cut_before_call,
+        on_turn=lambda _: None,
+        on_utterance=lambda *_: None,
+    )
 
 
 def _chat(conversation: Conversation, console: Console) -> int:
-    console.print("Talk to MangaAssist. /kill kills its process, which then goes on in a new one; /quit ends.")
+    console.print(
+        "Talk to MangaAssist. /kill kills its process, which then goes on in a new one; /quit ends."
+    )
     while True:
         try:
             text = console.input("[bold]you>[/bold] ").strip()

@@ -1,10 +1,11 @@
-"""A shop with Agent Squad: product, order and escalation agents that share one history and one memory of the user.
+"""A shop with Agent Squad: product, order and escalation agents that share one history and one
+memory of the user.
 
     uv run examples/squad.py                      # a SQLite file, no server
     uv run examples/squad.py --backend services   # a real Valkey server and a DynamoDB emulator
 
-The classifier and the models are scripted, so nothing leaves this machine. Between the two visits everything is closed
-and opened again, like a restart.
+The classifier and the models are scripted, so nothing leaves this machine. Between the two visits
+everything is closed and opened again, like a restart.
 """
 
 from __future__ import annotations
@@ -49,13 +50,22 @@ SECOND_VISIT = [
 
 
 class KeywordClassifier(Classifier):
-    """Classifier by words. Without a match, selects the agent of the last handoff or of the last answer."""
+    """Classifier by words.
+    Without a match, selects the agent of the last handoff or of the last answer.
+    """
 
-    WORDS = (("orders", r"order|注文|complain|unacceptable"), ("products", r"stock|在庫|manga|like"))
+    WORDS = (
+        ("orders", r"order|注文|complain|unacceptable"),
+        ("products", r"stock|在庫|manga|like"),
+    )
 
-    async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
+    async def process_request(
+        self, input_text: str, chat_history: list[ConversationMessage]
+    ) -> ClassifierResult:
         """Return the selected agent."""
-        found = next((id_ for id_, words in self.WORDS if re.search(words, input_text, re.IGNORECASE)), None)
+        found = next(
+            (id_ for id_, words in self.WORDS if re.search(words, input_text, re.IGNORECASE)), None
+        )
         if found is None and chat_history:
             last = chat_history[-1].content[0]["text"]
             named = [id_ for id_ in self.agents if id_ in last]
@@ -96,7 +106,9 @@ def products(model: ScriptedModel, text: str, result: str | None) -> Any:
     title = next((title for title in ("Uzumaki", "よつばと") if title in text), None)
     if title:
         return call("find_title", title=title)
-    request = model.requests[-1]  # memories are in the message of the question, so earlier turns do not matter
+    request = model.requests[
+        -1
+    ]  # memories are in the message of the question, so earlier turns do not matter
     context = f"{request.system_prompt_content}{request.messages[-1]}"
     genre = re.search(r"genre(?: is|:) (\w+)", context)
     return f"Some more {genre[1]}, perhaps." if genre else "What do you like to read?"
@@ -106,12 +118,18 @@ def orders(model: ScriptedModel, text: str, result: str | None) -> Any:
     """Answer about orders, and hand over complaints."""
     if result is not None:
         handed_over = result.startswith("escalation")
-        return "I am sorry. My colleague from escalation takes over with your next message." if handed_over else f"{result}."
+        return (
+            "I am sorry. My colleague from escalation takes over with your next message."
+            if handed_over
+            else f"{result}."
+        )
     number = re.search(r"\d+", text)
     if number:
         return call("order_status", order_id=number[0])
     earlier = re.findall(r"Order (\d+ [\w ]+)", str(model.requests[-1].messages))
-    return call("hand_over", agent_id="escalation", summary=f"Order {earlier[-1]}; the customer is angry.")
+    return call(
+        "hand_over", agent_id="escalation", summary=f"Order {earlier[-1]}; the customer is angry."
+    )
 
 
 def escalation(model: ScriptedModel, text: str, result: str | None) -> Any:
@@ -128,9 +146,17 @@ class Shop:
         self.handoffs = Handoffs(memory)
         hand_over = self.handoffs.tool({"escalation": "complaints"})
         # For all other errors, Agent Squad shows users the text of the exception.
-        config = AgentSquadConfig(GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again.")
-        self.squad = AgentSquad(config, storage=SessionChatStorage(memory), classifier=KeywordClassifier())
-        for answer, tools in ((products, [find_title]), (orders, [order_status, hand_over]), (escalation, [])):
+        config = AgentSquadConfig(
+            GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again."
+        )
+        self.squad = AgentSquad(
+            config, storage=SessionChatStorage(memory), classifier=KeywordClassifier()
+        )
+        for answer, tools in (
+            (products, [find_title]),
+            (orders, [order_status, hand_over]),
+            (escalation, []),
+        ):
             self.add(answer, tools)
 
     def add(self, answer: Any, tools: list[Any]) -> None:
@@ -138,15 +164,26 @@ class Shop:
 
         def build(scope: ConversationScope) -> Agent:
             def reply(messages: Any) -> Any:
-                block = messages[-1]["content"][-1]  # the text of the user follows the added memories
-                result = block["toolResult"]["content"][0]["text"] if "toolResult" in block else None
+                block = messages[-1]["content"][
+                    -1
+                ]  # the text of the user follows the added memories
+                result = (
+                    block["toolResult"]["content"][0]["text"] if "toolResult" in block else None
+                )
                 return answer(model, block.get("text", ""), result)
 
             model = ScriptedModel(reply)
-            return Agent(model=model, tools=tools, callback_handler=None, **self.memory.agent_kwargs(**vars(scope)))
+            return Agent(
+                model=model,
+                tools=tools,
+                callback_handler=None,
+                **self.memory.agent_kwargs(**vars(scope)),
+            )
 
         options = AgentOptions(name=answer.__name__.title(), description=answer.__doc__)
-        agent = SessionStrandsAgent(options, build, streaming=True, hot=self.memory.hot, handoffs=self.handoffs)
+        agent = SessionStrandsAgent(
+            options, build, streaming=True, hot=self.memory.hot, handoffs=self.handoffs
+        )
         self.squad.add_agent(agent)
 
     async def ask(self, user: str, text: str) -> tuple[str, str]:
@@ -176,13 +213,17 @@ def main() -> int:
     """Run both visits; return 0 if each user got their own answers."""
     parser = argparse.ArgumentParser(description="A shop behind Agent Squad.")
     parser.add_argument("--backend", choices=["embedded", "services"], default="embedded")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on the last line"
+    )
     arguments = parser.parse_args()
     answers: list[tuple[str, str]] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="squad-")))
         backend = (
-            stack.enter_context(services.services(folder)) if arguments.backend == "services" else services.embedded(folder)
+            stack.enter_context(services.services(folder))
+            if arguments.backend == "services"
+            else services.embedded(folder)
         )
         os.environ.update(backend.environment)
         for number, messages in enumerate((FIRST_VISIT, SECOND_VISIT)):
@@ -196,13 +237,23 @@ def main() -> int:
         ("products", "We have 5 copies of よつばと."),
         ("orders", "Order 17 is three weeks late."),
         ("orders", "I am sorry. My colleague from escalation takes over with your next message."),
-        ("escalation", "I have read it: Order 17 is three weeks late; the customer is angry. You get a refund."),
+        (
+            "escalation",
+            (
+                "I have read it: Order 17 is three weeks late; the customer is angry. You get a"
+                " refund."
+            ),
+        ),
         ("orders", "Order 17 is not yours."),
         ("products", "Some more horror, perhaps."),
     ]
     passed = answers == expected
     if arguments.json:
-        print(json.dumps({"passed": passed, "backend": backend.name, "answers": answers}, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"passed": passed, "backend": backend.name, "answers": answers}, ensure_ascii=False
+            )
+        )
     return 0 if passed else 1
 
 

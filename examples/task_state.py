@@ -3,8 +3,9 @@
     uv run examples/task_state.py            # a SQLite file, no server
     uv run examples/task_state.py --json     # one JSON object on the last line
 
-Each turn runs in a child process, which is killed with SIGKILL while a tool is running. The model is scripted: it reads
-the book, the volume and the next question in its request. At the end a human takes over.
+Each turn runs in a child process, which is killed with SIGKILL while a tool is running. The model
+is scripted: it reads the book, the volume and the next question in its request. At the end a human
+takes over.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KILLED = "Is it in stock?"
 AFTER = ["Hello, are you still there? Is it in stock?", "Let me talk to a human, please."]
 
 
-# --- the child: one agent, one turn a line ----------------------------------------------------------------------------------
+# --- the child: one agent, one turn a line --------------------------------------------------------
 
 
 def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
@@ -71,7 +72,10 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
         results = [block["toolResult"] for block in blocks if "toolResult" in block]
         if results and '"copies"' in results[0]["content"][0]["text"]:
             found = json.loads(results[0]["content"][0]["text"])
-            return f"{found['copies']} copies of {found['asin']}, volume {found['volume']}, are in stock."
+            return (
+                f"{found['copies']} copies of {found['asin']}, volume {found['volume']}, are in"
+                " stock."
+            )
         question = "" if results else blocks[-1]["text"]
         is_on_paper = bool(results) or "format = paper" in state
         if "reorder" in question:
@@ -89,10 +93,25 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
 
 
 def _state_text(messages: Any) -> str:
-    """Return the state in a request: before the text of the user, or after the tool results of this turn."""
-    at = max(at for at, message in enumerate(messages) if message["role"] == "user" and "text" in message["content"][-1])
-    texts = [block["text"] for block in messages[at]["content"] if "<conversation_state>" in block.get("text", "")]
-    results = [block["toolResult"] for message in messages[at:] for block in message["content"] if "toolResult" in block]
+    """Return the state in a request: before the text of the user, or after the tool results of this
+    turn.
+    """
+    at = max(
+        at
+        for at, message in enumerate(messages)
+        if message["role"] == "user" and "text" in message["content"][-1]
+    )
+    texts = [
+        block["text"]
+        for block in messages[at]["content"]
+        if "<conversation_state>" in block.get("text", "")
+    ]
+    results = [
+        block["toolResult"]
+        for message in messages[at:]
+        for block in message["content"]
+        if "toolResult" in block
+    ]
     return "\n".join([*texts, *(item["text"] for result in results for item in result["content"])])
 
 
@@ -103,11 +122,19 @@ def _use(name: str, messages: Any, **given: Any) -> dict[str, Any]:
 def worker(folder: Path, *, hangs: bool) -> None:
     """Answer each line of standard input with one agent."""
     memory = MangaMemory.open(durable=f"sqlite:///{folder}/sessions.sqlite3")
-    arguments = memory.agent_kwargs(user_id="keiko", session_id="1", task_state={"intents": {"reorder": REORDER}})
+    arguments = memory.agent_kwargs(
+        user_id="keiko", session_id="1", task_state={"intents": {"reorder": REORDER}}
+    )
     monitor = PromptCacheMonitor()
     model, tools = scripted_model(hangs=hangs)
     arguments["plugins"].append(monitor)
-    agent = Agent(model=model, tools=tools, system_prompt="You sell manga.", callback_handler=None, **arguments)
+    agent = Agent(
+        model=model,
+        tools=tools,
+        system_prompt="You sell manga.",
+        callback_handler=None,
+        **arguments,
+    )
     coordinator = coordinator_of(agent)
     assert coordinator is not None
     for line in sys.stdin:
@@ -119,7 +146,9 @@ def worker(folder: Path, *, hangs: bool) -> None:
                 {
                     "answer": answer,
                     "phase": coordinator.dialogue.phase,
-                    "slots": {slot.name: slot.value for slot in coordinator.dialogue.slots.values()},
+                    "slots": {
+                        slot.name: slot.value for slot in coordinator.dialogue.slots.values()
+                    },
                     "turns": coordinator.dialogue.turn_count,
                     "state": _state_text(model.requests[-1].messages),
                     "stored_clean": "conversation_state" not in json.dumps(agent.messages),
@@ -132,14 +161,16 @@ def worker(folder: Path, *, hangs: bool) -> None:
     memory.close()
 
 
-# --- the parent: the user, and who kills -----------------------------------------------------------------------------------
+# --- the parent: the user, and who kills ----------------------------------------------------------
 
 
 @contextmanager
 def process(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run a worker."""
     command = [sys.executable, __file__, "--worker", str(folder), *options]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
         yield child
         if child.stdin is not None and child.poll() is None:
             child.stdin.close()
@@ -159,8 +190,12 @@ def ask(child: subprocess.Popen[str], text: str) -> dict[str, Any]:
 
 def main() -> int:
     """Run the conversation; return 0 if all checks passed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on the last line"
+    )
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--hangs", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,7 +219,10 @@ def main() -> int:
                 talk(child, text)
             in_tool = talk(child, KILLED)
             child.send_signal(signal.SIGKILL)
-            print(f"-- {in_tool['tool']} was running when its process {child.pid} was killed (status {child.wait()})")
+            print(
+                f"-- {in_tool['tool']} was running when its process {child.pid} was killed (status"
+                f" {child.wait()})"
+            )
         with process(folder) as child:
             for text in AFTER:
                 talk(child, text)
@@ -197,20 +235,31 @@ def main() -> int:
     checks = {
         "asked for what was missing": seen[1]["answer"] == "Which volume would you like?",
         "asked for the next thing": seen[2]["answer"] == "Paper or digital?",
-        "slots survived the kill": restored["slots"] == {"volume": "2", "format": "paper", "order": None},
-        "a pronoun was answered from an entity": restored["answer"]
-        == f"{volume['copies']} copies of {ASIN}, volume 2, are in stock.",
+        "slots survived the kill": (
+            restored["slots"] == {"volume": "2", "format": "paper", "order": None}
+        ),
+        "a pronoun was answered from an entity": (
+            restored["answer"] == f"{volume['copies']} copies of {ASIN}, volume 2, are in stock."
+        ),
         "turns went on being counted": last["turns"] == len(BEFORE) + len(AFTER),
         "nothing of it was stored as history": all(each["stored_clean"] for each in seen),
-        "the prompt's prefix stayed the same": all(each["prefix_stability"] == 1.0 for each in seen),
-        "a human can take over": last["phase"] == "handoff"
-        and ASIN in last["export"]
-        and "Which order was it?" in last["export"],
+        "the prompt's prefix stayed the same": all(
+            each["prefix_stability"] == 1.0 for each in seen
+        ),
+        "a human can take over": (
+            last["phase"] == "handoff"
+            and ASIN in last["export"]
+            and "Which order was it?" in last["export"]
+        ),
     }
     for check, passed in checks.items():
         print(f"{'ok    ' if passed else 'FAILED'} {check}")
     if options.json:
-        print(json.dumps({"passed": all(checks.values()), "checks": checks, "answer": restored["answer"]}))
+        print(
+            json.dumps(
+                {"passed": all(checks.values()), "checks": checks, "answer": restored["answer"]}
+            )
+        )
     return 0 if all(checks.values()) else 1
 
 

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from strands_manga_memory.prompt import InstructionFiles, PromptCacheMonitor
     from strands_manga_memory.scope import ConversationScope
     from strands_manga_memory.session import SessionSweeper, TieredSessionManager, TtlPolicy
-    from strands_manga_memory.state import DialogueSlot, Environment, EnvironmentSource, StateCoordinator
+    from strands_manga_memory.state import (
+        DialogueSlot,
+        Environment,
+        EnvironmentSource,
+        StateCoordinator,
+    )
     from strands_manga_memory.stores import (
         SESSIONS,
         USER_MEMORY,
@@ -74,8 +79,8 @@ _NAMES = {
     "assembly.settings": "MangaMemorySettings SettingsError",
     "state": "DialogueSlot Environment EnvironmentSource StateCoordinator",
     "stores": (
-        "AesGcmCipher Codec DynamoDBTable HotStore InMemoryHotStore RedisHotStore SESSIONS SQLiteTable Table "
-        "TieredStorage USER_MEMORY open_hot_store open_table"
+        "AesGcmCipher Codec DynamoDBTable HotStore InMemoryHotStore RedisHotStore SESSIONS"
+        " SQLiteTable Table TieredStorage USER_MEMORY open_hot_store open_table"
     ),
 }
 

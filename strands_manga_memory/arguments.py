@@ -20,21 +20,26 @@ P = ParamSpec("P")
 
 _COLLECTIONS = (Collection, Iterable, Sequence)
 _SECRETS = ("Cipher", "bytes")
-"""Annotations of arguments that may have a secret key as a value, so that errors do not show the value."""
+"""Annotations of arguments that may have a secret key as a value, so that errors do not show the
+value.
+"""
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text"}
 
 
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:
-    """Decorate a function or constructor, so that calls with unknown arguments or arguments of a wrong type fail.
+    """Decorate a function or constructor, so that calls with unknown arguments or arguments of a
+    wrong type fail.
 
-    The types are those of the annotations. An argument is not checked if its annotation has a name that is imported only for
-    type checkers. The decorated function checks the values of ``Literal`` types and the ranges of numbers.
+    The types are those of the annotations. An argument is not checked if its annotation has a name
+    that is imported only for type checkers. The decorated function checks the values of ``Literal``
+    types and the ranges of numbers.
 
     Raises:
-        TypeError: An argument is unknown, missing or given twice. For an unknown argument, the message suggests the closest
-            name.
-        ValueError: An argument has a wrong type. The message names the argument, its type and the value, and the methods that
-            an object lacks. A value that may be a secret key is not shown.
+        TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
+            message suggests the closest name.
+        ValueError: An argument has a wrong type. The message names the argument, its type and the
+            value, and the methods that an object lacks. A value that may be a secret key is not
+            shown.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -61,7 +66,9 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
 
 def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass that checks its values, so that its constructor suggests the closest name of an unknown argument."""
+    """Decorate a dataclass that checks its values, so that its constructor suggests the closest
+    name of an unknown argument.
+    """
     create = vars(kind)["__init__"]
     parameters = inspect.signature(create).parameters
 
@@ -81,9 +88,12 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value has the type of an annotation. Items of mappings, lists and tuples are checked, too.
+    """Return whether a value has the type of an annotation.
 
-    An object fits a protocol if it has all methods of the protocol. A plain string, list or dict fits no protocol.
+    Items of mappings, lists and tuples are checked, too.
+
+    An object fits a protocol if it has all methods of the protocol. A plain string, list or dict
+    fits no protocol.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -91,10 +101,14 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and (kind is bool or value in parts)  # False fits Literal[False]
+        return isinstance(value, bool) and (
+            kind is bool or value in parts
+        )  # False fits Literal[False]
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
-    kind = Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind
+    kind = (
+        Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind
+    )
     if Protocol in getattr(kind, "__bases__", ()):
         return type(value) not in (str, list, dict) and not missing_methods(value, kind)
     if not isinstance(kind, type):
@@ -102,8 +116,16 @@ def _fits(value: Any, kind: Any) -> bool:
     if not isinstance(value, kind) or (isinstance(value, str) and kind in _COLLECTIONS):
         return False
     if isinstance(value, Mapping) and len(parts) == 2:
-        return all(_fits(each, part) for item in value.items() for each, part in zip(item, parts, strict=True))
-    return kind not in _COLLECTIONS or not isinstance(value, list | tuple) or all(_fits(each, parts[0]) for each in value)
+        return all(
+            _fits(each, part)
+            for item in value.items()
+            for each, part in zip(item, parts, strict=True)
+        )
+    return (
+        kind not in _COLLECTIONS
+        or not isinstance(value, list | tuple)
+        or all(_fits(each, parts[0]) for each in value)
+    )
 
 
 def missing_methods(value: Any, protocol: type) -> list[str]:
@@ -112,12 +134,21 @@ def missing_methods(value: Any, protocol: type) -> list[str]:
     return [name for name in methods if not hasattr(value, name)]
 
 
-def _text_of_wrong_type(name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool) -> str:
-    """Return the error text for an argument of a wrong type. For a collection, the text names the first wrong item."""
+def _text_of_wrong_type(
+    name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool
+) -> str:
+    """Return the error text for an argument of a wrong type.
+    For a collection, the text names the first wrong item.
+    """
     lacks = ""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
-        if Protocol in getattr(part, "__bases__", ()) and not isinstance(value, str | int | float | list | dict):
-            lacks = f" of the class {type(value).__name__}, which lacks {', '.join(missing_methods(value, part))}"
+        if Protocol in getattr(part, "__bases__", ()) and not isinstance(
+            value, str | int | float | list | dict
+        ):
+            lacks = (
+                f" of the class {type(value).__name__}, which lacks"
+                f" {', '.join(missing_methods(value, part))}"
+            )
         origin, parts = get_origin(part), get_args(part)
         items: Iterable[tuple[Any, Any]] = ()
         if origin is Mapping and isinstance(value, Mapping):
@@ -127,15 +158,20 @@ def _text_of_wrong_type(name: str, value: Any, kind: Any, annotation: str, *, is
         for key, item in items:
             if not _fits(item, of_item):
                 words = getattr(of_item, "__name__", str(of_item))
-                return _text_of_wrong_type(f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret)
+                return _text_of_wrong_type(
+                    f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret
+                )
     allowed = " or ".join(_WORDS.get(part, part) for part in annotation.split(" | "))
     return (
-        f"{name} must be {allowed}, got {f'a value of type {type(value).__name__}' if is_secret else f'{value!r:.80}'}{lacks}"
+        f"{name} must be {allowed}, got"
+        f" {f'a value of type {type(value).__name__}' if is_secret else f'{value!r:.80}'}{lacks}"
     )
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting. The text suggests the closest known name, or lists all known names."""
+    """Return the error text for an unknown setting.
+    The text suggests the closest known name, or lists all known names.
+    """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -152,7 +188,8 @@ def positive(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Check that the argument ``name`` is a whole number of at least ``least``, and return the number.
+    """Check that the argument ``name`` is a whole number of at least ``least``, and return the
+    number.
 
     Raises:
         ValueError: ``value`` is not a whole number, or is below ``least``.
@@ -179,7 +216,12 @@ def seconds(name: str, value: object) -> float:
     Raises:
         ValueError: ``value`` is not a number above 0.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or math.isnan(value)
+        or value <= 0
+    ):
         raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
     return value
 
@@ -214,7 +256,8 @@ def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
     ``words`` is the description of the expected object in the error.
 
     Raises:
-        ValueError: ``value`` lacks a method. The message names the class of ``value`` and the missing methods.
+        ValueError: ``value`` lacks a method. The message names the class of ``value`` and the
+            missing methods.
     """
     if not _fits(value, protocol):
         raise ValueError(_text_of_wrong_type(name, value, protocol, words, is_secret=False))
@@ -240,12 +283,17 @@ def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
     Args:
         name: Name of the argument.
         value: Object to check.
-        method: Name of the method with its parameters, such as ``count(message)``. Only the name is checked.
-        words: Description of the expected object in the error. Default: a description with the method's name.
+        method: Name of the method with its parameters, such as ``count(message)``. Only the name is
+            checked.
+        words: Description of the expected object in the error. Default: a description with the
+            method's name.
 
     Raises:
         ValueError: ``value`` has no such method.
     """
     if not callable(getattr(value, method.partition("(")[0], None)):
-        raise ValueError(f"{name} must {f'be {words}' if words else f'have a method {method}'}, got {value!r:.80}")
+        raise ValueError(
+            f"{name} must {f'be {words}' if words else f'have a method {method}'}, got"
+            f" {value!r:.80}"
+        )
     return value

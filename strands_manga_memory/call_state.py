@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict base class whose methods, such as ``get``, use the ``__getitem__`` of a subclass, unlike those of ``dict``."""
+        """Dict base class whose methods, such as ``get``, use the ``__getitem__`` of a subclass,
+        unlike those of ``dict``.
+        """
 
         def __or__(self, other):
             return dict(self) | other
@@ -32,11 +34,12 @@ else:
 class CallState(_Dict):
     """Invocation state of one tool call, with the agent that makes the call.
 
-    Parallel nodes of a Graph share one invocation state. Strands writes the calling agent into the shared state just before
-    each tool call. A tool that waits may therefore find the agent of another node there.
+    Parallel nodes of a Graph share one invocation state. Strands writes the calling agent into the
+    shared state just before each tool call. A tool that waits may therefore find the agent of
+    another node there.
 
-    A ``CallState`` keeps the agent of its call, and the agent's model, messages, system prompt and tool configuration. All
-    other keys are read from the shared state and written to it.
+    A ``CallState`` keeps the agent of its call, and the agent's model, messages, system prompt and
+    tool configuration. All other keys are read from the shared state and written to it.
 
     Args:
         shared: Shared invocation state.
@@ -92,11 +95,18 @@ def _of(agent: LocalAgent) -> dict[str, Any]:
         "model": agent.model,
         "messages": agent.messages,
         "system_prompt": agent.system_prompt,
-        "tool_config": {"tools": [{"toolSpec": spec} for spec in specs], "toolChoice": {"auto": {}}},
+        "tool_config": {
+            "tools": [{"toolSpec": spec} for spec in specs],
+            "toolChoice": {"auto": {}},
+        },
     }
 
 
 def declares_read_only(spec: Mapping[str, Any]) -> bool:
     """Return whether a tool's annotations declare the tool read-only and not destructive."""
     hints = spec.get("annotations")
-    return isinstance(hints, Mapping) and hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
+    return (
+        isinstance(hints, Mapping)
+        and hints.get("readOnlyHint") is True
+        and hints.get("destructiveHint") is not True
+    )

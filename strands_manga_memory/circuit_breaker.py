@@ -1,6 +1,7 @@
 """Circuit breaker, which stops calls to a tool, a storage tier or a summarizer that keeps failing.
 
-After a wait, the breaker admits single calls as probes. This module performs no I/O and does not await.
+After a wait, the breaker admits single calls as probes. This module performs no I/O and does not
+await.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """State of a circuit breaker: closed (calls are allowed), open (calls are rejected) or half-open (probes only)."""
+    """State of a circuit breaker: closed (calls are allowed), open (calls are rejected) or
+    half-open (probes only).
+    """
 
     CLOSED = "closed"
     """Calls are made."""
@@ -32,7 +35,9 @@ class Health(StrEnum):
     HEALTHY = "healthy"
     """The breaker is closed, with fewer than half of the failures that open it."""
     DEGRADED = "degraded"
-    """The breaker is half-open, or is closed with at least half of the failures that open it (3 of 5)."""
+    """The breaker is half-open, or is closed with at least half of the failures that open it (3 of
+    5).
+    """
     UNAVAILABLE = "unavailable"
     """The breaker is open."""
 
@@ -62,7 +67,8 @@ class BreakerEvent:
 class Permit:
     """Permission for one call, issued by a circuit breaker.
 
-    The caller reports the outcome of the call by ``success``, ``failure`` or ``ignore``. Only the first report counts.
+    The caller reports the outcome of the call by ``success``, ``failure`` or ``ignore``. Only the
+    first report counts.
     """
 
     __slots__ = ("_breaker", "_generation", "_pending", "is_probe")
@@ -90,27 +96,30 @@ class Permit:
 
 
 class CircuitBreaker:
-    """Circuit breaker that rejects calls after several failures in a row, and admits probe calls after a waiting time.
+    """Circuit breaker that rejects calls after several failures in a row, and admits probe calls
+    after a waiting time.
 
-    Each call needs a permit, through which the caller reports the outcome of the call. After the waiting time, the breaker is
-    half-open and admits one probe call at a time. A probe that succeeds closes the breaker, and a probe that fails opens it
-    again. If the outcome of a probe is ignored, or not reported within ``lease`` seconds, the next probe is admitted.
+    Each call needs a permit, through which the caller reports the outcome of the call. After the
+    waiting time, the breaker is half-open and admits one probe call at a time. A probe that
+    succeeds closes the breaker, and a probe that fails opens it again. If the outcome of a probe is
+    ignored, or not reported within ``lease`` seconds, the next probe is admitted.
 
-    An ignored outcome changes neither the state nor the count of failures. An outcome is dropped if the state has changed, or
-    the next probe has started, since the permit was issued.
+    An ignored outcome changes neither the state nor the count of failures. An outcome is dropped if
+    the state has changed, or the next probe has started, since the permit was issued.
 
     The breaker is thread-safe. No lock is held during a call.
 
     Args:
         failures: Number of failures in a row after which the breaker opens.
         reset_after: Seconds between opening and the first probe.
-        max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all waits are ``reset_after``.
-        lease: Seconds after which the next probe is admitted even if the last probe has reported no outcome. Default: the wait
-            that would follow a failure of the probe.
+        max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all
+            waits are ``reset_after``.
+        lease: Seconds after which the next probe is admitted even if the last probe has reported no
+            outcome. Default: the wait that would follow a failure of the probe.
         name: Name in events and logs.
         clock: Monotonic seconds.
-        on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the thread that caused the
-            change. No lock is held during the call.
+        on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the
+            thread that caused the change. No lock is held during the call.
     """
 
     def __init__(
@@ -180,7 +189,8 @@ class CircuitBreaker:
     def record(self, *, succeeded: bool) -> None:
         """Count the outcome of a call for which ``try_acquire`` was not called.
 
-        A success closes the breaker. A failure is ignored while the breaker is open and its waiting time is not over.
+        A success closes the breaker. A failure is ignored while the breaker is open and its waiting
+        time is not over.
         """
         with self._lock:
             if succeeded and self._state is _CLOSED:
@@ -194,7 +204,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a failure, or a success while the breaker is open or half-open. Return the change of state, or None."""
+        """Count a failure, or a success while the breaker is open or half-open.
+        Return the change of state, or None.
+        """
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
@@ -209,7 +221,8 @@ class CircuitBreaker:
 
         Args:
             failures: Number of failures in a row that the earlier breaker had.
-            seconds: Rest of the earlier breaker's waiting time. Above 0: this breaker opens for that time.
+            seconds: Rest of the earlier breaker's waiting time. Above 0: this breaker opens for
+                that time.
         """
         with self._lock:
             if seconds > 0:
@@ -240,7 +253,11 @@ class CircuitBreaker:
         state, failures = self.state, self._failures
         if state is _OPEN:
             return Health.UNAVAILABLE
-        return Health.DEGRADED if state is _HALF_OPEN or 2 * failures >= self._most_failures else Health.HEALTHY
+        return (
+            Health.DEGRADED
+            if state is _HALF_OPEN or 2 * failures >= self._most_failures
+            else Health.HEALTHY
+        )
 
     @property
     def failures(self) -> int:
@@ -294,8 +311,14 @@ class CircuitBreaker:
             try:
                 self._on_event(event)
             except Exception as error:
-                logger.warning("breaker=<%s>, error=<%s> | a listener of the breaker raised", self.name, type(error).__name__)
-                logger.debug("breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True)
+                logger.warning(
+                    "breaker=<%s>, error=<%s> | a listener of the breaker raised",
+                    self.name,
+                    type(error).__name__,
+                )
+                logger.debug(
+                    "breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True
+                )
 
     def __repr__(self) -> str:
         return f"CircuitBreaker({self.name!r}, state='{self.state}', failures={self._failures})"

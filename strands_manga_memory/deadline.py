@@ -1,4 +1,6 @@
-"""Readers that stop at a deadline while they wait for an event, and a function that runs a blocking call in a thread."""
+"""Readers that stop at a deadline while they wait for an event, and a function that runs a blocking
+call in a thread.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 class DeadlineReader:
     """Reader of a stream of events, which cancels the stream at a deadline.
 
-    The stream runs in the caller's task. If the stream ignores the cancellation, the caller waits until the stream ends.
+    The stream runs in the caller's task. If the stream ignores the cancellation, the caller waits
+    until the stream ends.
 
     Args:
         stream: Stream of events.
@@ -82,9 +85,9 @@ class DeadlineReader:
 class Pump(DeadlineReader):
     """Reader of a stream of events, which runs the stream in a separate task until a deadline.
 
-    ``close`` cancels the stream, and waits at most ``grace`` seconds for the end of the stream. The caller can therefore
-    continue even if the stream ignores the cancellation, or waits for a thread. A stream that blocks the event loop cannot be
-    stopped.
+    ``close`` cancels the stream, and waits at most ``grace`` seconds for the end of the stream. The
+    caller can therefore continue even if the stream ignores the cancellation, or waits for a
+    thread. A stream that blocks the event loop cannot be stopped.
 
     Args:
         stream: Stream of events.
@@ -114,7 +117,9 @@ class Pump(DeadlineReader):
         return event
 
     async def close(self) -> None:
-        """Cancel the stream of events if it is running, and wait up to ``grace`` seconds for its end."""
+        """Cancel the stream of events if it is running, and wait up to ``grace`` seconds for its
+        end.
+        """
         task = self._task
         if task.done():
             return
@@ -128,9 +133,10 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Replace the default executor of an event loop, because a thread of the old executor may be stuck.
+    """Replace the default executor of an event loop, because a thread of the old executor may be
+    stuck.
 
-    Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so ``agent(...)``) would wait
-    for its end. Other work in the old executor continues.
+    Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so
+    ``agent(...)``) would wait for its end. Other work in the old executor continues.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))

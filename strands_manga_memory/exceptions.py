@@ -3,15 +3,15 @@
 ::
 
     MangaMemoryError
-    ├── StoreError                  also a strands SessionException, so existing handlers keep working
+    ├── StoreError                  also a SessionException of Strands, for existing handlers
     │   ├── StoreUnavailableError   timeout, connection, throttling: repeat the call later
-    │   │   ├── StoreRefusedError   wrong password, no permission, full memory, damaged data: repair, then repeat
+    │   │   ├── StoreRefusedError   wrong password, no permission, full memory, damaged data
     │   │   └── OvertakenError      others keep changing the record; a write is repeated later
-    │   ├── ConflictError           another writer changed the record, and the changes cannot be merged
+    │   ├── ConflictError           another writer made a change that cannot be merged
     │   └── CorruptRecordError      a record fails its checksum, or has another version
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
     ├── PersonalDataError           a policy refuses to store a text with personal data
-    └── StateError                  a change of the dialogue state is not allowed now; also a ValueError
+    └── StateError                  a change of the dialogue state is not allowed; also a ValueError
 
 Constructors and functions raise plain ``ValueError`` or ``TypeError`` for bad arguments.
 """
@@ -34,7 +34,9 @@ class StoreError(MangaMemoryError, SessionException):
 
 
 class StoreUnavailableError(StoreError):
-    """A store did not answer in time, refused the connection, or throttled the request. Repeat the call later."""
+    """A store did not answer in time, refused the connection, or throttled the request.
+    Repeat the call later.
+    """
 
 
 class StoreRefusedError(StoreUnavailableError):
@@ -46,14 +48,18 @@ class StoreRefusedError(StoreUnavailableError):
         record: Name of the affected record; empty if the store rejects all requests.
     """
 
-    def __init__(self, message: str, *, reason: str = "", remedy: str = "", record: str = "") -> None:
+    def __init__(
+        self, message: str, *, reason: str = "", remedy: str = "", record: str = ""
+    ) -> None:
         super().__init__(f"{message}; {remedy}" if remedy else message)
         self.reason = reason
         self.remedy = remedy
         self.record = record
 
 
-NO_TABLE = "there is no such table yet: create_if_missing() or `strands-manga-memory init-table` makes it"
+NO_TABLE = (
+    "there is no such table yet: create_if_missing() or `strands-manga-memory init-table` makes it"
+)
 """Remedy for a missing table of any store."""
 
 
@@ -69,7 +75,8 @@ class ConflictError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A stored record cannot be read: it fails its checksum, is malformed, or has the format of another version.
+    """A stored record cannot be read: it fails its checksum, is malformed, or has the format of
+    another version.
 
     The record is not changed.
 
@@ -83,7 +90,8 @@ class CorruptRecordError(StoreError):
 
 
 class KeyMissingError(CorruptRecordError):
-    """An encrypted record cannot be decrypted, because the cipher or the key is missing, or the key is destroyed.
+    """An encrypted record cannot be decrypted, because the cipher or the key is missing, or the key
+    is destroyed.
 
     Attributes:
         record: Name of the record.
@@ -91,19 +99,24 @@ class KeyMissingError(CorruptRecordError):
 
 
 class PersonalDataError(MangaMemoryError):
-    """A policy refuses to store a text with personal data. The message names the kind of data, never the data."""
+    """A policy refuses to store a text with personal data.
+    The message names the kind of data, never the data.
+    """
 
 
 class StateError(MangaMemoryError, ValueError):
-    """A change of the dialogue state, such as a slot, goal or task step, is not allowed now. The message names the cause."""
+    """A change of the dialogue state, such as a slot, goal or task step, is not allowed now.
+    The message names the cause.
+    """
 
 
 @contextmanager
 def logged_errors(logger: logging.Logger, consequence: str) -> Iterator[None]:
     """Log an exception of the ``with`` block as a warning, and continue after the block.
 
-    The warning names only the class of the exception, because its text may contain personal data. The traceback is logged at
-    the level DEBUG. ``consequence`` is the text of both log messages: the failed operation, and its consequence.
+    The warning names only the class of the exception, because its text may contain personal data.
+    The traceback is logged at the level DEBUG. ``consequence`` is the text of both log messages:
+    the failed operation, and its consequence.
     """
     try:
         yield

@@ -23,12 +23,21 @@ class ReportList(list[Any]):
 
 
 def render_html(value: object) -> str:
-    """Return a value as HTML. Mappings, lists and dataclasses become nested tables, and all text is escaped."""
+    """Return a value as HTML.
+    Mappings, lists and dataclasses become nested tables, and all text is escaped.
+    """
     rows: Iterable[str] | None = None
     if is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        rows = (f"<th>{escape(str(name))}</th><td>{render_html(each)}</td>" for name, each in value.items())
+        rows = (
+            f"<th>{escape(str(name))}</th><td>{render_html(each)}</td>"
+            for name, each in value.items()
+        )
     elif isinstance(value, list | tuple):
         rows = (f"<td>{render_html(each)}</td>" for each in value)
-    return escape(str(value)) if rows is None else f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    return (
+        escape(str(value))
+        if rows is None
+        else f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    )

@@ -17,11 +17,13 @@ def lazy_names(
 
     Example::
 
-        __getattr__, __dir__ = lazy_names(__name__, {"store": "UserMemoryStore", "records": "MemoryRecord MemoryType"}, __all__)
+        modules = {"store": "UserMemoryStore", "records": "MemoryRecord MemoryType"}
+        __getattr__, __dir__ = lazy_names(__name__, modules, __all__)
 
     Args:
         package: Name of the package.
-        names: Mapping from each module, relative to the package, to the module's names, separated by spaces.
+        names: Mapping from each module, relative to the package, to the module's names, separated
+            by spaces.
         every: All public names of the package, which ``__dir__`` returns.
     """
     modules = {name: module for module, listed in names.items() for name in listed.split()}

@@ -1,4 +1,5 @@
-"""Attachment of this package's objects to objects of other packages, and renewal of objects in forked processes.
+"""Attachment of this package's objects to objects of other packages, and renewal of objects in
+forked processes.
 
 A forked process must not use the locks, threads and connections of its parent.
 """
@@ -28,12 +29,14 @@ _Member = TypeVar("_Member")
 class Renewable(Protocol):
     """Object with locks, threads or connections that the child of a fork must replace.
 
-    An object may also have the methods ``prepare_fork``, called before each fork, and ``end_fork``, called in the parent after
-    the fork.
+    An object may also have the methods ``prepare_fork``, called before each fork, and ``end_fork``,
+    called in the parent after the fork.
     """
 
     def renew_after_fork(self) -> None:
-        """Replace this object's locks, threads and connections in the child process after a fork."""
+        """Replace this object's locks, threads and connections in the child process after a
+        fork.
+        """
 
 
 _renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
@@ -42,14 +45,18 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a weak set as a list, even if other threads change the set at the same time."""
+    """Return the members of a weak set as a list, even if other threads change the set at the same
+    time.
+    """
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Call ``renew_after_fork`` of an object in the child process of each fork. The object is referenced only weakly."""
+    """Call ``renew_after_fork`` of an object in the child process of each fork.
+    The object is referenced only weakly.
+    """
     _renewables.add(renewable)
 
 
@@ -76,10 +83,12 @@ def _renew_all() -> None:
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
-    """Register callbacks for each fork of this process. The arguments are those of ``os.register_at_fork``.
+    """Register callbacks for each fork of this process.
 
-    Use this function to renew the variables of a module. For objects, use ``renew_in_child``. On systems without fork, such as
-    Windows, the callbacks are never called.
+    The arguments are those of ``os.register_at_fork``.
+
+    Use this function to renew the variables of a module. For objects, use ``renew_in_child``. On
+    systems without fork, such as Windows, the callbacks are never called.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**callbacks)

@@ -18,22 +18,28 @@ MAX_ENCODED_BYTES = 200
 _PREFIX_BYTES = 96
 _IS_STORAGE_ID = "is the id under which stores keep it; pass the ConversationScope itself"
 _OF_NO_TENANT = re.compile(r":[\w.~%!-]+:[\w.~%!-]+", re.ASCII)
-"""Pattern of a storage id without a tenant. It also finds storage ids that became plain strings, for example in JSON."""
+"""Pattern of a storage id without a tenant.
+It also finds storage ids that became plain strings, for example in JSON.
+"""
 
 
 class StorageId(str):
     """Id under which data is stored, derived from the ids of a ``ConversationScope``.
 
-    The separate class lets ``checked_id`` reject a storage id that is given as a user, session or agent id.
+    The separate class lets ``checked_id`` reject a storage id that is given as a user, session or
+    agent id.
     """
 
     __slots__ = ()
 
 
 def checked_id(name: str, value: object) -> str:
-    """Check that a value is a valid id, and return the id. ``name`` is the name of the id in the error message.
+    """Check that a value is a valid id, and return the id.
 
-    A valid id is a string of 1 to 1,024 characters that is not blank, has no lone surrogates, and is no ``StorageId``.
+    ``name`` is the name of the id in the error message.
+
+    A valid id is a string of 1 to 1,024 characters that is not blank, has no lone surrogates, and
+    is no ``StorageId``.
 
     Raises:
         ValueError: The value is invalid. The message names the id, the value and the rule.
@@ -45,7 +51,10 @@ def checked_id(name: str, value: object) -> str:
     if not value.strip():
         raise ValueError(f"{name} must not be empty, got {value[:40]!r}")
     if len(value) > MAX_ID_CHARACTERS:
-        raise ValueError(f"{name} must have at most {MAX_ID_CHARACTERS} characters, got {len(value)}: {value[:40]!r}...")
+        raise ValueError(
+            f"{name} must have at most {MAX_ID_CHARACTERS} characters, got {len(value)}:"
+            f" {value[:40]!r}..."
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -56,8 +65,8 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. In addition, ids of the form ``:user:session`` are rejected, because storage ids
-    without a tenant have this form.
+    The rules are those of ``checked_id``. In addition, ids of the form ``:user:session`` are
+    rejected, because storage ids without a tenant have this form.
 
     Raises:
         ValueError: The id is invalid.
@@ -71,8 +80,9 @@ def checked_session_id(value: object) -> str:
 def encoded_id(value: str) -> str:
     """Return an id in percent-encoding, which has only letters, digits and ``_.-~%!``.
 
-    If the encoding exceeds 200 bytes, return its first 96 bytes, then ``!`` and the SHA-256 of the id. Two ids could have the
-    same encoding only if they had the same SHA-256. Readers detect this case, because they compare the original ids.
+    If the encoding exceeds 200 bytes, return its first 96 bytes, then ``!`` and the SHA-256 of the
+    id. Two ids could have the same encoding only if they had the same SHA-256. Readers detect this
+    case, because they compare the original ids.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -92,9 +102,9 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 def tenant_of(place: str) -> str:
     """Return the encoded tenant in a storage key; empty if the key contains no tenant.
 
-    Storage keys of sessions have the form ``tenant:user:session/...``. Storage keys of memories have the form
-    ``tenant:user/...``. A key may begin with ``environment/`` (cart, stock and account data from other systems) or ``profile/``
-    (cached memories).
+    Storage keys of sessions have the form ``tenant:user:session/...``. Storage keys of memories
+    have the form ``tenant:user/...``. A key may begin with ``environment/`` (cart, stock and
+    account data from other systems) or ``profile/`` (cached memories).
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
@@ -112,11 +122,14 @@ class ConversationScope:
     Args:
         user_id: Id of the user, unique within the tenant.
         session_id: Id of the session, unique within the user.
-        agent_id: Id of the agent, unique within the session. Defaults to Strands' own ``"default"``.
-        tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
+        agent_id: Id of the agent, unique within the session. Defaults to Strands' own
+            ``"default"``.
+        tenant: The tenant. Users without a tenant (None) are separate from the users of every
+            tenant.
 
     Raises:
-        ValueError: An id is blank, longer than 1,024 characters, not a string, not valid Unicode, or a ``StorageId``.
+        ValueError: An id is blank, longer than 1,024 characters, not a string, not valid Unicode,
+            or a ``StorageId``.
     """
 
     user_id: str
@@ -133,11 +146,15 @@ class ConversationScope:
 
     @property
     def storage_session_id(self) -> str:
-        """Encoded id under which this session is stored, unique for each tenant, user and session."""
+        """Encoded id under which this session is stored, unique for each tenant, user and
+        session.
+        """
         tenant = "" if self.tenant is None else encoded_id(self.tenant)
         return StorageId(f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}")
 
     @property
     def storage_user_id(self) -> str:
-        """Encoded id under which this user's memories are stored, unique for each tenant and user."""
+        """Encoded id under which this user's memories are stored, unique for each tenant and
+        user.
+        """
         return StorageId(encoded_user(self.user_id, self.tenant))

@@ -1,4 +1,6 @@
-"""Helpers for your own tests: a model that follows a script, a manual clock, and stores that fail on request."""
+"""Helpers for your own tests: a model that follows a script, a manual clock, and stores that fail
+on request.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from strands_manga_memory.conversation.token_counter import count_content
 from strands_manga_memory.exceptions import StoreUnavailableError
 
 Reply = str | list[dict[str, Any]] | BaseException
-"""Answer of a scripted model: text, content blocks (``text``, ``toolUse``, ``reasoningContent``), or an error to raise."""
+"""Answer of a scripted model: text, content blocks (``text``, ``toolUse``, ``reasoningContent``),
+or an error to raise.
+"""
 
 _Output = TypeVar("_Output", bound=BaseModel)
 
@@ -47,11 +51,13 @@ class ScriptedModel(Model):
         assert model.requests[0].messages[0]["content"] == [{"text": "Is it in stock?"}]
 
     Args:
-        replies: Answers in order, or a function that returns the answer to the messages of a request. An answer is a text, a
-            list of content blocks, or an error to raise. After the last answer of a list, the model answers ``"ok"``.
+        replies: Answers in order, or a function that returns the answer to the messages of a
+            request. An answer is a text, a list of content blocks, or an error to raise. After the
+            last answer of a list, the model answers ``"ok"``.
         stateful: Value of ``Model.stateful``. Default False.
         delay: Seconds to wait before each answer. Default 0.
-        usage: Function that counts the input tokens of a request's messages. Default: one token per 4 characters of content.
+        usage: Function that counts the input tokens of a request's messages. Default: one token per
+            4 characters of content.
 
     Attributes:
         requests: Requests of all calls, oldest first.
@@ -75,7 +81,9 @@ class ScriptedModel(Model):
 
     @property
     def stateful(self) -> bool:
-        """Whether the model claims that its provider stores the conversation, as set in the constructor."""
+        """Whether the model claims that its provider stores the conversation, as set in the
+        constructor.
+        """
         return self._stateful
 
     def update_config(self, **model_config: Any) -> None:
@@ -87,7 +95,11 @@ class ScriptedModel(Model):
         return self.config
 
     async def structured_output(
-        self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
+        self,
+        output_model: type[_Output],
+        prompt: Messages,
+        system_prompt: str | None = None,
+        **kwargs: Any,
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
         """Parse the next reply of the script as JSON of a Pydantic model, and yield a dict.
 
@@ -96,7 +108,11 @@ class ScriptedModel(Model):
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
-        yield {"output": output_model.model_validate_json(reply if isinstance(reply, str) else reply[0]["text"])}
+        yield {
+            "output": output_model.model_validate_json(
+                reply if isinstance(reply, str) else reply[0]["text"]
+            )
+        }
 
     async def stream(
         self,
@@ -141,7 +157,9 @@ def _block_events(block: dict[str, Any], index: int) -> Iterator[StreamEvent]:
     if "toolUse" in block:
         use = block["toolUse"]
         start = {"toolUse": {"toolUseId": use["toolUseId"], "name": use["name"]}}
-        deltas: list[dict[str, Any]] = [{"toolUse": {"input": json.dumps(use["input"], ensure_ascii=False)}}]
+        deltas: list[dict[str, Any]] = [
+            {"toolUse": {"input": json.dumps(use["input"], ensure_ascii=False)}}
+        ]
     elif "reasoningContent" in block:
         start = {}
         text = block["reasoningContent"]["reasoningText"]
@@ -181,14 +199,16 @@ class _Faults:
         self.down = False
         self.calls: list[str] = []
 
-    def fail_next(self, count: int = 1, *, error: BaseException | None = None, after: bool = False) -> None:
+    def fail_next(
+        self, count: int = 1, *, error: BaseException | None = None, after: bool = False
+    ) -> None:
         """Make the next calls of the store fail.
 
         Args:
             count: Number of calls.
             error: Error to raise. Default ``StoreUnavailableError``.
-            after: Whether the store executes the call before the error is raised, as if only its answer were lost.
-                Default False.
+            after: Whether the store executes the call before the error is raised, as if only its
+                answer were lost. Default False.
         """
         fault = error or StoreUnavailableError("injected fault")
         with self._lock:
@@ -217,8 +237,12 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """Wrapper of a hot store that makes calls fail: the next ones after ``fail_next``, and all while ``down`` is True."""
+    """Wrapper of a hot store that makes calls fail: the next ones after ``fail_next``, and all
+    while ``down`` is True.
+    """
 
 
 class FaultyTable(_Faults):
-    """Wrapper of a table that makes calls fail: the next ones after ``fail_next``, and all while ``down`` is True."""
+    """Wrapper of a table that makes calls fail: the next ones after ``fail_next``, and all while
+    ``down`` is True.
+    """

@@ -15,9 +15,11 @@ def seconds() -> float:
 
 
 class Seconds:
-    """Seconds for differences: of the time that passes, without that for which this thread waited for a processor.
+    """Seconds for differences: of the time that passes, without that for which this thread waited
+    for a processor.
 
-    The file in which the system tells that stays open: opened at every tick, it took a tenth of what the tests took.
+    The file in which the system tells that stays open: opened at every tick, it took a tenth of
+    what the tests took.
     """
 
     def __enter__(self) -> Seconds:
@@ -38,10 +40,11 @@ class Seconds:
 
 
 class Loop:
-    """Ticks on an event loop, and remembers for how long others of the process kept it from doing so at most.
+    """Ticks on an event loop, and remembers for how long others of the process kept it from doing
+    so at most.
 
-    What it did itself counts, and what it waited for another thread, which has the interpreter; not that the machine had no
-    processor for either.
+    What it did itself counts, and what it waited for another thread, which has the interpreter; not
+    that the machine had no processor for either.
     """
 
     def __init__(self) -> None:
@@ -65,6 +68,7 @@ class Loop:
             while True:
                 await asyncio.sleep(0.001)
                 now = time.process_time(), clock.now()
-                # Of two threads that really run at once both count, so it may be more than has passed.
+                # Of two threads that really run at once both count, so it may be more than has
+                # passed.
                 self.longest = max(self.longest, min(now[0] - last[0], now[1] - last[1]))
                 last = now

@@ -1,4 +1,6 @@
-"""Fixtures every test can use: real servers, unique names, AWS credentials that are none, and no network but this machine."""
+"""Fixtures every test can use: real servers, unique names, AWS credentials that are none, and no
+network but this machine.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ os.environ.update(
     AWS_CONFIG_FILE="/nonexistent",
     AWS_SHARED_CREDENTIALS_FILE="/nonexistent",
 )
-for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+for name in (
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "http_proxy",
+    "https_proxy",
+):
     os.environ.pop(name, None)
 
 # A busy machine makes any example slow; what an example finds does not depend on how long it took.
@@ -57,7 +66,9 @@ def _guarded(original: Any) -> Any:
     def connect(self: socket.socket, address: Any) -> Any:
         if not _is_here(self.family, address):
             _refused.append(address)
-            raise _NetworkRefusedError(f"tests may only connect to this machine, not to {address!r}")
+            raise _NetworkRefusedError(
+                f"tests may only connect to this machine, not to {address!r}"
+            )
         return original(self, address)
 
     return connect
@@ -87,7 +98,9 @@ def _no_network() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_work_left() -> Iterator[None]:
-    """Drop what a test left to be saved to a store that is gone: it would be tried again and again beside all other tests."""
+    """Drop what a test left to be saved to a store that is gone: it would be tried again and again
+    beside all other tests.
+    """
     yield
     for left in writer.writers():
         with left._changed:
@@ -102,35 +115,47 @@ def unique() -> str:
 
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[servers.Valkey]:
-    """A Valkey server for the whole run of this worker. To stop or flush one, start your own with ``servers.valkey()``."""
+    """A Valkey server for the whole run of this worker.
+    To stop or flush one, start your own with ``servers.valkey()``.
+    """
     with servers.valkey() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def valkey_cluster() -> Iterator[servers.ValkeyCluster]:
-    """A cluster of three Valkey nodes. ``xdist_group("cluster")`` on its tests keeps them in the one worker that starts it."""
+    """A cluster of three Valkey nodes.
+    ``xdist_group("cluster")`` on its tests keeps them in the one worker that starts it.
+    """
     with servers.valkey_cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def dynamodb_server() -> Iterator[servers.DynamoDB]:
-    """A DynamoDB server for the whole run of this worker. To stop one, start your own with ``servers.dynamodb()``."""
+    """A DynamoDB server for the whole run of this worker.
+    To stop one, start your own with ``servers.dynamodb()``.
+    """
     with servers.dynamodb() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[servers.Postgres]:
-    """A PostgreSQL server. ``xdist_group("postgres")`` on its tests keeps them in the one worker that starts it."""
+    """A PostgreSQL server.
+    ``xdist_group("postgres")`` on its tests keeps them in the one worker that starts it.
+    """
     with servers.postgres() as server:
         yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("dynamodb", marks=pytest.mark.long)])
-def tables(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[tuple[Table, Table]]:
-    """The tables of sessions and of user memory, created, on a SQLite file and on a DynamoDB server in turn."""
+def tables(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str
+) -> Iterator[tuple[Table, Table]]:
+    """The tables of sessions and of user memory, created, on a SQLite file and on a DynamoDB server
+    in turn.
+    """
     made: tuple[Table, Table]
     if request.param == "sqlite":
         made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)

@@ -1,4 +1,6 @@
-"""Random histories with every kind of content block of Strands, also such as interrupted turns and damaged logs leave."""
+"""Random histories with every kind of content block of Strands, also such as interrupted turns and
+damaged logs leave.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,25 @@ from strands_manga_memory.messages import is_turn_start, tool_result_ids, tool_u
 
 IDS = ("call_0", "call_1", "functions.find:0")
 
-_texts = st.sampled_from(["hello there, how are you?", "ok", "", " \n", "[…]", "a longer text about volume 3 of Berserk. " * 8])
+_texts = st.sampled_from(
+    [
+        "hello there, how are you?",
+        "ok",
+        "",
+        " \n",
+        "[…]",
+        "a longer text about volume 3 of Berserk. " * 8,
+    ]
+)
 _bytes = st.sampled_from([b"x", b"y" * 400, bytes(4_000_000)])
 _names = st.sampled_from(["terms", "terms", "my  report.pdf", "注文書", "a (1)", ""])
 
 _text = _texts.map(lambda text: {"text": text})
 _image = _bytes.map(lambda data: {"image": {"format": "png", "source": {"bytes": data}}})
 _document = st.builds(
-    lambda name, data: {"document": {"format": "txt", "name": name, "source": {"bytes": data}}}, _names, _bytes
+    lambda name, data: {"document": {"format": "txt", "name": name, "source": {"bytes": data}}},
+    _names,
+    _bytes,
 )
 _video = _bytes.map(lambda data: {"video": {"format": "mp4", "source": {"bytes": data}}})
 _json = st.sampled_from([{"n": 1}, [1, 2], "text", 3, None]).map(lambda value: {"json": value})
@@ -30,12 +43,20 @@ _reasoning = st.sampled_from(
         {"reasoningContent": {"redactedContent": b"secret"}},
     ]
 )
-_guard = _texts.map(lambda text: {"guardContent": {"text": {"text": text, "qualifiers": ["query"]}}})
-_cited = _texts.map(lambda text: {"citationsContent": {"content": [{"text": text}], "citations": []}})
+_guard = _texts.map(
+    lambda text: {"guardContent": {"text": {"text": text, "qualifiers": ["query"]}}}
+)
+_cited = _texts.map(
+    lambda text: {"citationsContent": {"content": [{"text": text}], "citations": []}}
+)
 _cache_point = st.just({"cachePoint": {"type": "default"}})
-_call = st.sampled_from(IDS).map(lambda id_: {"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": "x"}}})
+_call = st.sampled_from(IDS).map(
+    lambda id_: {"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": "x"}}}
+)
 _result = st.builds(
-    lambda id_, status, content: {"toolResult": {"toolUseId": id_, "status": status, "content": content}},
+    lambda id_, status, content: {
+        "toolResult": {"toolUseId": id_, "status": status, "content": content}
+    },
     st.sampled_from(IDS),
     st.sampled_from(["success", "error"]),
     st.lists(st.one_of(_text, _json, _image, _document), max_size=3),
@@ -54,20 +75,30 @@ def _tool_cycle(results: int) -> st.SearchStrategy[list[Any]]:
     """Return calls with ids that may be the same, and a message of so many of their results."""
 
     def cycle(ids: list[str], texts: list[str], *, thinks: bool) -> list[Any]:
-        calls: list[Any] = [{"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": id_}}} for id_ in ids]
-        thought = [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}] if thinks else []
+        calls: list[Any] = [
+            {"toolUse": {"toolUseId": id_, "name": "find", "input": {"q": id_}}} for id_ in ids
+        ]
+        thought = (
+            [{"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}]
+            if thinks
+            else []
+        )
         answers = [
             {"toolResult": {"toolUseId": id_, "status": "success", "content": [{"text": text}]}}
             for id_, text in zip(ids, texts, strict=False)
         ]
         messages: list[Any] = [{"role": "assistant", "content": [*thought, *calls]}]
-        return messages + ([{"role": "user", "content": answers[:results]}] if results and answers else [])
+        return messages + (
+            [{"role": "user", "content": answers[:results]}] if results and answers else []
+        )
 
     ids = st.lists(st.sampled_from(IDS), min_size=1, max_size=3)
     return st.builds(cycle, ids, st.lists(_texts, min_size=3, max_size=3), thinks=st.booleans())
 
 
-_said = st.sampled_from(["user", "assistant"]).map(lambda role: {"role": role, "content": [{"text": f"a {role} says this"}]})
+_said = st.sampled_from(["user", "assistant"]).map(
+    lambda role: {"role": role, "content": [{"text": f"a {role} says this"}]}
+)
 _part = st.one_of(
     _said.map(lambda message: [message]),
     _message("user", _of_user).map(lambda message: [message]),
@@ -77,18 +108,23 @@ _part = st.one_of(
     _tool_cycle(0),
 )
 
-histories = st.lists(_part, max_size=8).map(lambda parts: [message for part in parts for message in part])
+histories = st.lists(_part, max_size=8).map(
+    lambda parts: [message for part in parts for message in part]
+)
 """Histories whose blocks stand in messages of the right role."""
 
-damaged_histories = st.lists(st.one_of(_message("user", _any), _message("assistant", _any)), max_size=8)
+damaged_histories = st.lists(
+    st.one_of(_message("user", _any), _message("assistant", _any)), max_size=8
+)
 """Histories whose blocks stand anywhere."""
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
     """Return the reasons why Bedrock, Anthropic or OpenAI would reject a history.
 
-    The first message must be a user message without tool results, and roles must alternate. Only the assistant may call tools,
-    and the next message must contain exactly the results of these calls. Only the last message may have calls without results.
+    The first message must be a user message without tool results, and roles must alternate. Only
+    the assistant may call tools, and the next message must contain exactly the results of these
+    calls. Only the last message may have calls without results.
     """
     found = []
     if messages and not is_turn_start(messages[0]):
@@ -108,7 +144,9 @@ def problems(messages: Sequence[Message]) -> list[str]:
         if len(set(uses)) < len(uses) or len(set(results)) < len(results):
             found.append(f"message {at} holds a toolUseId twice")
         if open_calls and sorted(open_calls) != sorted(results):
-            found.append(f"message {at - 1} calls tools that message {at} does not answer one for one")
+            found.append(
+                f"message {at - 1} calls tools that message {at} does not answer one for one"
+            )
         if results and not open_calls:
             found.append(f"message {at} holds results of tools that message {at - 1} did not call")
         open_calls = uses

@@ -1,7 +1,8 @@
 """Runs the notebooks of ``examples/notebooks`` and writes them with what they showed.
 
-``uv run --group notebooks python -m tests.notebooks`` writes ``examples/notebooks/*.ipynb``, which are kept in git;
-``--out DIR`` writes elsewhere, to see whether everything they claim still holds. Names choose some of them.
+``uv run --group notebooks python -m tests.notebooks`` writes ``examples/notebooks/*.ipynb``, which
+are kept in git; ``--out DIR`` writes elsewhere, to see whether everything they claim still holds.
+Names choose some of them.
 """
 
 from __future__ import annotations
@@ -24,14 +25,18 @@ FOLDER = Path(__file__).parents[1] / "examples/notebooks"
 def executed(source: Path) -> Any:
     """Return the notebook with its outputs; raises the error of a cell that fails."""
     notebook = jupytext.read(source)
-    NotebookClient(notebook, resources={"metadata": {"path": str(FOLDER)}}, timeout=300, record_timing=False).execute()
+    NotebookClient(
+        notebook, resources={"metadata": {"path": str(FOLDER)}}, timeout=300, record_timing=False
+    ).execute()
     for number, cell in enumerate(notebook.cells, 1):
         cell.id = f"cell-{number}"  # a random one would differ at each run
         for output in cell.get("outputs", ()):
             if "image/png" in (data := output.get("data", {})):
                 data["image/png"] = _small(data["image/png"])
                 output.metadata["image/png"] = {"alt": picture_text(cell.source)}
-                cell.metadata.mystnb = {"image": {"alt": picture_text(cell.source)}}  # for the documentation site
+                cell.metadata.mystnb = {
+                    "image": {"alt": picture_text(cell.source)}
+                }  # for the documentation site
     notebook.metadata.pop("jupytext", None)
     notebook.metadata.language_info = {"name": "python"}
     nbformat.validate(notebook)
@@ -39,7 +44,9 @@ def executed(source: Path) -> Any:
 
 
 def picture_text(source: str) -> str:
-    """Return the alternative text of a cell's picture: the comment at its top that begins with ``Picture:``."""
+    """Return the alternative text of a cell's picture: the comment at its top that begins with
+    ``Picture:``.
+    """
     found = re.match(r"# Picture: (.+\n(?:# .+\n)*)", source)
     return " ".join(found[1].replace("\n# ", " ").split()) if found else ""
 
@@ -47,7 +54,9 @@ def picture_text(source: str) -> str:
 def _small(png: str) -> str:
     """Return a picture with a palette, which makes it a third as large."""
     buffer = io.BytesIO()
-    Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(64).save(buffer, "PNG", optimize=True)
+    Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB").quantize(64).save(
+        buffer, "PNG", optimize=True
+    )
     return base64.b64encode(buffer.getvalue()).decode()
 
 

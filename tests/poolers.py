@@ -1,4 +1,6 @@
-"""Transaction poolers in front of a PostgreSQL server: a small one of the tests' own, and PgBouncer where it is installed."""
+"""Transaction poolers in front of a PostgreSQL server: a small one of the tests' own, and PgBouncer
+where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def _read_message(side: socket.socket) -> bytes:
 
 
 class TransactionPooler:
-    """Relay that gives each transaction to the server connection that has idled longest, as PgBouncer in transaction mode."""
+    """Relay that gives each transaction to the server connection that has idled longest, as
+    PgBouncer in transaction mode.
+    """
 
     def __init__(self, target: servers.Postgres) -> None:
         self._target = (target.host, target.port)
@@ -90,7 +94,9 @@ class TransactionPooler:
         return server
 
     def _answered(self, server: socket.socket, client: socket.socket | None) -> bytes:
-        """Pass an answer on, up to the message that the server is ready; return the state of its transaction."""
+        """Pass an answer on, up to the message that the server is ready; return the state of its
+        transaction.
+        """
         while True:
             message = _read_message(server)
             if client is not None:
@@ -130,7 +136,8 @@ def pgbouncer(target: servers.Postgres) -> Iterator[str]:
 
         def command(port: int) -> list[str]:
             settings.write_text(
-                f"[databases]\npostgres = host={target.host} port={target.port} dbname=postgres user=tests\n"
+                f"[databases]\npostgres = host={target.host} port={target.port} dbname=postgres"
+                " user=tests\n"
                 f"[pgbouncer]\nlisten_addr={servers.HOST}\nlisten_port={port}\nunix_socket_dir=\n"
                 "auth_type=any\npool_mode=transaction\ndefault_pool_size=4\n"
             )

@@ -1,10 +1,11 @@
 """Strict validators of requests to model providers, independent of the package.
 
-Each stands behind Strands' own formatter of that provider, and checks what the provider is documented, or known from error
-messages, to refuse. ``problems`` returns one line a problem: a rule, a colon, and where it is broken.
+Each stands behind Strands' own formatter of that provider, and checks what the provider is
+documented, or known from error messages, to refuse. ``problems`` returns one line a problem: a
+rule, a colon, and where it is broken.
 
-Sources: the API references of Converse, Messages, Chat Completions and generateContent; botocore's service model; issues of
-Strands about refused requests.
+Sources: the API references of Converse, Messages, Chat Completions and generateContent; botocore's
+service model; issues of Strands about refused requests.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def problems(request_messages: Sequence[Any], provider: str) -> list[str]:
         request_messages: Messages in the form of Strands, as a model's ``stream`` gets them.
         provider: One of ``PROVIDERS``.
     """
-    plain: list[Any] = [{"role": message["role"], "content": message["content"]} for message in request_messages]
+    plain: list[Any] = [
+        {"role": message["role"], "content": message["content"]} for message in request_messages
+    ]
     check, formatted = _formatter(provider)
     try:
         request = formatted(plain)
@@ -53,8 +56,12 @@ def problems(request_messages: Sequence[Any], provider: str) -> list[str]:
 
 def request_text(request_messages: Sequence[Any], provider: str) -> str:
     """Return the JSON text of a request, as the formatter of a provider in Strands makes it."""
-    plain = [{"role": message["role"], "content": message["content"]} for message in request_messages]
-    return json.dumps(_formatter(provider)[1](plain), default=lambda value: value.model_dump(mode="json"))
+    plain = [
+        {"role": message["role"], "content": message["content"]} for message in request_messages
+    ]
+    return json.dumps(
+        _formatter(provider)[1](plain), default=lambda value: value.model_dump(mode="json")
+    )
 
 
 def rules(found: Iterable[str]) -> set[str]:
@@ -77,13 +84,17 @@ def _formatter(provider: str) -> tuple[Callable[[Any], Iterator[str]], Callable[
 
 @functools.cache
 def _bedrock(model_id: str) -> BedrockModel:
-    session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
+    session = boto3.Session(
+        aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1"
+    )
     return BedrockModel(boto_session=session, model_id=model_id)
 
 
 @functools.cache
 def _anthropic_model() -> AnthropicModel:
-    return AnthropicModel(client_args={"api_key": "x"}, model_id="claude-sonnet-4-20250514", max_tokens=1_024)
+    return AnthropicModel(
+        client_args={"api_key": "x"}, model_id="claude-sonnet-4-20250514", max_tokens=1_024
+    )
 
 
 @functools.cache
@@ -93,10 +104,14 @@ def _gemini_model() -> GeminiModel:
 
 @functools.cache
 def _converse_shape() -> Any:
-    return boto3.client("bedrock-runtime", region_name="us-east-1").meta.service_model.operation_model("Converse").input_shape
+    return (
+        boto3.client("bedrock-runtime", region_name="us-east-1")
+        .meta.service_model.operation_model("Converse")
+        .input_shape
+    )
 
 
-# --- Rules that several providers share -------------------------------------------------------------------------------------
+# --- Rules that several providers share -----------------------------------------------------------
 
 
 def _order(roles: Sequence[str]) -> Iterator[str]:
@@ -110,7 +125,9 @@ def _order(roles: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(called: Sequence[Sequence[str]], answered: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Check that each message answers the calls of the one before, each once, and that no id comes twice."""
+    """Check that each message answers the calls of the one before, each once, and that no id comes
+    twice.
+    """
     for at, results in enumerate(answered):
         if sorted(results) != sorted(called[at - 1] if at else []):
             yield f"results do not answer the calls before: message {at}"
@@ -118,7 +135,9 @@ def _calls(called: Sequence[Sequence[str]], answered: Sequence[Sequence[str]]) -
         yield f"call without a result: message {len(called) - 1}"
     ids = [id_ for each in called for id_ in each]
     if len(set(ids)) < len(ids):
-        yield "repeated tool-call id: " + ", ".join(sorted({id_ for id_ in ids if ids.count(id_) > 1}))
+        yield "repeated tool-call id: " + ", ".join(
+            sorted({id_ for id_ in ids if ids.count(id_) > 1})
+        )
 
 
 def _ids(called: Sequence[Sequence[str]], pattern: str) -> Iterator[str]:
@@ -131,7 +150,7 @@ def _is_blank(text: Any) -> bool:
     return not isinstance(text, str) or not text.strip()
 
 
-# --- Bedrock Converse -------------------------------------------------------------------------------------------------------
+# --- Bedrock Converse -----------------------------------------------------------------------------
 
 
 def _converse(request: dict[str, Any], *, takes_text_beside_results: bool) -> Iterator[str]:
@@ -142,18 +161,28 @@ def _converse(request: dict[str, Any], *, takes_text_beside_results: bool) -> It
     messages = request["messages"]
     contents = [message["content"] for message in messages]
     yield from _order([message["role"] for message in messages])
-    called = [[block["toolUse"]["toolUseId"] for block in content if "toolUse" in block] for content in contents]
-    answered = [[block["toolResult"]["toolUseId"] for block in content if "toolResult" in block] for content in contents]
+    called = [
+        [block["toolUse"]["toolUseId"] for block in content if "toolUse" in block]
+        for content in contents
+    ]
+    answered = [
+        [block["toolResult"]["toolUseId"] for block in content if "toolResult" in block]
+        for content in contents
+    ]
     yield from _calls(called, answered)
     yield from _ids(called, r"[a-zA-Z0-9_.:-]{1,64}")
     for at, message in enumerate(messages):
-        yield from _converse_message(message, at, takes_text_beside_results=takes_text_beside_results)
+        yield from _converse_message(
+            message, at, takes_text_beside_results=takes_text_beside_results
+        )
     yield from _converse_media(contents)
     if sum("cachePoint" in block for content in contents for block in content) > 4:
         yield "cache points: more than 4"
 
 
-def _converse_message(message: dict[str, Any], at: int, *, takes_text_beside_results: bool) -> Iterator[str]:
+def _converse_message(
+    message: dict[str, Any], at: int, *, takes_text_beside_results: bool
+) -> Iterator[str]:
     content = message["content"]
     kinds = [next(iter(block)) for block in content]
     if not content:
@@ -163,7 +192,11 @@ def _converse_message(message: dict[str, Any], at: int, *, takes_text_beside_res
     for kind, role in _ROLES.items():
         if kind in kinds and message["role"] != role:
             yield f"block in a message of the wrong role: {kind} in message {at}"
-    if "toolResult" in kinds and not takes_text_beside_results and set(kinds) - {"toolResult", "cachePoint"}:
+    if (
+        "toolResult" in kinds
+        and not takes_text_beside_results
+        and set(kinds) - {"toolResult", "cachePoint"}
+    ):
         yield f"text beside tool results: message {at}"
     if "document" in kinds and "text" not in kinds:
         yield f"document without text: message {at}"
@@ -171,7 +204,13 @@ def _converse_message(message: dict[str, Any], at: int, *, takes_text_beside_res
         yield from _converse_block(block, at)
 
 
-_ROLES = {"toolUse": "assistant", "reasoningContent": "assistant", "toolResult": "user", "image": "user", "document": "user"}
+_ROLES = {
+    "toolUse": "assistant",
+    "reasoningContent": "assistant",
+    "toolResult": "user",
+    "image": "user",
+    "document": "user",
+}
 
 
 def _converse_block(block: dict[str, Any], at: int) -> Iterator[str]:
@@ -194,8 +233,17 @@ def _converse_block(block: dict[str, Any], at: int) -> Iterator[str]:
 def _converse_media(contents: Sequence[Sequence[dict[str, Any]]]) -> Iterator[str]:
     media = []
     for block in (block for content in contents for block in content):
-        inner = block["toolResult"]["content"] if "toolResult" in block else [block.get("guardContent", block)]
-        media += [(kind, item[kind]) for item in inner for kind in ("image", "document", "video") if kind in item]
+        inner = (
+            block["toolResult"]["content"]
+            if "toolResult" in block
+            else [block.get("guardContent", block)]
+        )
+        media += [
+            (kind, item[kind])
+            for item in inner
+            for kind in ("image", "document", "video")
+            if kind in item
+        ]
     if sum(kind == "image" for kind, _ in media) > 20:
         yield "images: more than 20"
     names = [medium["name"] for kind, medium in media if kind == "document"]
@@ -203,27 +251,44 @@ def _converse_media(contents: Sequence[Sequence[dict[str, Any]]]) -> Iterator[st
         yield "documents: more than 5"
     if len(set(names)) < len(names):
         yield "document names: repeated"
-    yield from (f"document names: {name!r}" for name in names if len(name) > 200 or _NAME.fullmatch(name) is None)
-    if len(media) > 1 and sum(len(medium["source"].get("bytes", b"")) for _, medium in media) * 4 / 3 > 25_000_000:
+    yield from (
+        f"document names: {name!r}"
+        for name in names
+        if len(name) > 200 or _NAME.fullmatch(name) is None
+    )
+    if (
+        len(media) > 1
+        and sum(len(medium["source"].get("bytes", b"")) for _, medium in media) * 4 / 3 > 25_000_000
+    ):
         yield "bytes: more than 25 MB"
 
 
-# --- Anthropic --------------------------------------------------------------------------------------------------------------
+# --- Anthropic ------------------------------------------------------------------------------------
 
 
 def _anthropic(request: dict[str, Any]) -> Iterator[str]:
     messages = request["messages"]
     contents = [message["content"] for message in messages]
     yield from _order([message["role"] for message in messages])
-    called = [[block["id"] for block in content if block["type"] == "tool_use"] for content in contents]
-    answered = [[block["tool_use_id"] for block in content if block["type"] == "tool_result"] for content in contents]
+    called = [
+        [block["id"] for block in content if block["type"] == "tool_use"] for content in contents
+    ]
+    answered = [
+        [block["tool_use_id"] for block in content if block["type"] == "tool_result"]
+        for content in contents
+    ]
     yield from _calls(called, answered)
     yield from _ids(called, r"[a-zA-Z0-9_-]+")
     for at, message in enumerate(messages):
         yield from _anthropic_message(message, at)
     if sum(block["type"] == "image" for content in contents for block in content) > 100:
         yield "images: more than 100"
-    encoded = [len(block["source"]["data"]) for content in contents for block in content if "source" in block]
+    encoded = [
+        len(block["source"]["data"])
+        for content in contents
+        for block in content
+        if "source" in block
+    ]
     if len(encoded) > 1 and sum(encoded) > 32_000_000:
         yield "bytes: more than 32 MB"
     if sum("cache_control" in block for content in contents for block in content) > 4:
@@ -239,7 +304,12 @@ def _anthropic_message(message: dict[str, Any], at: int) -> Iterator[str]:
         yield f"reasoning last: message {at}"
     if "tool_result" in kinds and "tool_result" in kinds[kinds.count("tool_result") :]:
         yield f"results behind other blocks: message {at}"
-    for kind, role in {"tool_use": "assistant", "thinking": "assistant", "tool_result": "user", "image": "user"}.items():
+    for kind, role in {
+        "tool_use": "assistant",
+        "thinking": "assistant",
+        "tool_result": "user",
+        "image": "user",
+    }.items():
         if kind in kinds and message["role"] != role:
             yield f"block in a message of the wrong role: {kind} in message {at}"
     for block in message["content"]:
@@ -253,7 +323,7 @@ def _anthropic_message(message: dict[str, Any], at: int) -> Iterator[str]:
             yield f"blank text: tool result, message {at}"
 
 
-# --- OpenAI -----------------------------------------------------------------------------------------------------------------
+# --- OpenAI ---------------------------------------------------------------------------------------
 
 
 def _openai(messages: list[dict[str, Any]]) -> Iterator[str]:
@@ -298,13 +368,21 @@ def _openai_message(message: dict[str, Any], at: int) -> Iterator[str]:
             yield f"tool input: message {at}"
 
 
-# --- Gemini -----------------------------------------------------------------------------------------------------------------
+# --- Gemini ---------------------------------------------------------------------------------------
 
 
 def _gemini(contents: list[Any]) -> Iterator[str]:
-    yield from _order(["assistant" if content.role == "model" else content.role for content in contents])
-    called = [[part.function_call.id for part in content.parts if part.function_call] for content in contents]
-    answered = [[part.function_response.id for part in content.parts if part.function_response] for content in contents]
+    yield from _order(
+        ["assistant" if content.role == "model" else content.role for content in contents]
+    )
+    called = [
+        [part.function_call.id for part in content.parts if part.function_call]
+        for content in contents
+    ]
+    answered = [
+        [part.function_response.id for part in content.parts if part.function_response]
+        for content in contents
+    ]
     yield from _calls(called, answered)
     for at, content in enumerate(contents):
         if not content.parts:
@@ -316,6 +394,8 @@ def _gemini(contents: list[Any]) -> Iterator[str]:
                 yield f"block in a message of the wrong role: call in message {at}"
             if part.function_response and content.role != "user":
                 yield f"block in a message of the wrong role: result in message {at}"
-    blobs = [part.inline_data.data for content in contents for part in content.parts if part.inline_data]
+    blobs = [
+        part.inline_data.data for content in contents for part in content.parts if part.inline_data
+    ]
     if len(blobs) > 1 and sum(map(len, blobs)) * 4 / 3 > 20_100_000:
         yield "bytes: more than 20 MB"

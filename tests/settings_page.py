@@ -1,6 +1,8 @@
-"""Writes the tables of the settings page from what declares the settings: fields of the settings, docstrings of constructors.
+"""Writes the tables of the settings page from what declares the settings: fields of the settings,
+docstrings of constructors.
 
-``uv run python -m tests.settings_page`` writes ``strands_manga_memory/guide/settings.md``; a test compares it.
+``uv run python -m tests.settings_page`` writes ``strands_manga_memory/guide/settings.md``; a test
+compares it.
 """
 
 from __future__ import annotations
@@ -47,18 +49,27 @@ DOCUMENTED: tuple[type, ...] = (
 def page() -> str:
     """Return the page as it should be."""
     text = PAGE.read_text(encoding="utf-8")
-    return text[: text.index("<!-- settings: begin -->")] + "".join(_tables()) + text[text.index("<!-- settings: end -->") :]
+    return (
+        text[: text.index("<!-- settings: begin -->")]
+        + "".join(_tables())
+        + text[text.index("<!-- settings: end -->") :]
+    )
 
 
 def variables() -> str:
     """Return the table of all settings with their environment variables."""
     head = "| variable | default | takes | meaning |\n|---|---|---|---|\n"
-    return head + "".join(f"| `{name}` | `{default}` | {what} | {why} |\n" for _, name, default, what, why in rows())
+    return head + "".join(
+        f"| `{name}` | `{default}` | {what} | {why} |\n" for _, name, default, what, why in rows()
+    )
 
 
 def _tables() -> Iterator[str]:
     yield f"<!-- settings: begin -->\n{variables()}\n"
-    yield "## Parameters of the parts\n\nFrom the docstrings. Parameters without a default are required.\n"
+    yield (
+        "## Parameters of the parts\n\nFrom the docstrings. Parameters without a default are"
+        " required.\n"
+    )
     for kind in DOCUMENTED:
         yield f"\n### {kind.__name__}\n\n| parameter | default | meaning |\n|---|---|---|\n"
         for name, default, meaning in parameters(kind):
@@ -66,7 +77,8 @@ def _tables() -> Iterator[str]:
 
 
 def parameters(kind: type) -> list[tuple[str, str, str]]:
-    """Return of each parameter of a constructor its name, its default and what its class's docstring says of it.
+    """Return of each parameter of a constructor its name, its default and what its class's
+    docstring says of it.
 
     Raises:
         ValueError: The docstring lacks one, or has one that is not there.
@@ -78,8 +90,14 @@ def parameters(kind: type) -> list[tuple[str, str, str]]:
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     }
     if missing := declared.keys() ^ said.keys() - {"name"}:
-        raise ValueError(f"{kind.__name__}: the docstring and the parameters differ in {', '.join(sorted(missing))}")
-    return [(name, _default(parameter.default), _cell(said[name])) for name, parameter in declared.items()]
+        raise ValueError(
+            f"{kind.__name__}: the docstring and the parameters differ in"
+            f" {', '.join(sorted(missing))}"
+        )
+    return [
+        (name, _default(parameter.default), _cell(said[name]))
+        for name, parameter in declared.items()
+    ]
 
 
 def _said(docstring: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,6 @@
-"""Helpers of tests in several folders: command line, background writes, session managers, and a model with a guardrail."""
+"""Helpers of tests in several folders: command line, background writes, session managers, and a
+model with a guardrail.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ estimate_tokens = EstimateCounter().text
 def store_signal(outbox: PreferenceOutbox, owner: Owner, statement: Statement) -> None:
     """Store the signal of a statement as a process that ends before it sends the signal."""
     log = PreferenceLog(outbox.log_of(owner).partition)
-    log.apply(PreferenceChange(statements=[statement], signals=[PreferenceSignal.of(owner, statement)]))
+    log.apply(
+        PreferenceChange(statements=[statement], signals=[PreferenceSignal.of(owner, statement)])
+    )
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -48,9 +52,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def hot_copy(store: HotStore, name: str) -> HotRecord | None:
-    """Return the hot tier's copy of a conversation without its messages; None without a copy, or if it was deleted."""
+    """Return the hot tier's copy of a conversation without its messages; None without a copy, or if
+    it was deleted.
+    """
     found = store.load(name, ["head"], touch=False)
-    return None if found is None or found.state == "deleted" or "head" not in found.fields else found
+    return (
+        None if found is None or found.state == "deleted" or "head" not in found.fields else found
+    )
 
 
 def background_writer(hot: object, durable: object) -> Writer:
@@ -71,16 +79,24 @@ def settle(*memories: MangaMemory) -> None:
 
 
 def open_session(kind: str, folder: Path | str, session: str | ConversationScope = "s") -> Any:
-    """Return a session manager of a kind, on the data of a folder, as another process would; None of the kind "none"."""
+    """Return a session manager of a kind, on the data of a folder, as another process would; None
+    of the kind "none".
+    """
     if kind == "file":
         return FileSessionManager("s", storage_dir=str(folder))
     if kind == "snapshot":
         return SnapshotSessionManager("s", storage=LocalFileStorage(str(folder)))
-    return None if kind == "none" else TieredSessionManager(session, durable=f"sqlite:///{folder}/sessions.sqlite3")
+    return (
+        None
+        if kind == "none"
+        else TieredSessionManager(session, durable=f"sqlite:///{folder}/sessions.sqlite3")
+    )
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail replaces a user's message with a secret in it, as Bedrock's does: at the end of the stream."""
+    """A model whose guardrail replaces a user's message with a secret in it, as Bedrock's does: at
+    the end of the stream.
+    """
 
     def __init__(self, replies: Any = (), *, secret: str, shown: str = "[redacted]") -> None:
         super().__init__(replies)

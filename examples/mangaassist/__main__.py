@@ -1,9 +1,10 @@
-"""MangaAssist, the application: a storefront assistant with three agents, all memory parts, and servers that may fail.
+"""MangaAssist, the application: a storefront assistant with three agents, all memory parts, and
+servers that may fail.
 
-    uv run examples/mangaassist                 # chat in the terminal: scripted models, no keys, nothing leaves this machine
-    uv run examples/mangaassist --web           # chat in the browser, with a side panel that shows the memory at work
-    uv run examples/mangaassist --demo --json   # two users, a failing server, a restart; checks what they got
-    uv run examples/mangaassist --model local   # a small model in this process; or --model bedrock[:ID]
+    uv run examples/mangaassist                 # chat in the terminal; scripted models, no keys
+    uv run examples/mangaassist --web           # chat in the browser, beside a view of the memory
+    uv run examples/mangaassist --demo --json   # two users, a failing server, a restart
+    uv run examples/mangaassist --model local   # a small local model; or bedrock[:ID]
 
 All data is in SQLite files of one folder, so a restart continues where the last run ended.
 """
@@ -32,28 +33,71 @@ PORT = 8765
 def parse_arguments() -> argparse.Namespace:
     """Parse and check the command line."""
     parser = argparse.ArgumentParser(
-        prog="mangaassist", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="mangaassist",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--web", action="store_true", help="serve the web chat on 127.0.0.1")
-    how.add_argument("--demo", action="store_true", help="hold two users' conversations, and check them")
+    how.add_argument(
+        "--demo", action="store_true", help="hold two users' conversations, and check them"
+    )
     model = os.environ.get("MANGAASSIST_MODEL", "scripted")
     parser.add_argument(
-        "--model", default=model, metavar="scripted|local|bedrock[:ID]", help="who plays the agents (also MANGAASSIST_MODEL)"
+        "--model",
+        default=model,
+        metavar="scripted|local|bedrock[:ID]",
+        help="who plays the agents (also MANGAASSIST_MODEL)",
     )
-    parser.add_argument("--backend", choices=("embedded", "services"), default="embedded", help="where to keep it")
-    parser.add_argument("--folder", type=Path, metavar="PATH", help="files of the embedded stores (default: .manga_memory)")
-    parser.add_argument("--budget", type=int, default=1_600, metavar="TOKENS", help="history of each agent (default: 1600)")
-    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of --web; 0: a free one (default: {PORT})")
-    parser.add_argument("--pace", type=float, default=0.02, metavar="SECONDS", help="between words of scripted models")
-    parser.add_argument("--user", default="reader", metavar="ID", help="who you are in the terminal (default: reader)")
-    parser.add_argument("--json", action="store_true", help="with --demo: one JSON object on the last line")
-    parser.add_argument("--worker", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS)  # from the supervisor
+    parser.add_argument(
+        "--backend", choices=("embedded", "services"), default="embedded", help="where to keep it"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="PATH",
+        help="files of the embedded stores (default: .manga_memory)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=int,
+        default=1_600,
+        metavar="TOKENS",
+        help="history of each agent (default: 1600)",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=PORT,
+        metavar="N",
+        help=f"of --web; 0: a free one (default: {PORT})",
+    )
+    parser.add_argument(
+        "--pace",
+        type=float,
+        default=0.02,
+        metavar="SECONDS",
+        help="between words of scripted models",
+    )
+    parser.add_argument(
+        "--user",
+        default="reader",
+        metavar="ID",
+        help="who you are in the terminal (default: reader)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="with --demo: one JSON object on the last line"
+    )
+    parser.add_argument(
+        "--worker", type=int, nargs=2, metavar="FD", help=argparse.SUPPRESS
+    )  # from the supervisor
     arguments = parser.parse_args()
     if arguments.demo and "--model" not in sys.argv:
         arguments.model = "scripted"
     if arguments.model.partition(":")[0] not in ("scripted", "local", "bedrock"):
-        parser.error(f"--model {arguments.model}: choose scripted, local, bedrock or bedrock:<model id>")
+        parser.error(
+            f"--model {arguments.model}: choose scripted, local, bedrock or bedrock:<model id>"
+        )
     if arguments.budget < 400:
         parser.error(f"--budget {arguments.budget}: at least 400 tokens")
     if not 0 <= arguments.port <= 65_535:
@@ -70,19 +114,28 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the application; return 0 if all went well, 1 if a check of the demonstration failed, 130 after an interrupt."""
+    """Run the application; return 0 if all went well, 1 if a check of the demonstration failed, 130
+    after an interrupt.
+    """
     arguments = parse_arguments()
     extras.check(services=arguments.backend == "services", model=arguments.model, application=True)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("strands.tools.mcp").setLevel(logging.CRITICAL)  # calls that fail are what breakers are for
+    logging.getLogger("strands.tools.mcp").setLevel(
+        logging.CRITICAL
+    )  # calls that fail are what breakers are for
     if arguments.web and arguments.worker is None:
         from mangaassist.web import worker_supervisor
 
         try:
             listening = worker_supervisor.listen(arguments.port)
         except OSError as error:
-            extras.stop(f"--port {arguments.port}: {error.strerror}; choose another one, or 0 for a free one")
-        return worker_supervisor.run_workers([sys.executable, str(Path(__file__).resolve().parent), *sys.argv[1:]], listening)
+            extras.stop(
+                f"--port {arguments.port}: {error.strerror}; choose another one, or 0 for a"
+                " free one"
+            )
+        return worker_supervisor.run_workers(
+            [sys.executable, str(Path(__file__).resolve().parent), *sys.argv[1:]], listening
+        )
     interrupts.install()
     try:
         return run(arguments)
@@ -129,13 +182,24 @@ def _open(arguments: argparse.Namespace, backend: Backend, folder: Path, stack: 
 
         listening = stack.enter_context(worker_supervisor.open_inherited_socket(*arguments.worker))
         shop = stack.enter_context(
-            open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace)
+            open_shop(
+                backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace
+            )
         )
-        server.serve(shop, visitors, listening, ready=lambda url: print(f"MangaAssist is open at {url}", flush=True))
+        server.serve(
+            shop,
+            visitors,
+            listening,
+            ready=lambda url: print(f"MangaAssist is open at {url}", flush=True),
+        )
         return 0
     from mangaassist import terminal
 
-    shop = stack.enter_context(open_shop(backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace))
+    shop = stack.enter_context(
+        open_shop(
+            backend, folder, model=arguments.model, budget=arguments.budget, pace=arguments.pace
+        )
+    )
     return terminal.chat(shop, visitors, arguments.user)
 
 

@@ -1,4 +1,6 @@
-"""Catalogue of an invented manga shop: titles, volumes, stock and orders. Every title, author and number is made up."""
+"""Catalogue of an invented manga shop: titles, volumes, stock and orders.
+Every title, author and number is made up.
+"""
 
 from __future__ import annotations
 
@@ -163,9 +165,36 @@ CATALOGUE: tuple[Manga, ...] = (
 )  # fmt: skip
 
 ORDERS: tuple[Order, ...] = (
-    Order("ORD-48213", "B07X1234", (1, 2), "shipped", "2026-11-02", "2026-11-06", "Tsubame Express", "home"),
-    Order("ORD-48377", "B07X2318", (1, 2, 3), "preparing", "2026-11-04", "2026-11-09", "Tsubame Express", "home"),
-    Order("ORD-48502", "B07X5541", (1, 2, 3, 4, 5), "delivered", "2026-10-20", "2026-10-23", "Minato Post", "office"),
+    Order(
+        "ORD-48213",
+        "B07X1234",
+        (1, 2),
+        "shipped",
+        "2026-11-02",
+        "2026-11-06",
+        "Tsubame Express",
+        "home",
+    ),
+    Order(
+        "ORD-48377",
+        "B07X2318",
+        (1, 2, 3),
+        "preparing",
+        "2026-11-04",
+        "2026-11-09",
+        "Tsubame Express",
+        "home",
+    ),
+    Order(
+        "ORD-48502",
+        "B07X5541",
+        (1, 2, 3, 4, 5),
+        "delivered",
+        "2026-10-20",
+        "2026-10-23",
+        "Minato Post",
+        "office",
+    ),
 )
 
 _BLURBS = (
@@ -189,8 +218,12 @@ def find(asin: str) -> Manga:
     raise LookupError(f"no manga with ASIN {asin!r} in the catalogue")
 
 
-def search(query: str = "", *, genre: str | None = None, max_price_yen: int | None = None, limit: int = 5) -> list[Manga]:
-    """Return the best rated series with every word of ``query``, the genre, and a volume price of at most this much."""
+def search(
+    query: str = "", *, genre: str | None = None, max_price_yen: int | None = None, limit: int = 5
+) -> list[Manga]:
+    """Return the best rated series with every word of ``query``, the genre, and a volume price of
+    at most this much.
+    """
     words = query.lower().split()
     hits = [
         manga
@@ -203,7 +236,9 @@ def search(query: str = "", *, genre: str | None = None, max_price_yen: int | No
 
 
 def volumes(asin: str) -> list[dict[str, Any]]:
-    """Return every volume of a series with its release date, price, stock and a sentence about it."""
+    """Return every volume of a series with its release date, price, stock and a sentence about
+    it.
+    """
     manga = find(asin)
     first = date(2016, 4, 15)
     return [
@@ -223,13 +258,21 @@ def volumes(asin: str) -> list[dict[str, Any]]:
 
 
 def stock(asin: str, volume: int) -> dict[str, Any]:
-    """Return the number of copies of a volume, and the day on which a copy would leave the warehouse."""
+    """Return the number of copies of a volume, and the day on which a copy would leave the
+    warehouse.
+    """
     manga = find(asin)
     if not 1 <= volume <= manga.volumes:
         raise LookupError(f"{manga.title_en} has volumes 1 to {manga.volumes}, not {volume}")
     copies = _stock(asin, volume)
     leaves = "today" if copies else "in 6 days"
-    return {"asin": asin, "volume": volume, "copies": copies, "warehouse": "Kawasaki", "leaves": leaves}
+    return {
+        "asin": asin,
+        "volume": volume,
+        "copies": copies,
+        "warehouse": "Kawasaki",
+        "leaves": leaves,
+    }
 
 
 def order(order_id: str) -> dict[str, Any]:
@@ -242,7 +285,15 @@ def order(order_id: str) -> dict[str, Any]:
 
 
 def _searchable(manga: Manga) -> str:
-    fields = (manga.asin, manga.title_ja, manga.title_en, manga.author, *manga.genres, manga.about_ja, manga.about_en)
+    fields = (
+        manga.asin,
+        manga.title_ja,
+        manga.title_en,
+        manga.author,
+        *manga.genres,
+        manga.about_ja,
+        manga.about_en,
+    )
     return " ".join(fields).lower()
 
 

@@ -1,6 +1,7 @@
 """MCP server of the shop: the catalogue as tools, over stdio.
 
-``worker.py`` starts it as a child process. ``python examples/mangaassist/catalogue_server.py`` runs it alone.
+``worker.py`` starts it as a child process. ``python examples/mangaassist/catalogue_server.py`` runs
+it alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ server = Server("manga-catalogue", log_level="WARNING")
 
 
 @server.tool(structured_output=False)
-def search_manga(query: str = "", genre: str | None = None, max_price_yen: int | None = None, limit: int = 5) -> str:
+def search_manga(
+    query: str = "", genre: str | None = None, max_price_yen: int | None = None, limit: int = 5
+) -> str:
     """Find manga by words of title, author or story, by genre, and by price of one volume."""
     return _answer(catalogue.search, query, genre=genre, max_price_yen=max_price_yen, limit=limit)
 
@@ -39,7 +42,9 @@ def get_manga(asin: str) -> str:
 
 @server.tool(structured_output=False)
 def list_volumes(asin: str) -> str:
-    """Every volume of a series: release date, chapters, pages, price, stock. Long series give long answers."""
+    """Every volume of a series: release date, chapters, pages, price, stock.
+    Long series give long answers.
+    """
     return _answer(catalogue.volumes, asin)
 
 
@@ -56,7 +61,9 @@ def order_status(order_id: str) -> str:
 
 
 def _answer(look_up: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """Return the result of a look-up as JSON. If nothing is found, the tool returns an error that the model can read."""
+    """Return the result of a look-up as JSON.
+    If nothing is found, the tool returns an error that the model can read.
+    """
     try:
         return json.dumps(look_up(*arguments, **options), ensure_ascii=False, default=vars)
     except LookupError as error:

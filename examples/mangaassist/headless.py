@@ -1,4 +1,6 @@
-"""Application as a process, and a headless Chromium that opens it, for the screenshots and the tests of the page."""
+"""Application as a process, and a headless Chromium that opens it, for the screenshots and the
+tests of the page.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,22 @@ def chromium() -> str:
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
     if not found:
         raise NoBrowserError(
-            "no Chromium on this machine: apt-get install chromium fonts-noto-cjk, or set CHROMIUM to its path"
+            "no Chromium on this machine: apt-get install chromium fonts-noto-cjk, or set CHROMIUM"
+            " to its path"
         )
     return found
 
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
-    """Start Chromium without a window. Pages of one context share cookies, pages of different contexts do not."""
+    """Start Chromium without a window.
+    Pages of one context share cookies, pages of different contexts do not.
+    """
     path = chromium()
     async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=path, args=["--headless=new", "--no-sandbox"])
+        started = await playwright.chromium.launch(
+            executable_path=path, args=["--headless=new", "--no-sandbox"]
+        )
         try:
             yield started
         finally:
@@ -56,19 +63,29 @@ class Application:
     """
 
     def __init__(self, folder: Path, *, pace: float = 0.0) -> None:
-        self._command = [sys.executable, str(APPLICATION), "--web", f"--folder={folder}", f"--pace={pace}"]
+        self._command = [
+            sys.executable,
+            str(APPLICATION),
+            "--web",
+            f"--folder={folder}",
+            f"--pace={pace}",
+        ]
         self._port = 0
         self.url = ""
         self.start()
 
     def start(self) -> None:
         """Start the application. A restart uses the same address."""
-        self._process = subprocess.Popen([*self._command, f"--port={self._port}"], stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [*self._command, f"--port={self._port}"], stdout=subprocess.PIPE, text=True
+        )
         assert self._process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", self._process.stdout.readline())
         if found is None:
             self._process.kill()
-            raise RuntimeError(f"the application did not start; it ended with status {self._gone()}")
+            raise RuntimeError(
+                f"the application did not start; it ended with status {self._gone()}"
+            )
         self.url, self._port = found[0], int(found[1])
 
     def kill(self) -> None:
@@ -85,7 +102,8 @@ class Application:
         assert self._process.stdout is not None
         status = self._process.wait(30)
         if not self._process.stdout.closed:
-            self._process.stdout.read()  # to its end, which comes when the worker of the supervisor is gone, too
+            # to its end, which comes when the worker of the supervisor is gone, too
+            self._process.stdout.read()
             self._process.stdout.close()
         return status
 

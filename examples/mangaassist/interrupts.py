@@ -1,4 +1,6 @@
-"""Handling of Ctrl-C that leaves no process behind: an interrupt waits while a process starts, and only the first counts."""
+"""Handling of Ctrl-C that leaves no process behind: an interrupt waits while a process starts, and
+only the first counts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _pending = False
 
 
 def install() -> None:
-    """Turn the first SIGINT or SIGTERM into a ``KeyboardInterrupt``. Further signals do not disturb the cleanup."""
+    """Turn the first SIGINT or SIGTERM into a ``KeyboardInterrupt``.
+    Further signals do not disturb the cleanup.
+    """
     signal.signal(signal.SIGINT, _on_signal)
     signal.signal(signal.SIGTERM, _on_signal)
 

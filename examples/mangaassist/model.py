@@ -1,4 +1,6 @@
-"""Model of the assistant: scripted (no key, no network), local (a small model in a wheel), or Amazon Bedrock."""
+"""Model of the assistant: scripted (no key, no network), local (a small model in a wheel), or
+Amazon Bedrock.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,17 @@ from mangaassist import dialogue
 from strands_manga_memory.testing import ScriptedModel
 
 LOCAL_NOTE = (
-    "The local model (SmolLM2-135M) shows the plumbing, not good answers: it is 135 million parameters small, its tool calling "
-    "does not work, and its Japanese is poor."
+    "The local model (SmolLM2-135M) shows the plumbing, not good answers: it is 135 million"
+    " parameters small, its tool calling does not work, and its Japanese is poor."
 )
 
 
 def open_model(name: str, *, local_tokens: int = 160) -> Model:
-    """Return the model that ``--model`` names: ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``.
+    """Return the model that ``--model`` names: ``scripted``, ``local``, ``bedrock`` or
+    ``bedrock:<model id>``.
 
-    An answer of the local model ends with an error after ``local_tokens`` tokens. It writes some 30 tokens per second.
+    An answer of the local model ends with an error after ``local_tokens`` tokens. It writes some 30
+    tokens per second.
     """
     kind, _, model_id = name.partition(":")
     if kind == "local":
@@ -42,7 +46,9 @@ def calls_tools(name: str) -> bool:
 
 
 def _local_model(max_tokens: int) -> Model:
-    """Serve SmolLM2 with llama.cpp in this process, on one thread. Two threads are slower if other processes run."""
+    """Serve SmolLM2 with llama.cpp in this process, on one thread.
+    Two threads are slower if other processes run.
+    """
     import xllamacpp
     from strands.models.llamacpp import LlamaCppModel
 
@@ -56,13 +62,17 @@ def _local_model(max_tokens: int) -> Model:
     server = xllamacpp.Server(parameters)
     url = f"http://127.0.0.1:{parameters.port}"
     _wait_until_ready(url)
-    model = LlamaCppModel(base_url=url, params={"max_tokens": max_tokens, "temperature": 0.2, "repeat_penalty": 1.2})
+    model = LlamaCppModel(
+        base_url=url, params={"max_tokens": max_tokens, "temperature": 0.2, "repeat_penalty": 1.2}
+    )
     model.server = server  # type: ignore[attr-defined]  # the server stops when it is collected
     return model
 
 
 def _package_folder(name: str) -> Path:
-    """Return a package's folder without importing the package, whose import would load a command line."""
+    """Return a package's folder without importing the package, whose import would load a command
+    line.
+    """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{name} is not installed")

@@ -1,4 +1,6 @@
-"""Orders of the invented shop's customers, derived from the customer's id, so that every process has the same ones."""
+"""Orders of the invented shop's customers, derived from the customer's id, so that every process
+has the same ones.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ _CARRIERS = ("Tsubame Express", "Minato Post")
 
 
 def orders_of(customer: str) -> list[dict[str, Any]]:
-    """Return the three orders of a customer with their titles. No other customer has the same order numbers."""
+    """Return the three orders of a customer with their titles.
+    No other customer has the same order numbers.
+    """
     return [_described(_order(customer, number)) for number in range(len(_STATES))]
 
 
 def order_of(customer: str, order_id: str) -> dict[str, Any]:
-    """Return one order of a customer. Raises ``LookupError`` if the customer has none of this number."""
+    """Return one order of a customer.
+    Raises ``LookupError`` if the customer has none of this number.
+    """
     for order in orders_of(customer):
         if order["order_id"] == order_id.strip().upper():
             return order
@@ -35,7 +41,9 @@ def _order(customer: str, number: int) -> Order:
     volumes = tuple(range(1, 2 + digest[1] % min(4, manga.volumes)))
     status, placed, arrives = _STATES[number]
     order_id = f"ORD-{int.from_bytes(digest[2:8]) % 10**12:012}"
-    return Order(order_id, manga.asin, volumes, status, placed, arrives, _CARRIERS[digest[8] % 2], "home")
+    return Order(
+        order_id, manga.asin, volumes, status, placed, arrives, _CARRIERS[digest[8] % 2], "home"
+    )
 
 
 def _described(order: Order) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""MCP server of the shop for orders, over stdio. It trusts its only client, the shop, to name the customer."""
+"""MCP server of the shop for orders, over stdio.
+It trusts its only client, the shop, to name the customer.
+"""
 
 from __future__ import annotations
 

@@ -18,12 +18,20 @@ _KINDS = {"unmatched": "other"}
 
 
 def as_dict(
-    evidence: Evidence, *, backend: str, model: str, token_unit: str, strands: Evidence | None = None
+    evidence: Evidence,
+    *,
+    backend: str,
+    model: str,
+    token_unit: str,
+    strands: Evidence | None = None,
 ) -> dict[str, Any]:
-    """Return the result of a run as a JSON object. ``strands`` is the same conversation with Strands' own memory.
+    """Return the result of a run as a JSON object.
 
-    ``round_trips_per_turn`` is the median of a turn's round trips to the hot tier until its answer: 0 without a network,
-    None if not counted. The other two figures per turn are means, including background work.
+    ``strands`` is the same conversation with Strands' own memory.
+
+    ``round_trips_per_turn`` is the median of a turn's round trips to the hot tier until its answer:
+    0 without a network, None if not counted. The other two figures per turn are means, including
+    background work.
     """
     return {
         "turns": evidence.turns,
@@ -45,22 +53,26 @@ def as_dict(
         "log_tokens": evidence.log_tokens,
         "kept_messages": evidence.kept_messages,
         "kept_tokens": evidence.kept_tokens,
-        "kept_by_kind": {kind: {"kept": kept, "of": of} for kind, (kept, of) in evidence.kept_by_kind().items()},
+        "kept_by_kind": {
+            kind: {"kept": kept, "of": of} for kind, (kept, of) in evidence.kept_by_kind().items()
+        },
         "hot_commands_per_turn": round(evidence.hot_trips / max(evidence.turns, 1), 2),
         "durable_requests_per_turn": round(evidence.durable_requests / max(evidence.turns, 1), 2),
         "tool_calls": evidence.tools,
         "restarts": [vars(restart) for restart in evidence.restarts],
         "facts_stated": len(evidence.facts),
         "facts_known": sum(evidence.facts.values()),
-        "strands": strands
-        and {
-            "median_tokens_seen": round(median(strands.tokens or [0])),
-            "max_tokens_seen": max(strands.tokens, default=0),
-            "facts_known": sum(strands.facts.values()),
-            "messages_lost": len(strands.lost),
-            "invalid_requests": strands.invalid_requests,
-            "restarts": [vars(restart) for restart in strands.restarts],
-        },
+        "strands": (
+            strands
+            and {
+                "median_tokens_seen": round(median(strands.tokens or [0])),
+                "max_tokens_seen": max(strands.tokens, default=0),
+                "facts_known": sum(strands.facts.values()),
+                "messages_lost": len(strands.lost),
+                "invalid_requests": strands.invalid_requests,
+                "restarts": [vars(restart) for restart in strands.restarts],
+            }
+        ),
     }
 
 
@@ -72,7 +84,9 @@ def print_json(result: dict[str, Any]) -> None:
 def print_table(console: Console, evidence: Evidence, result: dict[str, Any]) -> None:
     """Print the result as a table."""
     strands = result["strands"]
-    table = Table(title=f"MangaAssist, {result['backend']}, {result['model']} model", title_justify="left")
+    table = Table(
+        title=f"MangaAssist, {result['backend']}, {result['model']} model", title_justify="left"
+    )
     table.add_column(style="bold")
     table.add_column("strands_manga_memory")
     if strands:
@@ -88,7 +102,9 @@ def print_table(console: Console, evidence: Evidence, result: dict[str, Any]) ->
 
 
 def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
-    """Draw values from 0 to ``top`` as at most ``width`` bars. A bar for several values shows the highest."""
+    """Draw values from 0 to ``top`` as at most ``width`` bars.
+    A bar for several values shows the highest.
+    """
     if not values:
         return ""
     width = min(width, len(values))
@@ -101,11 +117,17 @@ def _compared(result: dict[str, Any], strands: dict[str, Any]) -> Iterator[tuple
     """Yield rows of the table: name, and the figures of both memories."""
     sides = (result, strands)
     stated = result["facts_stated"]
-    yield ("facts in the request, of those stated", *(f"{side['facts_known']} of {stated}" for side in sides))
+    yield (
+        "facts in the request, of those stated",
+        *(f"{side['facts_known']} of {stated}" for side in sides),
+    )
     yield ("tokens per request, median", *(f"{side['median_tokens_seen']:,}" for side in sides))
     yield ("tokens per request, most", *(f"{side['max_tokens_seen']:,}" for side in sides))
     yield ("messages lost", *(_verdict(side["messages_lost"]) for side in sides))
-    yield ("malformed requests: roles or tool results", *(_verdict(len(side["invalid_requests"])) for side in sides))
+    yield (
+        "malformed requests: roles or tool results",
+        *(_verdict(len(side["invalid_requests"])) for side in sides),
+    )
     restarts = zip(result["restarts"], strands["restarts"], strict=False)
     for own, other in restarts:
         yield (f"restored, {own['how']}", _restart_line(own), _restart_line(other))
@@ -116,16 +138,27 @@ def _details(evidence: Evidence, result: dict[str, Any]) -> Iterator[tuple[str, 
     if result["model"] == "local":
         tools += ": the local model cannot call tools"
     kinds = ", ".join(
-        f"{_KINDS.get(kind, kind.replace('_', ' '))} {kept}/{of}" for kind, (kept, of) in evidence.kept_by_kind().items()
+        f"{_KINDS.get(kind, kind.replace('_', ' '))} {kept}/{of}"
+        for kind, (kept, of) in evidence.kept_by_kind().items()
     )
     dropped = evidence.log_messages - evidence.kept_messages
-    over = "[red]OVER BUDGET[/red]" if result["max_tokens_seen"] > BUDGET else "[green]within budget[/green]"
+    over = (
+        "[red]OVER BUDGET[/red]"
+        if result["max_tokens_seen"] > BUDGET
+        else "[green]within budget[/green]"
+    )
     yield "turns", f"{result['turns']}, with {result['model_calls']} model calls; tools: {tools}"
-    yield "budget", f"{BUDGET:,} {result['token_unit']}: {over} {sparkline(evidence.tokens, BUDGET)}"
+    yield (
+        "budget",
+        f"{BUDGET:,} {result['token_unit']}: {over} {sparkline(evidence.tokens, BUDGET)}",
+    )
     yield (
         "in view",
-        f"{evidence.kept_messages} messages, {evidence.kept_tokens:,} of {evidence.log_tokens:,} tokens; "
-        f"{dropped} messages are in the log only; by kind: {kinds}",
+        (
+            f"{evidence.kept_messages} messages, {evidence.kept_tokens:,} of"
+            f" {evidence.log_tokens:,} tokens; {dropped} messages are in the log only; by kind:"
+            f" {kinds}"
+        ),
     )
     yield "messages doubled", _verdict(result["messages_doubled"])
     yield from (("refused", problem) for problem in evidence.invalid_requests)

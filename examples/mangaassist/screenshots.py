@@ -1,4 +1,5 @@
-"""Take the screenshots of the README: a chat in two languages, a failing stock server, a killed worker, and a phone.
+"""Take the screenshots of the README: a chat in two languages, a failing stock server, a killed
+worker, and a phone.
 
     uv run --group browser examples/mangaassist/screenshots.py
 
@@ -38,7 +39,9 @@ async def take() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, application(Path(folder), pace=0.02) as running:
         async with browser() as chromium:
-            page = await chromium.new_page(viewport={"width": 1320, "height": 900}, color_scheme="light")
+            page = await chromium.new_page(
+                viewport={"width": 1320, "height": 900}, color_scheme="light"
+            )
             await opened(page, running.url)
             for text in TALK:
                 await say(page, text)
@@ -69,7 +72,9 @@ def save(name: str, *pictures: bytes) -> None:
     """Save pictures next to each other in one small file with few colours."""
     taken = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
     gap = 16
-    sheet = Image.new("RGB", (sum(each.width + gap for each in taken) - gap, taken[0].height), "white")
+    sheet = Image.new(
+        "RGB", (sum(each.width + gap for each in taken) - gap, taken[0].height), "white"
+    )
     for number, each in enumerate(taken):
         sheet.paste(each, (number * (each.width + gap), 0))
     sheet.quantize(64).save(FOLDER / name, optimize=True)

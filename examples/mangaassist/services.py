@@ -1,4 +1,6 @@
-"""Stores of a run: an embedded SQLite file, or a real Valkey server and a DynamoDB emulator from their wheels."""
+"""Stores of a run: an embedded SQLite file, or a real Valkey server and a DynamoDB emulator from
+their wheels.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from mangaassist import interrupts
 NO_SERVER = "memory://"  # the hot tier of one process
 TABLE = "manga_sessions"
 REGION = "us-east-1"
-LOCAL_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_SESSION_TOKEN": ""}
+LOCAL_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_SESSION_TOKEN": "",
+}
 _CONNECTION_SETUP = ("HELLO", "AUTH", "CLIENT", "SELECT", "PING")
 
 
@@ -58,17 +64,21 @@ def sqlite_url(folder: Path) -> str:
 
 @contextmanager
 def services(folder: Path) -> Iterator[Backend]:
-    """Start Valkey and the DynamoDB emulator on free ports of 127.0.0.1, and stop them at the end."""
+    """Start Valkey and the DynamoDB emulator on free ports of 127.0.0.1, and stop them at the
+    end.
+    """
     with _valkey(folder) as hot, _dynamodb(folder) as endpoint, ValkeyMonitor(hot) as monitor:
         durable = f"dynamodb://{TABLE}?{urlencode({'region': REGION, 'endpoint': endpoint})}"
         yield Backend("services", hot, durable, dict(LOCAL_CREDENTIALS), monitor)
 
 
 class ValkeyMonitor:
-    """Counter of the commands that clients send to a Valkey server. One command is at most one round trip.
+    """Counter of the commands that clients send to a Valkey server.
 
-    ``MONITOR`` also reports commands inside scripts, which need no round trip. They are not counted, nor are the commands that
-    open a connection.
+    One command is at most one round trip.
+
+    ``MONITOR`` also reports commands inside scripts, which need no round trip. They are not
+    counted, nor are the commands that open a connection.
     """
 
     def __init__(self, url: str) -> None:
@@ -124,7 +134,9 @@ def _valkey(folder: Path) -> Iterator[str]:
     with ExitStack() as stack:
         try:
             with interrupts.delay():
-                server = stack.enter_context(ValkeyServer(port=_free_port(), data_dir=folder / "valkey"))
+                server = stack.enter_context(
+                    ValkeyServer(port=_free_port(), data_dir=folder / "valkey")
+                )
         except ValkeyServerError as error:
             raise ServiceError(f"Valkey did not start: {error}") from error
         yield f"redis://127.0.0.1:{server.port}/0"
@@ -168,7 +180,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_until_listening(port: int, process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
+def _wait_until_listening(
+    port: int, process: subprocess.Popen[bytes], seconds: float = 30.0
+) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -1,6 +1,7 @@
 """MCP server of the shop for stock, over stdio, which fails on demand.
 
-``set_fault`` is for the operator of the shop; the agents do not get it. A process that exited restarts without a fault.
+``set_fault`` is for the operator of the shop; the agents do not get it. A process that exited
+restarts without a fault.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ async def get_stock(asin: str, volume: int) -> str:
     try:
         return json.dumps(catalogue.stock(asin, volume), ensure_ascii=False)
     except LookupError as error:  # an answer, too: nothing is wrong with the warehouse
-        return json.dumps({"asin": asin, "volume": volume, "copies": 0, "note": str(error)}, ensure_ascii=False)
+        return json.dumps(
+            {"asin": asin, "volume": volume, "copies": 0, "note": str(error)}, ensure_ascii=False
+        )
 
 
 @server.tool(structured_output=False)

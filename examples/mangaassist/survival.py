@@ -1,4 +1,6 @@
-"""Holds a conversation, kills its worker on the way, and collects evidence of the messages that survived."""
+"""Holds a conversation, kills its worker on the way, and collects evidence of the messages that
+survived.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from statistics import median
 from typing import Any
 
 from mangaassist import interrupts
-from mangaassist.checks import Message, TokenCounter, count_duplicates, digest, missing, problems, restored_exactly
+from mangaassist.checks import (
+    Message,
+    TokenCounter,
+    count_duplicates,
+    digest,
+    missing,
+    problems,
+    restored_exactly,
+)
 from mangaassist.dialogue import FACTS, SUMMARY_TURN, TURNS
 from mangaassist.services import Backend
 from mangaassist.worker_process import Event, WorkerError, WorkerProcess, WorkerSettings
@@ -42,7 +52,8 @@ class Evidence:
     """Observations from outside the worker.
 
     Attributes:
-        facts: Whether the request of the turn that asks for all facts has each fact that was stated before.
+        facts: Whether the request of the turn that asks for all facts has each fact that was stated
+            before.
     """
 
     turns: int = 0
@@ -74,7 +85,9 @@ class Evidence:
         return clean and self.restored_exactly and max(self.tokens, default=0) <= BUDGET
 
     def kept_by_kind(self) -> dict[str, tuple[int, int]]:
-        """Return how many messages of each kind (preference, tool result, ...) the model still sees, and the number of all."""
+        """Return how many messages of each kind (preference, tool result, ...) the model still
+        sees, and the number of all.
+        """
         counts: dict[str, tuple[int, int]] = {}
         for outcome in sorted(self.outcomes.values(), key=lambda outcome: -outcome["score"]):
             kept, of = counts.get(outcome["act"], (0, 0))
@@ -82,7 +95,9 @@ class Evidence:
         return counts
 
     def round_trips_per_turn(self) -> float | None:
-        """Return the median of the round trips to the hot tier until the answer: 0 without a network, None if not counted."""
+        """Return the median of the round trips to the hot tier until the answer: 0 without a
+        network, None if not counted.
+        """
         if self.hot_trips_before_answer is None:
             return None
         return median(self.hot_trips_before_answer or [0])
@@ -91,8 +106,16 @@ class Evidence:
 class Conversation:
     """One conversation across all of its workers."""
 
-    def __init__(self, settings: WorkerSettings, backend: Backend, counter: TokenCounter, on_status: StatusCallback) -> None:
-        self.evidence = Evidence(hot_trips_before_answer=None if backend.networked and not backend.valkey else [])
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        backend: Backend,
+        counter: TokenCounter,
+        on_status: StatusCallback,
+    ) -> None:
+        self.evidence = Evidence(
+            hot_trips_before_answer=None if backend.networked and not backend.valkey else []
+        )
         self._settings = settings
         self._backend = backend
         self._counter = counter
@@ -121,7 +144,9 @@ class Conversation:
         return str(done["text"])
 
     def cut(self, text: str, *, before_call: int) -> bool:
-        """Begin a turn and kill the worker before model call ``before_call``. Return False if the turn ended earlier.
+        """Begin a turn and kill the worker before model call ``before_call``.
+
+        Return False if the turn ended earlier.
 
         A turn that ended earlier is complete and counts as acknowledged.
         """
@@ -131,7 +156,11 @@ class Conversation:
             self._acknowledge(event)
             return False
         self._in_flight = event["messages"]
-        self._kill("in the middle of a turn, after a tool call" if before_call > 1 else "in the middle of a turn")
+        self._kill(
+            "in the middle of a turn, after a tool call"
+            if before_call > 1
+            else "in the middle of a turn"
+        )
         return True
 
     def kill(self) -> None:
@@ -140,7 +169,9 @@ class Conversation:
         self._kill("between two turns")
 
     def reopen(self) -> None:
-        """Close the worker regularly, empty the hot tier if it is a server, and start another worker."""
+        """Close the worker regularly, empty the hot tier if it is a server, and start another
+        worker.
+        """
         self._settle()
         self._note_durable(self._running.close())
         self._note_hot()
@@ -160,7 +191,10 @@ class Conversation:
         evidence.lost = missing(self._acknowledged, log)
         evidence.duplicates = count_duplicates(log)
         evidence.log_messages, evidence.log_tokens = len(log), self._counter.count(log)
-        evidence.kept_messages, evidence.kept_tokens = len(self._live), self._counter.count(self._live)
+        evidence.kept_messages, evidence.kept_tokens = (
+            len(self._live),
+            self._counter.count(self._live),
+        )
 
     def note_facts(self, turn: int) -> None:
         """Record for each fact that was stated up to a turn whether the latest request has it."""
@@ -200,13 +234,16 @@ class Conversation:
         self._note_durable(done)
 
     def _settle(self) -> None:
-        """Wait until the memory reports every acknowledged message as saved; unsaved messages may be lost by a kill.
+        """Wait until the memory reports every acknowledged message as saved; unsaved messages may
+        be lost by a kill.
 
         Also ask for the outcomes of messages, which a killed worker cannot report.
         """
         self._running.send("settle")
         settled = self._running.wait_for("settled")
-        self.evidence.outcomes.update({outcome["tracking_id"]: outcome for outcome in settled["outcomes"]})
+        self.evidence.outcomes.update(
+            {outcome["tracking_id"]: outcome for outcome in settled["outcomes"]}
+        )
         if not settled["saved"]:
             raise WorkerError("the stores did not take everything within 10 seconds")
 
@@ -214,7 +251,9 @@ class Conversation:
         self._request = messages
         self.evidence.tokens.append(self._counter.count(messages))
         number = len(self.evidence.tokens)
-        self.evidence.invalid_requests += [f"request {number}: {problem}" for problem in problems(messages)]
+        self.evidence.invalid_requests += [
+            f"request {number}: {problem}" for problem in problems(messages)
+        ]
 
     def _restart(self, how: str) -> None:
         ready = self._start_worker()
@@ -223,7 +262,10 @@ class Conversation:
         self.evidence.restarts.append(Restart(how, exact, len(restored), round(seconds, 3)))
         self._live, self._in_flight = restored, None
         word = "exactly" if exact else "NOT exactly"
-        self._on_status(f"worker {self._running.pid} restored {len(restored)} messages {word}, in {1000 * seconds:.0f} ms")
+        self._on_status(
+            f"worker {self._running.pid} restored {len(restored)} messages {word}, in"
+            f" {1000 * seconds:.0f} ms"
+        )
 
     @property
     def _running(self) -> WorkerProcess:
@@ -251,8 +293,12 @@ class Conversation:
 
 
 def kill_points(turns: int) -> tuple[int, int]:
-    """Return the turn to cut in the middle (the first with a tool from a third on) and the turn to kill after (two thirds)."""
-    cut = next((n for n in range(max(1, turns // 3), turns + 1) if TURNS[n - 1].steps), max(1, turns // 3))
+    """Return the turn to cut in the middle (the first with a tool from a third on) and the turn to
+    kill after (two thirds).
+    """
+    cut = next(
+        (n for n in range(max(1, turns // 3), turns + 1) if TURNS[n - 1].steps), max(1, turns // 3)
+    )
     return cut, max(cut, 2 * turns // 3)
 
 
@@ -264,14 +310,16 @@ def hold(
     on_turn: Callable[[int], None],
     on_utterance: UtteranceCallback,
 ) -> Evidence:
-    """Hold the scripted conversation with one kill inside a turn and one between two turns, and return the evidence.
+    """Hold the scripted conversation with one kill inside a turn and one between two turns, and
+    return the evidence.
 
     Args:
         conversation: The conversation.
         turns: Number of turns.
         cut_before_call: Model call of a turn before which the worker is killed.
         on_turn: Callback that gets the number of each completed turn.
-        on_utterance: Callback that gets the speaker and the words of the turns around the first kill.
+        on_utterance: Callback that gets the speaker and the words of the turns around the first
+            kill.
     """
     cut_at, kill_after = kill_points(turns)
     cut = False

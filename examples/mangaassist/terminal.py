@@ -22,7 +22,14 @@ Ask about manga, stock, prices or your orders, in English or Japanese. Besides:
   /new           end this session: what is worth it becomes a memory of you
   /forget        delete every session and memory of yours
   /quit"""
-_COLOURS = {"kept": "green", "shortened": "yellow", "dropped": "red", "closed": "green", "open": "red", "half_open": "yellow"}
+_COLOURS = {
+    "kept": "green",
+    "shortened": "yellow",
+    "dropped": "red",
+    "closed": "green",
+    "open": "red",
+    "half_open": "yellow",
+}
 
 
 class Terminal:
@@ -55,8 +62,15 @@ class Terminal:
         self._console.print(HELP, markup=False, highlight=False)
         if turns:
             self._agent = turns[-1].agent
-            self._console.print(f"\n[dim]going on after {len(turns)} turns; the last one was:[/dim]")
-            self._console.print(Text(f"{self._user}> {turns[-1].question}\n{turns[-1].agent}> {turns[-1].answer}", style="dim"))
+            self._console.print(
+                f"\n[dim]going on after {len(turns)} turns; the last one was:[/dim]"
+            )
+            self._console.print(
+                Text(
+                    f"{self._user}> {turns[-1].question}\n{turns[-1].agent}> {turns[-1].answer}",
+                    style="dim",
+                )
+            )
         while True:
             try:
                 text = self._console.input(Text(f"\n{self._user}> ", style="bold")).strip()
@@ -87,11 +101,16 @@ class Terminal:
             return ""
         outcomes = [message["outcome"] for message in view["messages"]]
         tiers = view["tiers"]
-        counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in ("kept", "shortened", "dropped"))
-        down = [name for name, tool in self._shop.servers.status().items() if tool["state"] != "closed"]
+        counts = ", ".join(
+            f"{outcomes.count(outcome)} {outcome}" for outcome in ("kept", "shortened", "dropped")
+        )
+        down = [
+            name for name, tool in self._shop.servers.status().items() if tool["state"] != "closed"
+        ]
         return (
-            f"{view['tokens']:,} of {view['budget']:,} tokens; messages: {counts}; durable tier {tiers['durable']}, "
-            f"{tiers['unsaved_messages']} unsaved" + (f"; breaker not closed: {', '.join(down)}" if down else "")
+            f"{view['tokens']:,} of {view['budget']:,} tokens; messages: {counts}; durable tier"
+            f" {tiers['durable']}, {tiers['unsaved_messages']} unsaved"
+            + (f"; breaker not closed: {', '.join(down)}" if down else "")
         )
 
     def _command(self, name: str = "", argument: str = "") -> None:
@@ -101,34 +120,61 @@ class Terminal:
             self._console.print(self._tools())
         elif name == "fault" and argument in FAULTS:
             is_set = self._shop.servers.set_fault(argument)
-            self._console.print("done" if is_set else "the stock server is down; the next question about stock brings it back")
+            self._console.print(
+                "done"
+                if is_set
+                else "the stock server is down; the next question about stock brings it back"
+            )
         elif name == "new":
             self._shop.finish(self._user, self._leave())
             self._console.print(Text(self._shop.known(self._user)))
         elif name == "forget":
             self._leave()
-            self._console.print("everything is gone" if self._shop.forget(self._user) else "not everything could be deleted")
+            self._console.print(
+                "everything is gone"
+                if self._shop.forget(self._user)
+                else "not everything could be deleted"
+            )
         else:
             self._console.print(HELP, markup=False, highlight=False)
 
     def _memory(self) -> Table:
         view = self._views.get(self._agent, {"messages": []})
-        table = Table(title=f"memory of the agent {self._agent or '(none yet)'}", title_justify="left")
+        table = Table(
+            title=f"memory of the agent {self._agent or '(none yet)'}", title_justify="left"
+        )
         for column in ("fate", "score", "tokens", "act", "message", "why"):
             table.add_column(column, no_wrap=column not in ("message", "why"))
         for row in view["messages"]:
             outcome = Text(row["outcome"], style=_COLOURS.get(row["outcome"], ""))
             message = Text(row["text"].replace("\n", " ")[:80])
-            table.add_row(outcome, f"{row['score']:.2f}", str(row["tokens"]), row["act"], message, Text(row["why"]))
+            table.add_row(
+                outcome,
+                f"{row['score']:.2f}",
+                str(row["tokens"]),
+                row["act"],
+                message,
+                Text(row["why"]),
+            )
         return table
 
     def _tools(self) -> Table:
         table = Table(title="tools", title_justify="left")
-        for column in ("tool", "breaker", "server", "calls", "failures in a row", "rejected", "stale answers"):
+        for column in (
+            "tool",
+            "breaker",
+            "server",
+            "calls",
+            "failures in a row",
+            "rejected",
+            "stale answers",
+        ):
             table.add_column(column)
         for name, tool in self._shop.servers.status().items():
             state = Text(tool["state"], style=_COLOURS.get(tool["state"], ""))
-            counts = (str(tool[field]) for field in ("calls", "failures_in_a_row", "rejected", "stale"))
+            counts = (
+                str(tool[field]) for field in ("calls", "failures_in_a_row", "rejected", "stale")
+            )
             table.add_row(name, state, tool["server_state"], *counts)
         return table
 

@@ -9,7 +9,12 @@ from zoneinfo import ZoneInfo
 
 from strands import tool
 
-_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_OPERATIONS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 
 
 @tool
@@ -29,7 +34,9 @@ def _value(term: ast.expr) -> float:
         return -_value(term.operand)
     if isinstance(term, ast.BinOp) and type(term.op) in _OPERATIONS:
         return float(_OPERATIONS[type(term.op)](_value(term.left), _value(term.right)))
-    raise ValueError(f"{ast.unparse(term)!r} is no number and no sum, difference, product or quotient")
+    raise ValueError(
+        f"{ast.unparse(term)!r} is no number and no sum, difference, product or quotient"
+    )
 
 
 @tool

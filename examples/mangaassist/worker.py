@@ -1,7 +1,9 @@
-"""Worker process that owns the agent, and answers turns over its standard input and output, one JSON object per line.
+"""Worker process that owns the agent, and answers turns over its standard input and output, one
+JSON object per line.
 
-``quickstart.py`` starts it, kills it with SIGKILL, and starts another one, which must restore the whole conversation.
-With ``--memory strands`` the agent has Strands' own sliding window and file session, for comparison.
+``quickstart.py`` starts it, kills it with SIGKILL, and starts another one, which must restore the
+whole conversation. With ``--memory strands`` the agent has Strands' own sliding window and file
+session, for comparison.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
 USER_ID, AGENT_ID = "aoi", "librarian"
 CATALOGUE_SERVER = Path(__file__).with_name("catalogue_server.py")
 SYSTEM_PROMPT = (
-    "You are MangaAssist, the librarian of a manga shop. Answer in the language of the customer, Japanese or English. "
-    "Look titles, stock and orders up with your tools; never invent them."
+    "You are MangaAssist, the librarian of a manga shop. Answer in the language of the customer,"
+    " Japanese or English. Look titles, stock and orders up with your tools; never invent them."
 )
 
 
@@ -73,7 +75,9 @@ class Memory:
 def open_memory(session: str) -> Memory:
     """Return the memory layer. An application only passes ``MangaMemory.agent_kwargs`` on."""
     memory = MangaMemory.from_env()
-    kwargs = memory.agent_kwargs(user_id=USER_ID, session_id=session, agent_id=AGENT_ID, max_tokens=4_096)
+    kwargs = memory.agent_kwargs(
+        user_id=USER_ID, session_id=session, agent_id=AGENT_ID, max_tokens=4_096
+    )
     sessions, manager = kwargs["session_manager"], kwargs["conversation_manager"]
     return Memory(
         kwargs,
@@ -85,11 +89,15 @@ def open_memory(session: str) -> Memory:
 
 
 def open_strands(session: str) -> Memory:
-    """Return Strands' own memory: a sliding window of 40 messages, and a session in files of the working directory."""
+    """Return Strands' own memory: a sliding window of 40 messages, and a session in files of the
+    working directory.
+    """
     sessions = FileSessionManager(session, storage_dir="strands-sessions")
     return Memory(
         {"session_manager": sessions, "agent_id": AGENT_ID},
-        history=lambda: [stored.to_message() for stored in sessions.list_messages(session, AGENT_ID)],
+        history=lambda: [
+            stored.to_message() for stored in sessions.list_messages(session, AGENT_ID)
+        ],
         unsaved=lambda: 0,
         outcomes=lambda _agent: [],
         close=lambda: None,
@@ -117,7 +125,9 @@ class RestoreTimer:
 
 def build_agent(model: str, memory_kwargs: dict[str, Any], timer: RestoreTimer) -> Agent:
     """Return the shop's agent."""
-    server = StdioServerParameters(command=sys.executable, args=[str(CATALOGUE_SERVER)], cwd=os.getcwd())
+    server = StdioServerParameters(
+        command=sys.executable, args=[str(CATALOGUE_SERVER)], cwd=os.getcwd()
+    )
     catalogue = MCPClient(lambda: cast("MCPTransport", stdio_client(server)))
     return Agent(
         model=open_model(model),
@@ -130,7 +140,9 @@ def build_agent(model: str, memory_kwargs: dict[str, Any], timer: RestoreTimer) 
 
 
 class Pipe:
-    """JSON lines to and from the parent. All other standard output is redirected to standard error."""
+    """JSON lines to and from the parent.
+    All other standard output is redirected to standard error.
+    """
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -151,7 +163,9 @@ class Pipe:
 
 
 class Observer:
-    """Sends the parent the added messages, the tool calls, and every request as the model receives it."""
+    """Sends the parent the added messages, the tool calls, and every request as the model receives
+    it.
+    """
 
     def __init__(self, agent: Agent, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -164,12 +178,17 @@ class Observer:
         agent.add_middleware(InvokeModelStage, self._on_request)
 
     def begin_turn(self, hold_before_call: int) -> None:
-        """Start a turn. Before model call ``hold_before_call`` (0: never) it stops for good, so that it can be killed there."""
+        """Start a turn.
+        Before model call ``hold_before_call`` (0: never) it stops for good, so that it can be
+        killed there.
+        """
         self.added.clear()
         self._model_calls, self._hold_before_call = 0, hold_before_call
 
     def _on_message(self, event: MessageAddedEvent) -> None:
-        self.added[event.message["tracking_id"]] = copy.deepcopy(event.message)  # unchanged by later truncation
+        self.added[event.message["tracking_id"]] = copy.deepcopy(
+            event.message
+        )  # unchanged by later truncation
 
     def _on_tool(self, event: AfterToolCallEvent) -> None:
         self._pipe.send("tool", name=event.tool_use["name"], status=event.result["status"])
@@ -183,14 +202,18 @@ class Observer:
     async def _on_request(
         self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, TypedEvent]
     ) -> AsyncGenerator[TypedEvent, None]:
-        sent = [{"role": message["role"], "content": message["content"]} for message in context.messages]
+        sent = [
+            {"role": message["role"], "content": message["content"]} for message in context.messages
+        ]
         self._pipe.send("request", messages=sent)
         async for event in next_fn(context):
             yield event
 
 
 class RequestCounter:
-    """Counter of this process's requests to DynamoDB at its HTTP sockets, by Python's audit events."""
+    """Counter of this process's requests to DynamoDB at its HTTP sockets, by Python's audit
+    events.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -201,7 +224,9 @@ class RequestCounter:
             self.count += 1
 
 
-def serve(agent: Agent, memory: Memory, pipe: Pipe, requests: RequestCounter, restore_seconds: float) -> None:
+def serve(
+    agent: Agent, memory: Memory, pipe: Pipe, requests: RequestCounter, restore_seconds: float
+) -> None:
     """Answer the parent's requests until it asks to close, or has ended."""
     observer = Observer(agent, pipe)
     pipe.send(
@@ -244,7 +269,9 @@ def _answer(agent: Agent, text: str) -> str:
 
 
 def _wait_until_saved(memory: Memory, seconds: float = 10.0) -> bool:
-    """Wait until no message is unsaved. A slow or unavailable tier delays the save, not the answer."""
+    """Wait until no message is unsaved.
+    A slow or unavailable tier delays the save, not the answer.
+    """
     deadline = time.monotonic() + seconds
     while memory.unsaved():
         if time.monotonic() > deadline:

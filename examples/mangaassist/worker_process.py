@@ -25,7 +25,9 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Settings of a worker: stores, model, session, folder, seconds per answer, and memory (``manga`` or ``strands``)."""
+    """Settings of a worker: stores, model, session, folder, seconds per answer, and memory
+    (``manga`` or ``strands``).
+    """
 
     hot: str
     durable: str
@@ -38,11 +40,19 @@ class WorkerSettings:
 
 
 class WorkerProcess:
-    """Running worker. It has a process session of its own, so that Ctrl-C in the terminal reaches only the parent."""
+    """Running worker.
+    It has a process session of its own, so that Ctrl-C in the terminal reaches only the parent.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         command = [
-            *(sys.executable, "-m", "mangaassist.worker", f"--model={settings.model}", f"--session={settings.session}"),
+            *(
+                sys.executable,
+                "-m",
+                "mangaassist.worker",
+                f"--model={settings.model}",
+                f"--session={settings.session}",
+            ),
             f"--memory={settings.memory}",
         ]
         self._timeout = settings.timeout
@@ -60,7 +70,10 @@ class WorkerProcess:
         )
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._last_words: deque[str] = deque(maxlen=15)
-        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_events, self._read_words)]
+        self._readers = [
+            threading.Thread(target=read, daemon=True)
+            for read in (self._read_events, self._read_words)
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -82,13 +95,16 @@ class WorkerProcess:
         """Yield the events of the worker.
 
         Raises:
-            WorkerError: The worker reports a failure, ends, or is silent for longer than the timeout.
+            WorkerError: The worker reports a failure, ends, or is silent for longer than the
+                timeout.
         """
         while True:
             try:
                 event = self._events.get(timeout=self._timeout)
             except queue.Empty:
-                raise WorkerError(f"no answer for {self._timeout:.0f} seconds:\n{''.join(self._last_words)}") from None
+                raise WorkerError(
+                    f"no answer for {self._timeout:.0f} seconds:\n{''.join(self._last_words)}"
+                ) from None
             if event is None:
                 self._wait()
                 raise WorkerError(f"the worker ended by itself:\n{''.join(self._last_words)}")
@@ -113,7 +129,9 @@ class WorkerProcess:
         return closed
 
     def _wait(self) -> None:
-        """Wait for the worker, and for its MCP server, which shares its standard error and ends after the worker."""
+        """Wait for the worker, and for its MCP server, which shares its standard error and ends
+        after the worker.
+        """
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -136,7 +154,9 @@ class WorkerProcess:
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
-    """Return environment variables with the URLs, which may have passwords; a command line is visible to all users."""
+    """Return environment variables with the URLs, which may have passwords; a command line is
+    visible to all users.
+    """
     urls = {"MANGA_MEMORY_HOT_URL": settings.hot, "MANGA_MEMORY_DURABLE_URL": settings.durable}
     path = os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **settings.environment, **urls, "PYTHONPATH": path}

@@ -14,7 +14,9 @@ memory = MangaMemory.open()
 
 
 def build(context_id: str) -> Agent:
-    """Return the restored agent of a context. With several clients, take the user from your authentication."""
+    """Return the restored agent of a context.
+    With several clients, take the user from your authentication.
+    """
     return memory.agent(
         model,
         user_id="a2a",
@@ -25,7 +27,9 @@ def build(context_id: str) -> Agent:
     )
 
 
-server = A2AServer(agent_factory=build, http_url="http://127.0.0.1:9000", enable_a2a_compliant_streaming=True)
+server = A2AServer(
+    agent_factory=build, http_url="http://127.0.0.1:9000", enable_a2a_compliant_streaming=True
+)
 app = server.to_starlette_app()  # uvicorn a2a_server:app --port 9000
 
 if __name__ == "__main__":

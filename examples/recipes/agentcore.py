@@ -1,7 +1,8 @@
-"""Agent in the runtime of Bedrock AgentCore, where each session has a process that ends after minutes without requests.
+"""Agent in the runtime of Bedrock AgentCore, where each session has a process that ends after
+minutes without requests.
 
-AgentCore provides the session of a request; the payload has the user, from your login. The turn is in the durable
-tier before the answer is returned, so the process may end at any time.
+AgentCore provides the session of a request; the payload has the user, from your login. The turn is
+in the durable tier before the answer is returned, so the process may end at any time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from strands.models import Model
 from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.testing import ScriptedModel
 
-model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")  # in production BedrockModel()
+model: Model = ScriptedModel(
+    lambda messages: f"{len(messages)}通目です。"
+)  # in production BedrockModel()
 memory = MangaMemory.open(durable=os.environ.get("DURABLE_URL", "sqlite:////tmp/sessions.sqlite3"))
 app = BedrockAgentCoreApp()
 
@@ -26,7 +29,9 @@ async def invoke(payload: dict[str, Any], context: RequestContext) -> dict[str, 
     """Answer one prompt."""
     scope = ConversationScope(payload["user"], context.session_id or "default")
     session = memory.session(scope)
-    agent = await memory.agent_async(model, scope=scope, session_manager=session, callback_handler=None)
+    agent = await memory.agent_async(
+        model, scope=scope, session_manager=session, callback_handler=None
+    )
     try:
         return {"answer": str(await agent.invoke_async(payload["prompt"])).strip()}
     finally:

@@ -1,7 +1,9 @@
-"""Agent in AWS Lambda, whose process is frozen between calls and may be discarded after any of them.
+"""Agent in AWS Lambda, whose process is frozen between calls and may be discarded after any of
+them.
 
-Pending writes would wait in a frozen process, so each call flushes before it returns. All calls of a process share one
-memory. Each call builds its agent, because the next call may be of another user or in another process.
+Pending writes would wait in a frozen process, so each call flushes before it returns. All calls of
+a process share one memory. Each call builds its agent, because the next call may be of another user
+or in another process.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from strands_manga_memory.testing import ScriptedModel
 model: Model = ScriptedModel(["はい、あります。"])  # in production BedrockModel()
 memory = MangaMemory.open(
     hot=os.environ.get("HOT_URL", "memory://"),  # redis://..., in the function's VPC
-    durable=os.environ.get("DURABLE_URL", "sqlite:////tmp/sessions.sqlite3"),  # dynamodb://manga_memory?region=us-east-1
+    durable=os.environ.get(
+        "DURABLE_URL", "sqlite:////tmp/sessions.sqlite3"
+    ),  # dynamodb://manga_memory?region=us-east-1
 )
 
 
@@ -25,7 +29,11 @@ def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
     """Answer one message of a user."""
     session = memory.session(ConversationScope(event["user"], event["session"]))
     agent = memory.agent(
-        model, user_id=event["user"], session_id=event["session"], session_manager=session, callback_handler=None
+        model,
+        user_id=event["user"],
+        session_id=event["session"],
+        session_manager=session,
+        callback_handler=None,
     )
     try:
         return {"answer": str(agent(event["text"])), "messages": len(agent.messages)}

@@ -1,4 +1,6 @@
-"""Graph of two agents that resumes after a restart: the graph has the session manager, its nodes have none."""
+"""Graph of two agents that resumes after a restart: the graph has the session manager, its nodes
+have none.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def main() -> None:
         asked = {"user_id": scope.user_id, "session_id": scope.session_id}
         builder = GraphBuilder()
         for name in ("finder", "writer"):
-            agent = memory.agent(model, agent_id=name, session=False, callback_handler=None, **asked)
+            agent = memory.agent(
+                model, agent_id=name, session=False, callback_handler=None, **asked
+            )
             builder.add_node(agent, name)
         builder.add_edge("finder", "writer")
         builder.set_graph_id("shop")

@@ -1,4 +1,6 @@
-"""Agent of strands-harness, with its shell and sub-agents, and with the session manager and policies of this package."""
+"""Agent of strands-harness, with its shell and sub-agents, and with the session manager and
+policies of this package.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ model: Any = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 def main() -> None:
     """Run one turn; the next run continues the conversation."""
     with MangaMemory.open() as memory:
-        parts: dict[str, Any] = {**memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True)}
+        parts: dict[str, Any] = {
+            **memory.agent_kwargs(user_id="hanako", session_id="s1", recall=True)
+        }
         context = ContextManager(strategies=[as_strategy(parts.pop("conversation_manager"))])
         agent = create_harness(model=model, context_manager=context, callback_handler=None, **parts)
         agent("Which volumes of 寄生獣 are on my shelf?")

@@ -22,7 +22,9 @@ model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 class ByWord(Classifier):
     """Replacement for a classifier with a model, such as Agent Squad's BedrockClassifier."""
 
-    async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
+    async def process_request(
+        self, input_text: str, chat_history: list[ConversationMessage]
+    ) -> ClassifierResult:
         """Return the selected agent."""
         name = "orders" if "order" in input_text else "products"
         return ClassifierResult(selected_agent=self.agents[name], confidence=1.0)
@@ -36,8 +38,15 @@ async def main() -> None:
             return memory.agent(model, **vars(scope), callback_handler=None)
 
         squad = AgentSquad(storage=SessionChatStorage(memory), classifier=ByWord())  # type: ignore[no-untyped-call]
-        for name, purpose in (("Products", "Knows the catalogue."), ("Orders", "Knows the orders.")):
-            squad.add_agent(SessionStrandsAgent(AgentOptions(name=name, description=purpose), build, hot=memory.hot))
+        for name, purpose in (
+            ("Products", "Knows the catalogue."),
+            ("Orders", "Knows the orders."),
+        ):
+            squad.add_agent(
+                SessionStrandsAgent(
+                    AgentOptions(name=name, description=purpose), build, hot=memory.hot
+                )
+            )
         for text in ("Is 寄生獣 in stock?", "Where is my order?"):
             response = await squad.route_request(text, "hanako", "s1")
             output: Any = response.output

@@ -19,6 +19,13 @@ _NAMES = {
 }
 """Names that are imported at their first use, keyed by module."""
 
-__all__ = ["MangaMemory", "MangaMemorySettings", "MemoryStats", "RetractionReport", "SessionFinalizer", "Source"]
+__all__ = [
+    "MangaMemory",
+    "MangaMemorySettings",
+    "MemoryStats",
+    "RetractionReport",
+    "SessionFinalizer",
+    "Source",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES, __all__)

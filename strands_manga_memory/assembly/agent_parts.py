@@ -1,4 +1,6 @@
-"""Arguments of agents, and the parts from which ``MangaMemory`` builds an agent, such as its conversation manager."""
+"""Arguments of agents, and the parts from which ``MangaMemory`` builds an agent, such as its
+conversation manager.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,27 @@ class SessionSettings(TypedDict, total=False):
 
 
 SESSION_OPTIONS = tuple(SessionSettings.__annotations__)
-AGENT_OPTIONS = tuple(name for name in inspect.signature(Agent).parameters if name not in ("model", "agent_id"))
+AGENT_OPTIONS = tuple(
+    name for name in inspect.signature(Agent).parameters if name not in ("model", "agent_id")
+)
 """Keyword arguments of ``strands.Agent`` that ``MangaMemory.agent_kwargs`` passes through."""
 SCOPE_OPTIONS = ("scope", "user_id", "session_id", "agent_id", "tenant", "session")
 PART_OPTIONS = (
     *("history", "max_tokens", "trim_every", "max_turns", "recall", "summary_schedule"),
     *("learn", "task_state", "instructions", "cache_monitor"),
 )
-STORE_OPTIONS = ("hot", "durable", "memories", "create_tables", "sink", "profile", "pii", "environment", "embed", "defaults")
+STORE_OPTIONS = (
+    "hot",
+    "durable",
+    "memories",
+    "create_tables",
+    "sink",
+    "profile",
+    "pii",
+    "environment",
+    "embed",
+    "defaults",
+)
 """Arguments of ``MangaMemory.open``, except those in ``SESSION_OPTIONS``."""
 _CALLS = (
     (STORE_OPTIONS, "MangaMemory.open({}=...)"),
@@ -69,19 +84,25 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
         ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for a missing id.
 
     Raises:
-        ValueError: A scope and ids are both given, the user or session id is missing, or an id is invalid (such as empty).
+        ValueError: A scope and ids are both given, the user or session id is missing, or an id is
+            invalid (such as empty).
     """
     given = {name: value for name, value in ids.items() if value is not None}
     if scope is None:
         if missing := [name for name in ("user_id", "session_id") if name not in given]:
-            raise ValueError(f"{' and '.join(missing)} must be given, or scope=ConversationScope(user_id, session_id)")
+            raise ValueError(
+                f"{' and '.join(missing)} must be given, or scope=ConversationScope(user_id,"
+                " session_id)"
+            )
         return ConversationScope(**given)
     if given:
         raise ValueError(f"scope has every id already: leave out {', '.join(given)}, or scope")
     return scope
 
 
-def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()) -> None:
+def check_options(
+    names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()
+) -> None:
     """Raise an error if a keyword argument is unknown.
 
     Args:
@@ -90,7 +111,8 @@ def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, 
         similar: Further names that the error message may suggest.
 
     Raises:
-        SettingsError: A name is unknown. The message suggests the closest name, or the call of this package that accepts it.
+        SettingsError: A name is unknown. The message suggests the closest name, or the call of this
+            package that accepts it.
     """
     known = tuple(known)
     problems = []
@@ -98,27 +120,35 @@ def check_options(names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, 
         if name not in known:
             calls = " or ".join(call.format(name) for options, call in _CALLS if name in options)
             problem = unknown_setting(name, (*similar, *known))
-            problems.append((name, f"Unknown setting {name!r:.80}. It belongs to {calls}" if calls else problem))
+            problems.append(
+                (name, f"Unknown setting {name!r:.80}. It belongs to {calls}" if calls else problem)
+            )
     if problems:
         raise SettingsError(problems)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split keyword arguments into those of ``TieredSessionManager`` and those of ``strands.Agent``.
+    """Split keyword arguments into those of ``TieredSessionManager`` and those of
+    ``strands.Agent``.
 
     Raises:
-        SettingsError: An argument belongs neither to ``TieredSessionManager`` nor to ``strands.Agent``.
+        SettingsError: An argument belongs neither to ``TieredSessionManager`` nor to
+            ``strands.Agent``.
     """
-    check_options(options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS))
+    check_options(
+        options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS)
+    )
     session = {name: value for name, value in options.items() if name in SESSION_OPTIONS}
     return session, {name: value for name, value in options.items() if name not in session}
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the package's arguments for ``strands.Agent`` (``ours``) with the caller's (``theirs``).
+    """Merge the package's arguments for ``strands.Agent`` (``ours``) with the caller's
+    (``theirs``).
 
-    A caller's argument that is not None replaces the package's argument of the same name. The plugins of both are kept. A
-    caller's ``context_manager`` also removes the package's ``conversation_manager``.
+    A caller's argument that is not None replaces the package's argument of the same name. The
+    plugins of both are kept. A caller's ``context_manager`` also removes the package's
+    ``conversation_manager``.
     """
     if not isinstance(theirs.get("plugins"), list | tuple | None):
         raise ValueError(f"plugins must be a list of plugins, got {theirs['plugins']!r:.80}")
@@ -145,25 +175,31 @@ def guard_client(
     options: dict[str, Any],
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
-    """Return the tools of an MCP client, guarded by circuit breakers. The first call for a client creates the guarded tools.
+    """Return the tools of an MCP client, guarded by circuit breakers.
+
+    The first call for a client creates the guarded tools.
 
     All agents of an owner share these guarded tools, and therefore one circuit breaker per tool.
 
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
         client: The MCP client.
-        policy: Breaker policy of tools that have no policy of their own. None: the policy from ``settings``.
+        policy: Breaker policy of tools that have no policy of their own. None: the policy from
+            ``settings``.
         options: Further keyword arguments of ``GuardedMCPTools``.
         settings: Settings of the process.
 
     Raises:
-        ValueError: The owner has guarded the client with other settings already, or a setting is not allowed.
+        ValueError: The owner has guarded the client with other settings already, or a setting is
+            not allowed.
     """
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory import mcp
 
-    given = {name: value for name, value in {"policy": policy, **options}.items() if value is not None}
+    given = {
+        name: value for name, value in {"policy": policy, **options}.items() if value is not None
+    }
     by_owner: Any = {}
     if isinstance(client, MCPClient):
         by_owner = attachments(client).setdefault("guarded_tools", weakref.WeakKeyDictionary())
@@ -190,8 +226,10 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: Time of writing summaries, and longest wait of a model call for a summary. None: the default.
-        session: Session manager, whose log has all messages of the conversation. None if there is none.
+        schedule: Time of writing summaries, and longest wait of a model call for a summary. None:
+            the default.
+        session: Session manager, whose log has all messages of the conversation. None if there is
+            none.
         hot: Hot store, in which verified drafts of summaries are cached.
 
     Raises:
@@ -202,9 +240,15 @@ def make_history_manager(
     if schedule is not None:
         of_kind("summary_schedule", schedule, conversation.SummarySchedule)
     log = None if session is None else session.history
-    shared: dict[str, Any] = {"includes_recall": settings.recall, "log": log, "max_turns": settings.max_turns}
+    shared: dict[str, Any] = {
+        "includes_recall": settings.recall,
+        "log": log,
+        "max_turns": settings.max_turns,
+    }
     if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
-        from strands_manga_memory.conversation.compaction import default_stages  # imported only here
+        from strands_manga_memory.conversation.compaction import (
+            default_stages,
+        )  # imported only here
 
         trimmer = conversation.ImportanceWeightedConversationManager(**shared)
         stages = default_stages(trimmer=trimmer, log=log, cache=_drafts(hot), schedule=schedule)
@@ -217,10 +261,14 @@ def make_history_manager(
         if session is not None:
             shared["recent_log"] = _end_of_log(session)
         return conversation.ImportanceWeightedConversationManager(tokens, **shared)
-    summary_tokens = _SUMMARY_TOKENS if tokens is None else max(1, min(_SUMMARY_TOKENS, tokens // 4))
+    summary_tokens = (
+        _SUMMARY_TOKENS if tokens is None else max(1, min(_SUMMARY_TOKENS, tokens // 4))
+    )
     return conversation.VerifiedSummarizingConversationManager(
         conversation.SummaryTrigger(
-            tokens=trigger, turns=settings.summary_trigger_turns, keep_recent_turns=settings.summary_keep_turns
+            tokens=trigger,
+            turns=settings.summary_trigger_turns,
+            keep_recent_turns=settings.summary_keep_turns,
         ),
         sizes=conversation.SummarySizes(summary_tokens=summary_tokens),
         schedule=schedule,
@@ -250,17 +298,22 @@ def _drafts(hot: HotStore) -> conversation.SummaryCache | None:
 
 
 def make_recall_plugin(
-    settings: MangaMemorySettings, *, session: TieredSessionManager | None, embed: Embed | None, clock: Callable[[], float]
+    settings: MangaMemorySettings,
+    *,
+    session: TieredSessionManager | None,
+    embed: Embed | None,
+    clock: Callable[[], float],
 ) -> conversation.HistoryRecall:
     """Return the plugin that adds quotes of evicted messages to each request of an agent.
 
-    The setting ``recall_tokens`` limits the tokens of the quotes. The default is 1,024, but at most a quarter of the
-    history's budget.
+    The setting ``recall_tokens`` limits the tokens of the quotes. The default is 1,024, but at most
+    a quarter of the history's budget.
 
     Args:
         settings: Settings of the process.
-        session: Session manager, in whose log the plugin searches. The stores are read only if the history lacks messages of
-            the log. None: the plugin searches only the messages that it has seen.
+        session: Session manager, in whose log the plugin searches. The stores are read only if the
+            history lacks messages of the log. None: the plugin searches only the messages that it
+            has seen.
         embed: Function from texts to vectors, for a search by meaning. None: a search by words.
         clock: Function that returns seconds since 1970.
     """
@@ -293,10 +346,12 @@ def make_coordinator(
     """Return the plugin that keeps an agent's task state.
 
     Args:
-        options: True, or a mapping with arguments of ``StateCoordinator``, which replace those in ``arguments``.
+        options: True, or a mapping with arguments of ``StateCoordinator``, which replace those in
+            ``arguments``.
         settings: Settings of the process, including the limits of goals and steps.
         session: Session manager that saves the conversation; None if there is none.
-        tier: Customer tier of the user. After the call, ``tier`` uses the coordinator's current data about the user.
+        tier: Customer tier of the user. After the call, ``tier`` uses the coordinator's current
+            data about the user.
         arguments: Arguments of ``StateCoordinator``.
 
     Raises:
@@ -329,10 +384,12 @@ def make_prompt_plugins(
     instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
     cache_monitor: prompt.PromptCacheMonitor | None,
 ) -> list[Plugin]:
-    """Return up to two plugins: one adds instruction files to the system prompt, and one counts cached prompt tokens.
+    """Return up to two plugins: one adds instruction files to the system prompt, and one counts
+    cached prompt tokens.
 
     Args:
-        instructions: The instruction files. True: the files in the default folders. False: no plugin.
+        instructions: The instruction files. True: the files in the default folders. False: no
+            plugin.
         cache_monitor: The monitor of cached prompt tokens. None: no plugin.
 
     Raises:
@@ -343,15 +400,26 @@ def make_prompt_plugins(
     plugins: list[Plugin] = []
     if instructions is not False:
         files = prompt.InstructionFiles() if instructions is True else instructions
-        of_kind("instructions", files, prompt.InstructionFiles, "True, False or InstructionFiles(...)")
+        of_kind(
+            "instructions", files, prompt.InstructionFiles, "True, False or InstructionFiles(...)"
+        )
         plugins.append(prompt.StableTexts(files))
     if cache_monitor is not None:
-        plugins.append(of_kind("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, "a PromptCacheMonitor or None"))
+        plugins.append(
+            of_kind(
+                "cache_monitor",
+                cache_monitor,
+                prompt.PromptCacheMonitor,
+                "a PromptCacheMonitor or None",
+            )
+        )
     return plugins
 
 
 class EnvironmentMetadata(Plugin):
-    """Plugin that stores the user's locale and cart, read from an ``EnvironmentSource``, in the conversation's metadata."""
+    """Plugin that stores the user's locale and cart, read from an ``EnvironmentSource``, in the
+    conversation's metadata.
+    """
 
     name = "strands-manga-memory:environment"
 
@@ -360,16 +428,20 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Add the user's locale and cart to the metadata that is stored at each save of the agent's conversation."""
+        """Add the user's locale and cart to the metadata that is stored at each save of the agent's
+        conversation.
+        """
         attachments(agent)["metadata"] = self._environment.announced
 
 
 class UserTier:
-    """Customer tier of a user, such as ``premium``. It determines the time to live of the user's conversations.
+    """Customer tier of a user, such as ``premium``.
+
+    It determines the time to live of the user's conversations.
 
     Attributes:
-        environment: Data about the user, including the customer tier, as read at the start of the session. None if there is
-            no source of such data, or if the source failed.
+        environment: Data about the user, including the customer tier, as read at the start of the
+            session. None if there is no source of such data, or if the source failed.
     """
 
     def __init__(self, environment: state.Environment | None = None) -> None:
@@ -388,12 +460,15 @@ class UserTier:
             return cls(source.load(scope))
         except Exception as error:  # noqa: BLE001 - a source is the user's code, and a conversation begins without it, too
             logger.warning(
-                "error=<%s> | the environment could not be read, the session starts without it", type(error).__name__
+                "error=<%s> | the environment could not be read, the session starts without it",
+                type(error).__name__,
             )
             return cls()
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """From now on, read the customer tier from the current data about the user in an agent's ``StateCoordinator``."""
+        """From now on, read the customer tier from the current data about the user in an agent's
+        ``StateCoordinator``.
+        """
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
@@ -401,7 +476,10 @@ class UserTier:
 
         While the user's tier is unknown, the copy uses the customer tier of ``base``.
         """
-        return replace(base, tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier))
+        return replace(
+            base,
+            tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier),
+        )
 
     def _current(self) -> str | None:
         coordinator = None if self._coordinator is None else self._coordinator()

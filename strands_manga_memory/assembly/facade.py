@@ -25,14 +25,25 @@ from strands_manga_memory.assembly.agent_parts import (
     scope_of,
     split_options,
 )
-from strands_manga_memory.assembly.process_stores import MemoryStats, close_memories, close_sessions, memory_stats, open_stores
+from strands_manga_memory.assembly.process_stores import (
+    MemoryStats,
+    close_memories,
+    close_sessions,
+    memory_stats,
+    open_stores,
+)
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.lifecycle import members_of
 from strands_manga_memory.memory.records import Owner
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session import HistoryPage, SessionSweeper, TieredSessionManager, TtlPolicy
+from strands_manga_memory.session import (
+    HistoryPage,
+    SessionSweeper,
+    TieredSessionManager,
+    TtlPolicy,
+)
 from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores import Codec, HotStore, SQLiteTable, Table, TieredStorage
@@ -57,21 +68,29 @@ class MangaMemory:
     ``with MangaMemory.open() as memory`` and ``async with`` close the stores at the end.
 
     Args:
-        hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``: the memory of this process.
-        durable: URL or table of the durable tier, the database. Default: a SQLite file below the working directory.
-        memories: URL or table of users' long-term memory. True: the default table, in the file or service of the durable tier.
-            False: no long-term memory. None (default): no long-term memory, but ``forget_user`` also deletes the user's
-            memories from the default table, if it exists.
+        hot: URL or store of the hot tier, which holds active conversations. Default ``memory://``:
+            the memory of this process.
+        durable: URL or table of the durable tier, the database. Default: a SQLite file below the
+            working directory.
+        memories: URL or table of users' long-term memory. True: the default table, in the file or
+            service of the durable tier. False: no long-term memory. None (default): no long-term
+            memory, but ``forget_user`` also deletes the user's memories from the default table, if
+            it exists.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
-        sink: Destination of preferences that are extracted from users' messages; needs ``memories``. Default: ``memories``.
-        profile: Source of users' profiles in another service; a read takes at most the ``profile_deadline`` of ``defaults``.
+        sink: Destination of preferences that are extracted from users' messages; needs
+            ``memories``. Default: ``memories``.
+        profile: Source of users' profiles in another service; a read takes at most the
+            ``profile_deadline`` of ``defaults``.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
-        environment: Source of the user's locale, cart and customer tier, such as ``premium``, which sets conversation TTLs.
-        embed: Function from texts to vectors of equal length, for searches by meaning. Called in threads.
-            Vectors of stored texts are cached. Default: recall and memories are searched by words only.
-        defaults: Settings of the process, such as those of stores, history and breakers. A given argument replaces the
-            corresponding setting. Default ``MangaMemorySettings()``.
-        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
+        environment: Source of the user's locale, cart and customer tier, such as ``premium``, which
+            sets conversation TTLs.
+        embed: Function from texts to vectors of equal length, for searches by meaning. Called in
+            threads. Vectors of stored texts are cached. Default: recall and memories are searched
+            by words only.
+        defaults: Settings of the process, such as those of stores, history and breakers. A given
+            argument replaces the corresponding setting. Default ``MangaMemorySettings()``.
+        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or
+            ``ttl``.
 
     Attributes:
         hot: The hot tier.
@@ -104,15 +123,21 @@ class MangaMemory:
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
-        self._memory_codec: Codec | None = settings.get("codec")  # without one, memories can be read with plain boto3
+        self._memory_codec: Codec | None = settings.get(
+            "codec"
+        )  # without one, memories can be read with plain boto3
         self._codec = self._memory_codec or Codec()
         memories = ours.memory_table() if memories is None else memories
-        stores, self._names = open_stores(hot or ours.hot_url, durable or ours.durable_url, memories)
+        stores, self._names = open_stores(
+            hot or ours.hot_url, durable or ours.durable_url, memories
+        )
         self.hot: HotStore = stores["hot"]
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
         own = {**ours.session_arguments(), **settings, "clock": self._clock}
-        Tiers.of(self.hot, self.durable, **own)  # raises an error for a setting that no session accepts
+        Tiers.of(
+            self.hot, self.durable, **own
+        )  # raises an error for a setting that no session accepts
         self._environment = environment and with_method("environment", environment, "load(scope)")
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
         self._pii = pii or ours.pii_policy(self._memory_codec)
@@ -120,7 +145,10 @@ class MangaMemory:
         switch(on=ours.telemetry)
         self._stores: dict[str, Any] = stores
         if ours.telemetry:
-            self._stores = {tier: None if store is None else ObservedStore(store, tier) for tier, store in stores.items()}
+            self._stores = {
+                tier: None if store is None else ObservedStore(store, tier)
+                for tier, store in stores.items()
+            }
             self._codec = observed_codec(self._codec)
         self._tiers: Any = {"hot": self._stores["hot"], "durable": self._stores["durable"]}
         self._tiers |= {"codec": self._codec, "clock": self._clock}
@@ -140,28 +168,35 @@ class MangaMemory:
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores of a process, and return a ``MangaMemory``. The arguments are those of the class."""
+        """Open the stores of a process, and return a ``MangaMemory``.
+        The arguments are those of the class.
+        """
         return cls(*args, **arguments)
 
     @classmethod
     def from_env(cls, **settings: Any) -> Self:
-        """Open the stores that environment variables name, such as ``MANGA_MEMORY_HOT_URL``. See ``MangaMemorySettings``.
+        """Open the stores that environment variables name, such as ``MANGA_MEMORY_HOT_URL``.
+
+        See ``MangaMemorySettings``.
 
         Args:
             settings: Keyword arguments of ``open``, which override the variables.
 
         Raises:
-            ValueError: A variable has a value that is not allowed. The message names the variable and the value.
+            ValueError: A variable has a value that is not allowed. The message names the variable
+                and the value.
         """
         return cls(defaults=MangaMemorySettings.from_env(), **settings)
 
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
         """Build a ``strands.Agent`` from the keyword arguments that ``agent_kwargs`` returns.
 
-        Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search], max_tokens=4_096)``.
+        Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search],
+        max_tokens=4_096)``.
 
         Args:
-            model: The model, a router, or the id of a Bedrock model. Default: the default model of Strands.
+            model: The model, a router, or the id of a Bedrock model. Default: the default model of
+                Strands.
             options: Arguments of ``agent_kwargs``, including those of ``strands.Agent``.
 
         Raises:
@@ -191,49 +226,64 @@ class MangaMemory:
         cache_monitor: prompt.PromptCacheMonitor | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return keyword arguments for ``strands.Agent``, such as managers, plugins and ``agent_id``.
+        """Return keyword arguments for ``strands.Agent``, such as managers, plugins and
+        ``agent_id``.
 
-        If there is a memory table, the result includes a ``memory_manager`` that searches the user's memories. Other optional
-        parts are included only on request.
+        If there is a memory table, the result includes a ``memory_manager`` that searches the
+        user's memories. Other optional parts are included only on request.
 
-        Pass further arguments of ``Agent`` to this method, as in ``memory.agent_kwargs(..., plugins=[mine])``. In a call such
-        as ``Agent(**result, plugins=[mine])``, Python raises TypeError if the result has the same argument. Your plugins are
-        added to those of this package. Your ``conversation_manager``, ``session_manager`` or ``memory_manager`` replaces that
-        of this package. Your ``context_manager`` replaces the ``conversation_manager`` of this package.
+        Pass further arguments of ``Agent`` to this method, as in
+        ``memory.agent_kwargs(..., plugins=[mine])``. In a call such as
+        ``Agent(**result, plugins=[mine])``, Python raises TypeError if the result has the same
+        argument. Your plugins are added to those of this package. Your ``conversation_manager``,
+        ``session_manager`` or ``memory_manager`` replaces that of this package. Your
+        ``context_manager`` replaces the ``conversation_manager`` of this package.
 
         Args:
             scope: The conversation, instead of the four ids.
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session. Default ``default``, the id of Strands.
-            tenant: The tenant. Users without a tenant (None) are separate from the users of every tenant.
-            session: Whether the agent gets a session manager. Set False for a node of a Graph or Swarm, and for an agent that
-                is a tool. Default True.
-            history: Method that limits the agent's history. ``importance`` (default): the history fits ``max_tokens`` at every
-                model call. ``summarize``: a summary replaces old turns when the history has about twice ``max_tokens`` (8,000
-                by default, at most half the model's context window) or 20 turns. The last 3 turns and pinned messages stay. The
-                ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the summary after a response, and its
-                facts are checked against the replaced turns. ``compact``: the history grows until a request comes near the
-                context window, then shrinks in stages (``TieredCompactionConversationManager``).
-            max_tokens: Most tokens of the history. Default: a quarter of the model's context window, at most 16,384 (4,096
-                with summaries); 4,096 if the context window is unknown. See ``budget_plan``.
-            trim_every: Number of later turns for which one trimming of a history over ``max_tokens`` makes room. Until the next
-                trimming, the prompt cache can serve the whole previous request. 0: a full history is trimmed at every turn.
-                Default 7. At least two thirds of ``max_tokens`` stay.
+            tenant: The tenant. Users without a tenant (None) are separate from the users of every
+                tenant.
+            session: Whether the agent gets a session manager. Set False for a node of a Graph or
+                Swarm, and for an agent that is a tool. Default True.
+            history: Method that limits the agent's history. ``importance`` (default): the history
+                fits ``max_tokens`` at every model call. ``summarize``: a summary replaces old turns
+                when the history has about twice ``max_tokens`` (8,000 by default, at most half the
+                model's context window) or 20 turns. The last 3 turns and pinned messages stay. The
+                ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the summary
+                after a response, and its facts are checked against the replaced turns. ``compact``:
+                the history grows until a request comes near the context window, then shrinks in
+                stages (``TieredCompactionConversationManager``).
+            max_tokens: Most tokens of the history. Default: a quarter of the model's context
+                window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
+                unknown. See ``budget_plan``.
+            trim_every: Number of later turns for which one trimming of a history over
+                ``max_tokens`` makes room. Until the next trimming, the prompt cache can serve the
+                whole previous request. 0: a full history is trimmed at every turn. Default 7. At
+                least two thirds of ``max_tokens`` stay.
             max_turns: Most turns of a history. Default: as many as fit.
-            recall: Whether requests quote evicted messages that match the user's question, in at most 1,024 tokens and at most
-                a quarter of ``max_tokens``, and the model gets a tool to search evicted messages. Default False.
-            summary_schedule: Time of writing summaries, and longest wait of a model call for a summary. Default: summaries are
-                written in the background; from 1.5 times the size that starts a summary, a model call waits up to 30 s.
-            learn: How preferences are extracted after a turn. ``rules``: by rules for English and Japanese. ``model``: also by
-                the agent's ``aux_model``, in the background. Values with words that the message lacks are dropped.
-                ``nothing``: not at all. Default: ``model`` if ``options`` include an ``aux_model``, else ``rules``.
-            task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the model; or a mapping with its
-                keyword arguments, such as ``intents``. It also shows values that ``MangaMemory.changes`` sends. Default False.
-            instructions: Whether instruction files are read once and added to the system prompt; True: the files in the
-                working directory, ``~/.agent`` and ``/etc/agent/global``. Default False.
-            cache_monitor: Monitor of the share of cached prompt tokens; agents may share one. Default None.
-            options: Keyword arguments of the agent's ``TieredSessionManager`` and of ``strands.Agent``.
+            recall: Whether requests quote evicted messages that match the user's question, in at
+                most 1,024 tokens and at most a quarter of ``max_tokens``, and the model gets a tool
+                to search evicted messages. Default False.
+            summary_schedule: Time of writing summaries, and longest wait of a model call for a
+                summary. Default: summaries are written in the background; from 1.5 times the size
+                that starts a summary, a model call waits up to 30 s.
+            learn: How preferences are extracted after a turn. ``rules``: by rules for English and
+                Japanese. ``model``: also by the agent's ``aux_model``, in the background. Values
+                with words that the message lacks are dropped. ``nothing``: not at all. Default:
+                ``model`` if ``options`` include an ``aux_model``, else ``rules``.
+            task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the
+                model; or a mapping with its keyword arguments, such as ``intents``. It also shows
+                values that ``MangaMemory.changes`` sends. Default False.
+            instructions: Whether instruction files are read once and added to the system prompt;
+                True: the files in the working directory, ``~/.agent`` and ``/etc/agent/global``.
+                Default False.
+            cache_monitor: Monitor of the share of cached prompt tokens; agents may share one.
+                Default None.
+            options: Keyword arguments of the agent's ``TieredSessionManager`` and of
+                ``strands.Agent``.
 
         Settings in the argument ``defaults`` of the constructor replace the default values above.
 
@@ -242,15 +292,23 @@ class MangaMemory:
         """
         settings, own = split_options(options)
         wanted = self.settings.over(
-            history=history, max_tokens=max_tokens, trim_every=trim_every, max_turns=max_turns, recall=recall
+            history=history,
+            max_tokens=max_tokens,
+            trim_every=trim_every,
+            max_turns=max_turns,
+            recall=recall,
         )
-        scope = scope_of(scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant)
+        scope = scope_of(
+            scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant
+        )
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
         tier = agent_parts.UserTier.load(self._environment, scope)
         manager = None
         if session and own.get("session_manager") is None:
             manager = self._manager(scope, settings, tier)
-        history_manager = agent_parts.make_history_manager(wanted, summary_schedule, session=manager, hot=self._stores["hot"])
+        history_manager = agent_parts.make_history_manager(
+            wanted, summary_schedule, session=manager, hot=self._stores["hot"]
+        )
         arguments: dict[str, Any] = {"conversation_manager": history_manager}
         if scope.agent_id != "default":
             arguments["agent_id"] = scope.agent_id
@@ -259,7 +317,9 @@ class MangaMemory:
         if self.memories is not None or learn not in (None, "nothing"):
             store = self.user(scope.user_id, tenant=scope.tenant)
             plugins.append(
-                user := memory.UserContext(store, self._profile_cache(store), session_id=scope.session_id, learn=learn)
+                user := memory.UserContext(
+                    store, self._profile_cache(store), session_id=scope.session_id, learn=learn
+                )
             )
             if manager is not None:
                 manager.when_redacted(user.redacted)
@@ -267,27 +327,47 @@ class MangaMemory:
             arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         state_options = wanted.task_state if task_state is None else task_state
         if state_options is not False:
-            known = {"source": self._environment, "hot": self.hot, "codec": self._memory_codec, "wall_clock": self._clock}
-            plugins.append(agent_parts.make_coordinator(state_options, wanted, manager, tier, scope=scope, **known))
+            known = {
+                "source": self._environment,
+                "hot": self.hot,
+                "codec": self._memory_codec,
+                "wall_clock": self._clock,
+            }
+            plugins.append(
+                agent_parts.make_coordinator(
+                    state_options, wanted, manager, tier, scope=scope, **known
+                )
+            )
         elif tier.environment is not None:
             plugins.append(agent_parts.EnvironmentMetadata(tier.environment))
         if wanted.recall:
-            plugins.append(agent_parts.make_recall_plugin(wanted, session=manager, embed=self._embed, clock=self._clock))
+            plugins.append(
+                agent_parts.make_recall_plugin(
+                    wanted, session=manager, embed=self._embed, clock=self._clock
+                )
+            )
         self._parts.update(dict.fromkeys([arguments["conversation_manager"], *plugins], scope))
         return merge_arguments({**arguments, "plugins": plugins}, own)
 
-    def session(self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]) -> TieredSessionManager:
-        """Return the session manager of a conversation, to read the log or to pass to an agent that you build.
+    def session(
+        self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]
+    ) -> TieredSessionManager:
+        """Return the session manager of a conversation, to read the log or to pass to an agent that
+        you build.
 
         Args:
             scope: The conversation, or the plain id of a session without a user.
-            settings: Keyword arguments of the session manager, which override the settings of the process.
+            settings: Keyword arguments of the session manager, which override the settings of the
+                process.
         """
         check_options(settings)
         return self._manager(scope, settings, agent_parts.UserTier())
 
     def _manager(
-        self, scope: str | ConversationScope, settings: Mapping[str, Any], tier: agent_parts.UserTier
+        self,
+        scope: str | ConversationScope,
+        settings: Mapping[str, Any],
+        tier: agent_parts.UserTier,
     ) -> TieredSessionManager:
         given = {**self._session_settings, **settings}
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
@@ -317,29 +397,44 @@ class MangaMemory:
         )
 
     def _profile_cache(self, store: memory.UserMemoryStore) -> memory.ProfileCache:
-        # Without a shared hot tier, each model call reads changes of other processes from the table, if it is a local file.
+        # Without a shared hot tier, each model call reads changes of other processes from the
+        # table, if it is a local file.
         reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
         ids = {"user_id": store.owner.user_id, "tenant": store.owner.tenant}
-        options: Any = {**ids, "pii": self._pii, "codec": self._memory_codec, "log": store.preference_log}
+        options: Any = {
+            **ids,
+            "pii": self._pii,
+            "codec": self._memory_codec,
+            "log": store.preference_log,
+        }
         return memory.ProfileCache(self._stores["hot"], reads_revision=reads, **options)
 
     def _memory_table(self) -> Table:
         if self.memories is None:
-            raise ValueError("memories is None: pass MangaMemory.open(memories=True), or a URL or table")
+            raise ValueError(
+                "memories is None: pass MangaMemory.open(memories=True), or a URL or table"
+            )
         return cast("Table", self._stores["memories"])
 
-    def storage(self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0) -> TieredStorage:
-        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or ``Agent(storage=)``.
+    def storage(
+        self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0
+    ) -> TieredStorage:
+        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or
+        ``Agent(storage=)``.
 
-        The durable tier has all values. Copies of large values are in the hot tier for ``hot_ttl`` seconds.
+        The durable tier has all values. Copies of large values are in the hot tier for ``hot_ttl``
+        seconds.
 
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
         """
         return TieredStorage(user_id=user_id, tenant=tenant, hot_ttl=hot_ttl, **self._tiers)
 
-    def changes(self, *, user_id: str, session_id: str, tenant: str | None = None) -> state.EnvironmentChanges:
-        """Return an object whose method ``publish(cart=[...])`` sends new data, such as the user's cart, to a session's agents.
+    def changes(
+        self, *, user_id: str, session_id: str, tenant: str | None = None
+    ) -> state.EnvironmentChanges:
+        """Return an object whose method ``publish(cart=[...])`` sends new data, such as the user's
+        cart, to a session's agents.
 
         Raises:
             ValueError: An id is not allowed.
@@ -349,14 +444,20 @@ class MangaMemory:
         scope = ConversationScope(user_id, session_id, tenant=tenant)
         return state.EnvironmentChanges(self.hot, scope, codec=self._memory_codec)
 
-    def guard(self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any) -> mcp.GuardedMCPTools:
-        """Return the tools of an MCP server with circuit breakers. All agents of this ``MangaMemory`` share the breakers.
+    def guard(
+        self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any
+    ) -> mcp.GuardedMCPTools:
+        """Return the tools of an MCP server with circuit breakers.
+
+        All agents of this ``MangaMemory`` share the breakers.
 
         Args:
-            client: The MCP client. Example: ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
-            policy: Breaker policy of tools that have none of their own. Default: the policy of the process (a breaker opens
-                for 30 s after 5 failures, and a call fails after 2 s).
-            settings: Further keyword arguments of ``GuardedMCPTools``. Cached results are stored per tenant and user.
+            client: The MCP client. Example:
+                ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
+            policy: Breaker policy of tools that have none of their own. Default: the policy of the
+                process (a breaker opens for 30 s after 5 failures, and a call fails after 2 s).
+            settings: Further keyword arguments of ``GuardedMCPTools``. Cached results are stored
+                per tenant and user.
 
         Raises:
             ValueError: The client is guarded with other settings, or a setting is not allowed.
@@ -368,9 +469,12 @@ class MangaMemory:
     def sessions(
         self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
     ) -> user_data.SessionPage:
-        """Return a page of a user's sessions. Each entry has the session's title, last use and number of turns.
+        """Return a page of a user's sessions.
 
-        The pages follow the order of session ids. Within a page, the most recently used session is first.
+        Each entry has the session's title, last use and number of turns.
+
+        The pages follow the order of session ids. Within a page, the most recently used session is
+        first.
 
         Args:
             user_id: The user.
@@ -385,10 +489,14 @@ class MangaMemory:
         from strands_manga_memory import user_data
 
         owner = Owner(user_id, tenant)
-        return user_data.list_sessions(self._stores["durable"], owner, self.session, limit=limit, after=after)
+        return user_data.list_sessions(
+            self._stores["durable"], owner, self.session, limit=limit, after=after
+        )
 
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users who have sessions. Each call reads the expiry index, which lists all sessions.
+        """Return a page of the users who have sessions.
+
+        Each call reads the expiry index, which lists all sessions.
 
         Args:
             limit: Most users on the page. Default 100.
@@ -403,9 +511,11 @@ class MangaMemory:
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session with its conversations, its dialogue state and the values that ``changes(...)`` published for it.
+        """Delete a session with its conversations, its dialogue state and the values that
+        ``changes(...)`` published for it.
 
-        Memories that were made from the session stay. ``user(...).forget`` or ``forget_user`` deletes the memories.
+        Memories that were made from the session stay. ``user(...).forget`` or ``forget_user``
+        deletes the memories.
 
         Raises:
             ValueError: An id is not allowed.
@@ -415,23 +525,35 @@ class MangaMemory:
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
 
     @checked
-    def history(self, scope: ConversationScope, *, limit: int = 50, after: str | None = None) -> HistoryPage:
-        """Return a page of a conversation's log, by default its last messages. See ``TieredSessionManager.history_page``."""
+    def history(
+        self, scope: ConversationScope, *, limit: int = 50, after: str | None = None
+    ) -> HistoryPage:
+        """Return a page of a conversation's log, by default its last messages.
+        See ``TieredSessionManager.history_page``.
+        """
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     @checked
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session. Return the new scope. See ``TieredSessionManager.fork``."""
+        """Copy the first turns of a conversation to a new session.
+        Return the new scope. See ``TieredSessionManager.fork``.
+        """
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
     @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Reset a conversation to the end of an earlier turn. See ``TieredSessionManager.rewind``."""
+        """Reset a conversation to the end of an earlier turn.
+        See ``TieredSessionManager.rewind``.
+        """
         self.session(scope).rewind(at_turn)
 
-    def finalizer(self, model: Model | language.SessionSummarizer | None = None) -> SessionFinalizer:
-        """Return an object that turns ended sessions into memories. Without ``model``, summaries are made by rules.
+    def finalizer(
+        self, model: Model | language.SessionSummarizer | None = None
+    ) -> SessionFinalizer:
+        """Return an object that turns ended sessions into memories.
+
+        Without ``model``, summaries are made by rules.
 
         Raises:
             ValueError: There is no memory table (``memories``).
@@ -449,7 +571,9 @@ class MangaMemory:
         )
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends expired sessions. With a memory table, it stores summaries by ``model`` (None: rules)."""
+        """Return an object that ends expired sessions.
+        With a memory table, it stores summaries by ``model`` (None: rules).
+        """
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 
@@ -457,32 +581,46 @@ class MangaMemory:
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session, and turn the conversation ``scope`` into memories. Return the summary, or None without messages.
+        """Close a session, and turn the conversation ``scope`` into memories.
+
+        Return the summary, or None without messages.
 
         Raises:
-            ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
-            ConflictError: Another process uses or finalizes the conversation now. A sweeper finalizes the conversation later.
+            ValueError: There is no memory table (``memories``), or ``scope`` is no
+                ``ConversationScope``.
+            ConflictError: Another process uses or finalizes the conversation now. A sweeper
+                finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
         for manager in members_of(self._managers):
-            if manager.scope is not None and manager.scope.storage_session_id == scope.storage_session_id:
+            if (
+                manager.scope is not None
+                and manager.scope.storage_session_id == scope.storage_session_id
+            ):
                 manager.close()
         return self.finalizer(model).run(scope)
 
     @checked
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
+        """Restart the time to live of a conversation whose user has disconnected, so that the user
+        can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes the conversation after the TTL.
+            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes the
+            conversation after the TTL.
 
         Raises:
-            ValueError: There is no memory table (``memories``), or ``scope`` is no ``ConversationScope``.
+            ValueError: There is no memory table (``memories``), or ``scope`` is no
+                ``ConversationScope``.
         """
         return self.finalizer().disconnected(scope)
 
     def forget_user(
-        self, user_id: str, *, tenant: str | None = None, progress: Callable[[str], object] = lambda name: None
+        self,
+        user_id: str,
+        *,
+        tenant: str | None = None,
+        progress: Callable[[str], object] = lambda name: None,
     ) -> user_data.ErasureReport:
         """Delete all data of a user. See ``user_data.forget_user``."""
         from strands_manga_memory import user_data
@@ -495,25 +633,30 @@ class MangaMemory:
         from strands_manga_memory import user_data
 
         stores = {**self._tiers, "memories": self._user_table}
-        return user_data.export_user(user_id, tenant=tenant, memory_codec=self._memory_codec, **stores)
+        return user_data.export_user(
+            user_id, tenant=tenant, memory_codec=self._memory_codec, **stores
+        )
 
     @checked
     def explain(self, agent: Agent) -> list[Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 
-        A text is a preference, memory, summary, quote, entity or task value. Its origin is a message, a session or both, as far
-        as known. The result is empty for an agent of another ``MangaMemory``. The call may read the memory table.
+        A text is a preference, memory, summary, quote, entity or task value. Its origin is a
+        message, a session or both, as far as known. The result is empty for an agent of another
+        ``MangaMemory``. The call may read the memory table.
         """
         from strands_manga_memory.assembly.provenance import explain
 
         return explain(dict(self._parts), agent)
 
     def retract(self, source: Source) -> RetractionReport:
-        """Remove a text about a user, as returned by ``explain``, from stored memories, dialogue state and live agents.
+        """Remove a text about a user, as returned by ``explain``, from stored memories, dialogue
+        state and live agents.
 
-        All preferences from the text's source message are deleted. The summaries of this message's session are deleted from the
-        memory table, with the copies of messages stored there. If the source message is unknown, only the memory with the text
-        is deleted. The conversation's log keeps its messages, which can be redacted there.
+        All preferences from the text's source message are deleted. The summaries of this message's
+        session are deleted from the memory table, with the copies of messages stored there. If the
+        source message is unknown, only the memory with the text is deleted. The conversation's log
+        keeps its messages, which can be redacted there.
 
         Raises:
             ValueError: ``source`` is not a ``Source``.
@@ -529,10 +672,18 @@ class MangaMemory:
         return self._codec
 
     def stats(self) -> MemoryStats:
-        """Return statistics of the tiers, the open sessions, and the operations of this process. Performs no I/O."""
+        """Return statistics of the tiers, the open sessions, and the operations of this process.
+        Performs no I/O.
+        """
         operations = recorder.stats() if self.settings.telemetry else {}
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
-        return memory_stats(writer, members_of(self._managers), members_of(self._guards), operations, list(self._parts))
+        return memory_stats(
+            writer,
+            members_of(self._managers),
+            members_of(self._guards),
+            operations,
+            list(self._parts),
+        )
 
     def __repr__(self) -> str:
         return f"MangaMemory({', '.join(f'{tier}={store}' for tier, store in self._names.items())})"
@@ -552,24 +703,34 @@ class MangaMemory:
     def close(self) -> None:
         """Flush the sessions that this process has saved, and close the connections of the stores.
 
-        Sessions of agents that no longer exist are flushed for at most 5 s, and only the 1,000 that were saved last. A sweeper
-        flushes the others.
+        Sessions of agents that no longer exist are flushed for at most 5 s, and only the 1,000 that
+        were saved last. A sweeper flushes the others.
 
         Raises:
-            StoreUnavailableError: A session or a preference is not stored. If a session is not stored, the stores stay open, so
-                that the call can be repeated. If only preferences are not stored, keep the process running, which stores them
-                in the background.
-            ConflictError: Another writer's change of a session cannot be merged. The stores stay open.
+            StoreUnavailableError: A session or a preference is not stored. If a session is not
+                stored, the stores stay open, so that the call can be repeated. If only preferences
+                are not stored, keep the process running, which stores them in the background.
+            ConflictError: Another writer's change of a session cannot be merged. The stores stay
+                open.
         """
-        writer = shared_writer(self._stores["hot"] if self.hot.survives_process else None, self.durable)
+        writer = shared_writer(
+            self._stores["hot"] if self.hot.survives_process else None, self.durable
+        )
         gaps = gaps_of(writer, self._stores["durable"])
-        close_sessions(members_of(self._managers), writer, writer.submit(gaps, partial(gaps.save, self._clock()), slow=True))
+        close_sessions(
+            members_of(self._managers),
+            writer,
+            writer.submit(gaps, partial(gaps.save, self._clock()), slow=True),
+        )
         are_stored = self.memories is None or close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()
         flush()
         if not are_stored:
-            raise StoreUnavailableError("the table did not accept all preferences yet; keep the process running until it does")
+            raise StoreUnavailableError(
+                "the table did not accept all preferences yet; keep the process running until it"
+                " does"
+            )
 
     # Asynchronous forms of methods with I/O
 

@@ -35,20 +35,23 @@ _PAUSES = (0.02, 0.1, 0.5)
 
 
 class SessionFinalizer:
-    """Finalizer of ended sessions: stores summary, topics, sentiment, preferences and recurring topics as memories.
+    """Finalizer of ended sessions: stores summary, topics, sentiment, preferences and recurring
+    topics as memories.
 
-    Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions that are closed.
+    Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions
+    that are closed.
 
-    Each conversation has one summary, even if several processes finalize it. A conversation with new messages is finalized
-    again, and its new summary replaces the old one. If the model fails, hangs or returns invalid output, the summary is made by
-    rules.
+    Each conversation has one summary, even if several processes finalize it. A conversation with
+    new messages is finalized again, and its new summary replaces the old one. If the model fails,
+    hangs or returns invalid output, the summary is made by rules.
 
     Args:
-        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a durable tier, a hot store in
-            the memory of one process (``memory://``) is not used.
+        hot: Hot tier of the session managers, a store or its URL; None if there is none. With a
+            durable tier, a hot store in the memory of one process (``memory://``) is not used.
         durable: Durable tier of the session managers, a table or its URL; None if there is none.
         memories: Memory table of the schema ``USER_MEMORY``, or its URL.
-        model: Strands model or summarizer that writes the summaries. None: summaries are made by rules.
+        model: Strands model or summarizer that writes the summaries. None: summaries are made by
+            rules.
         clock: Function that returns seconds since 1970.
         ttl: Time-to-live policy of the session managers.
         codec: Codec of the session managers.
@@ -94,23 +97,29 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store memories made from an expired conversation. A sweeper (process that ends expired sessions) calls this.
+        """Store memories made from an expired conversation.
 
-        The sweeper has claimed the conversation, so that no other process ends it, and has written it to the durable tier.
+        A sweeper (process that ends expired sessions) calls this.
+
+        The sweeper has claimed the conversation, so that no other process ends it, and has written
+        it to the durable tier.
         """
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Store memories made from a closed conversation. Return its summary, or None if there is nothing to summarize.
+        """Store memories made from a closed conversation.
 
-        Close the session manager first, otherwise unsaved messages are missed. If there is a durable tier, the conversation is
-        removed from the hot tier. A user who returns before the session expires then continues from the durable tier. After new
-        messages, the conversation can be finalized again.
+        Return its summary, or None if there is nothing to summarize.
+
+        Close the session manager first, otherwise unsaved messages are missed. If there is a
+        durable tier, the conversation is removed from the hot tier. A user who returns before the
+        session expires then continues from the durable tier. After new messages, the conversation
+        can be finalized again.
 
         Raises:
-            ConflictError: Another process uses or finalizes the conversation now. A sweeper (process that ends expired
-                sessions) finalizes the conversation later.
+            ConflictError: Another process uses or finalizes the conversation now. A sweeper
+                (process that ends expired sessions) finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
         place = Place.of(scope.storage_session_id, "A", scope.agent_id)
@@ -119,19 +128,23 @@ class SessionFinalizer:
         for pause in _PAUSES:
             with suppress(ConflictError):  # another save is under way, and ends soon
                 claimed = self._claim(place, lease)
-                lease = _CLAIM_SECONDS if claimed is None else 0.0  # the next attempt takes its own claim again
+                lease = (
+                    _CLAIM_SECONDS if claimed is None else 0.0
+                )  # the next attempt takes its own claim again
                 return self._run(place, claimed)
             time.sleep(pause)
         return self._run(place, self._claim(place, lease))
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
-        """Claim a conversation in the hot tier, so that no other process finalizes it, and return its record.
+        """Claim a conversation in the hot tier, so that no other process finalizes it, and return
+        its record.
 
-        Return None if the conversation is not in the hot tier. A claim of another process that is older than ``lease`` seconds
-        is replaced.
+        Return None if the conversation is not in the hot tier. A claim of another process that is
+        older than ``lease`` seconds is replaced.
 
         Raises:
-            ConflictError: Another process has claimed the conversation within the last ``lease`` seconds.
+            ConflictError: Another process has claimed the conversation within the last ``lease``
+                seconds.
         """
         if self._tiers.hot is None:
             return None
@@ -142,7 +155,9 @@ class SessionFinalizer:
 
     def _run(self, place: Place, claimed: HotRecord | None) -> MemoryRecord | None:
         conversation = EndedConversation(place, self._tiers)
-        is_flushed = claimed is not None and conversation.flush(claimed=(claimed.epoch, claimed.version))
+        is_flushed = claimed is not None and conversation.flush(
+            claimed=(claimed.epoch, claimed.version)
+        )
         if not is_flushed:
             conversation.read()
         stored = None
@@ -160,11 +175,12 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the time to live of a conversation whose user has disconnected, so that the user can resume it.
+        """Restart the time to live of a conversation whose user has disconnected, so that the user
+        can resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired sessions) finalizes
-            the conversation after the time to live. If not, nothing happens.
+            Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired
+            sessions) finalizes the conversation after the time to live. If not, nothing happens.
         """
         if self._tiers.hot is None:
             return False

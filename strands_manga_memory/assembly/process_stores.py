@@ -1,4 +1,6 @@
-"""Opens the stores of a process, collects statistics, and writes pending changes of memories before the process ends."""
+"""Opens the stores of a process, collects statistics, and writes pending changes of memories before
+the process ends.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,21 @@ from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.conversation_saver import flush_saved
-from strands_manga_memory.stores import SESSIONS, USER_MEMORY, HotStore, Table, open_hot_store, open_table
+from strands_manga_memory.stores import (
+    SESSIONS,
+    USER_MEMORY,
+    HotStore,
+    Table,
+    open_hot_store,
+    open_table,
+)
 from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import OperationStats
 
-if TYPE_CHECKING:  # some of these modules load the language packs, which takes longer than the rest of the package
+if (
+    TYPE_CHECKING
+):  # some of these modules load the language packs, which takes longer than the rest of the package
     from strands_manga_memory.conversation.summaries import SummaryStats
     from strands_manga_memory.mcp import GuardedMCPTools
     from strands_manga_memory.mcp.guard import ToolStatus
@@ -33,29 +44,39 @@ def open_stores(
     """Open the stores that the arguments of ``MangaMemory`` name.
 
     Returns:
-        Two dicts, keyed by argument: the stores (None for no memory table), and the URL without password or the class name of
-        each store.
+        Two dicts, keyed by argument: the stores (None for no memory table), and the URL without
+        password or the class name of each store.
 
     Raises:
-        ValueError: An argument is neither a store nor a URL, or ``memories`` is True and ``durable`` is not a URL.
+        ValueError: An argument is neither a store nor a URL, or ``memories`` is True and
+            ``durable`` is not a URL.
     """
     if memories is True:
         if not isinstance(durable, str):
             raise ValueError("memories must be a URL or a table where durable is a table, got True")
         memories = users_table_url("true", durable)
-    stores: dict[str, Any] = {"hot": hot, "durable": durable, "memories": None if memories is False else memories}
+    stores: dict[str, Any] = {
+        "hot": hot,
+        "durable": durable,
+        "memories": None if memories is False else memories,
+    }
     names = {}
     for tier, store in stores.items():
         if isinstance(store, str):
             names[tier] = without_password(store)
-            stores[tier] = open_hot_store(store) if tier == "hot" else open_table(store, _SCHEMAS[tier])
+            stores[tier] = (
+                open_hot_store(store) if tier == "hot" else open_table(store, _SCHEMAS[tier])
+            )
         elif store is not None:
             names[tier] = type(store).__name__
     return stores, names
 
 
-def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer, *others: Future[None]) -> None:
-    """Flush the sessions of agents that still exist, and then the other sessions that this process has saved.
+def close_sessions(
+    managers: Iterable[TieredSessionManager], writer: Writer, *others: Future[None]
+) -> None:
+    """Flush the sessions of agents that still exist, and then the other sessions that this process
+    has saved.
 
     Args:
         managers: Session managers of the agents.
@@ -63,8 +84,8 @@ def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer, *ot
         others: Other writes to await.
 
     Raises:
-        MangaMemoryError: A session of an agent is not saved. The other sessions are flushed before the first such error is
-            raised.
+        MangaMemoryError: A session of an agent is not saved. The other sessions are flushed before
+            the first such error is raised.
     """
     failed: MangaMemoryError | None = None
     for manager in managers:
@@ -78,14 +99,16 @@ def close_sessions(managers: Iterable[TieredSessionManager], writer: Writer, *ot
 
 
 def close_memories(hot: HotStore, memories: Table) -> bool:
-    """Write pending changes of user memories to the stores, for up to 5 seconds per store, and close the memory table.
+    """Write pending changes of user memories to the stores, for up to 5 seconds per store, and
+    close the memory table.
 
     Args:
         hot: Hot store.
         memories: Memory table.
 
     Returns:
-        Whether the memory table has all preferences. Another service may not have accepted them yet.
+        Whether the memory table has all preferences. Another service may not have accepted them
+        yet.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     writer = shared_writer(None, memories)
@@ -99,7 +122,8 @@ class MemoryStats(TypedDict):
 
     Attributes:
         hot: State of the hot tier, ``up`` or ``down``.
-        hot_error: Cause of the hot tier's outage, with the remedy if the tier refused calls; empty if ``hot`` is ``up``.
+        hot_error: Cause of the hot tier's outage, with the remedy if the tier refused calls; empty
+            if ``hot`` is ``up``.
         durable: State of the durable tier, ``up`` or ``down``.
         durable_error: Cause of the durable tier's outage, like ``hot_error``.
         backlog: Number of background tasks that wait or run.
@@ -109,16 +133,21 @@ class MemoryStats(TypedDict):
         unsaved_messages: Number of messages that no tier has acknowledged.
         tokens: Number of tokens in the histories of the agents of the open sessions.
         token_budget: Sum of the token budgets of these histories.
-        compression: Tokens that trimming removed, divided by the sum of removed and present tokens; 0 without trimming.
-        state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active ``entities``, ``goals`` and
-            ``archived_goals``, recorded steps (``executions``), ``tokens`` of the stored state, repeated tool calls
-            (``loops``), and ``unreadable`` parts of the state.
-        summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: started summaries (``runs``),
-            summaries that replaced turns (``swapped``), ``failed`` summaries, model calls that waited (``waits``),
-            ``tokens_spent``, ``tokens_freed``, and managers with an open circuit breaker (``resting``).
-        missed_deadlines: Number of times that a tier did not answer this process within the deadline; 0 without telemetry.
-        operations: Statistics of each kind of operation of this process: ``hot.write``, ``durable.get``, ``turn``, ``trim``,
-            ``summary``, ``recall``, ``handoff`` (finalization), ``breaker.transition`` and others; empty without telemetry.
+        compression: Tokens that trimming removed, divided by the sum of removed and present tokens;
+            0 without trimming.
+        state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active
+            ``entities``, ``goals`` and ``archived_goals``, recorded steps (``executions``),
+            ``tokens`` of the stored state, repeated tool calls (``loops``), and ``unreadable``
+            parts of the state.
+        summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: started
+            summaries (``runs``), summaries that replaced turns (``swapped``), ``failed`` summaries,
+            model calls that waited (``waits``), ``tokens_spent``, ``tokens_freed``, and managers
+            with an open circuit breaker (``resting``).
+        missed_deadlines: Number of times that a tier did not answer this process within the
+            deadline; 0 without telemetry.
+        operations: Statistics of each kind of operation of this process: ``hot.write``,
+            ``durable.get``, ``turn``, ``trim``, ``summary``, ``recall``, ``handoff``
+            (finalization), ``breaker.transition`` and others; empty without telemetry.
         tools: State of each guarded tool, keyed by tool name.
     """
 
@@ -178,7 +207,13 @@ def memory_stats(
         token_budget=sum(stats["budget"] or 0 for stats in sessions),
         compression=trimmed / max(1.0, trimmed + tokens),
         state=_state_totals([part.stats() for part in parts if isinstance(part, StateCoordinator)]),
-        summaries=_summary_totals([part.stats() for part in parts if isinstance(part, VerifiedSummarizingConversationManager)]),
+        summaries=_summary_totals(
+            [
+                part.stats()
+                for part in parts
+                if isinstance(part, VerifiedSummarizingConversationManager)
+            ]
+        ),
         missed_deadlines=operations["deadline"].count if "deadline" in operations else 0,
         operations=operations,
         tools={name: status for guarded in guards for name, status in guarded.status().items()},

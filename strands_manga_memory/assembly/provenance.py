@@ -1,4 +1,6 @@
-"""Lists the texts about a user in an agent's last request, each with its origin, and removes such texts."""
+"""Lists the texts about a user in an agent's last request, each with its origin, and removes such
+texts.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,16 @@ class Source:
     """Text about the user or the task in a request, with the origin of the text.
 
     Attributes:
-        kind: ``preference``, ``memory``, ``summary``, ``quote`` (of an evicted message), ``entity`` or ``slot`` (task value).
+        kind: ``preference``, ``memory``, ``summary``, ``quote`` (of an evicted message), ``entity``
+            or ``slot`` (task value).
         text: The stored text.
         scope: Conversation whose request contained the text.
         session_id: Session that the text came from; None if unknown.
-        message_id: ``tracking_id`` of the source message, or of the last one of several; None if unknown.
+        message_id: ``tracking_id`` of the source message, or of the last one of several; None if
+            unknown.
         memory_id: Id of the stored memory; None if the text is not a stored memory.
-        at: Time of the source message, or of the last change of the stored memory, in seconds since 1970; None if unknown.
+        at: Time of the source message, or of the last change of the stored memory, in seconds since
+            1970; None if unknown.
     """
 
     kind: SourceKind
@@ -60,17 +65,25 @@ class RetractionReport:
 
 
 def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source]:
-    """Return the texts about the user in an agent's last request, each with its origin. See ``MangaMemory.explain``.
+    """Return the texts about the user in an agent's last request, each with its origin.
+
+    See ``MangaMemory.explain``.
 
     Args:
-        parts: Scope (user and session) of each plugin and conversation manager of a ``MangaMemory``, keyed by that object.
+        parts: Scope (user and session) of each plugin and conversation manager of a
+            ``MangaMemory``, keyed by that object.
         agent: Agent whose last request is explained.
     """
     from strands_manga_memory import conversation, state
 
-    user = next((part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent), None)
+    user = next(
+        (part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent),
+        None,
+    )
     coordinator = state.coordinator_of(agent)
-    scope = next((parts[part] for part in (user, coordinator) if part is not None and part in parts), None)
+    scope = next(
+        (parts[part] for part in (user, coordinator) if part is not None and part in parts), None
+    )
     if scope is None:
         return ReportList()
     found: list[Source] = ReportList()
@@ -78,7 +91,11 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
         found += _of_memory(user, scope)
     if coordinator is not None:
         found += _of_state(coordinator, scope)
-    recalls = [part for part, of in parts.items() if isinstance(part, conversation.HistoryRecall) and of == scope]
+    recalls = [
+        part
+        for part, of in parts.items()
+        if isinstance(part, conversation.HistoryRecall) and of == scope
+    ]
     question = user_query(agent.messages)
     if recalls and question:
         found += _of_quotes(recalls[-1], question, agent, scope)
@@ -92,7 +109,14 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
         by = slot_state.by
         text = slot_state.value if slot.startswith("~") else f"{slot}: {slot_state.value}"
         listed.append(text)
-        yield Source(kind="preference", text=text, scope=scope, session_id=by.session_id, message_id=by.message_id, at=by.at)
+        yield Source(
+            kind="preference",
+            text=text,
+            scope=scope,
+            session_id=by.session_id,
+            message_id=by.message_id,
+            at=by.at,
+        )
     for record in user.known_records():
         texts = shown_texts(record)
         if not any(text in shown for text in texts) or record.content in listed:
@@ -100,7 +124,11 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
         kind: SourceKind = "memory"
         if record.type == memory.MemoryType.PREFERENCE:
             kind = "preference"
-        elif record.type in (memory.MemoryType.SUMMARY, memory.MemoryType.WEEK, memory.MemoryType.MONTH):
+        elif record.type in (
+            memory.MemoryType.SUMMARY,
+            memory.MemoryType.WEEK,
+            memory.MemoryType.MONTH,
+        ):
             kind = "summary"
         sources = record.metadata.get("sources")
         said = [each for each in sources.values() if each] if isinstance(sources, dict) else []
@@ -128,8 +156,12 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
             yield source(kind="slot", text=text, message_id=slot.source or None)
 
 
-def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope) -> Iterator[Source]:
-    """Yield the messages that the agent's last request quoted. The search for the user's question is repeated to find them."""
+def _of_quotes(
+    recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
+) -> Iterator[Source]:
+    """Yield the messages that the agent's last request quoted.
+    The search for the user's question is repeated to find them.
+    """
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
@@ -144,12 +176,17 @@ def _of_quotes(recall: conversation.HistoryRecall, question: str, agent: Agent, 
 
 
 def retract(
-    parts: Mapping[Any, ConversationScope], source: Source, store_of: Callable[..., memory.UserMemoryStore] | None
+    parts: Mapping[Any, ConversationScope],
+    source: Source,
+    store_of: Callable[..., memory.UserMemoryStore] | None,
 ) -> RetractionReport:
-    """Remove a text about the user from the memory table, the hot tier and the live agents. See ``MangaMemory.retract``.
+    """Remove a text about the user from the memory table, the hot tier and the live agents.
+
+    See ``MangaMemory.retract``.
 
     Args:
-        parts: Scope (user and session) of each plugin and conversation manager of a ``MangaMemory``, keyed by that object.
+        parts: Scope (user and session) of each plugin and conversation manager of a
+            ``MangaMemory``, keyed by that object.
         source: Text to remove, with its origin.
         store_of: Function that returns the memories of a user. None if there is no memory table.
     """
@@ -157,7 +194,11 @@ def retract(
 
     scope = of_kind("source", source, Source, "a Source from explain(agent)").scope
     store = None if store_of is None else store_of(scope.user_id, tenant=scope.tenant)
-    live = {part: of for part, of in parts.items() if (of.tenant, of.user_id) == (scope.tenant, scope.user_id)}
+    live = {
+        part: of
+        for part, of in parts.items()
+        if (of.tenant, of.user_id) == (scope.tenant, scope.user_id)
+    }
     users = {part: of for part, of in live.items() if isinstance(part, memory.UserContext)}
     changed = [user.agent for user, of in users.items() if _is_shown(source, user, of)]
     memories = 0 if store is None else _retract_stored(store, source)
@@ -173,15 +214,23 @@ def retract(
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
-    """Return whether an agent's last request contained a text from the message or the memory that ``source`` names."""
+    """Return whether an agent's last request contained a text from the message or the memory that
+    ``source`` names.
+    """
     ids = {source.message_id, source.memory_id} - {None}
-    return any(not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope))
+    return any(
+        not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope)
+    )
 
 
 def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
     if source.message_id is None:
         return 0 if source.memory_id is None else int(store.forget(source.memory_id))
     count = store.retract(source.message_id, session_id=source.session_id)
-    if source.memory_id is not None and source.kind != "preference" and store.get(source.memory_id) is not None:
+    if (
+        source.memory_id is not None
+        and source.kind != "preference"
+        and store.get(source.memory_id) is not None
+    ):
         count += store.forget(source.memory_id)
     return count

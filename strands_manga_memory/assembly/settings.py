@@ -33,8 +33,19 @@ History = Literal["importance", "summarize", "compact"]
 
 _HOT_SCHEMES = ("memory", "redis", "rediss", "redis+cluster", "rediss+cluster")
 _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
-_TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-"""Texts that environment variables accept for booleans. Keyword arguments accept only True and False."""
+_TRUTH = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
+"""Texts that environment variables accept for booleans.
+Keyword arguments accept only True and False.
+"""
 
 _MOST_DAYS = 36_500.0
 _RULES = tuple(dict.fromkeys(rule.name for rule in DEFAULT_RULES))
@@ -42,15 +53,22 @@ _KEPT = tuple(type_.value for type_ in MemoryType if type_ is not MemoryType.PRE
 _Rule = Annotated[str, Field(pattern=f"^({'|'.join(_RULES)})$")]
 _Kept = Annotated[str, Field(pattern=f"^({'|'.join(_KEPT)})$")]
 _Days = Annotated[float, Field(gt=0, le=_MOST_DAYS)]
-_PII = f"`rule=action,...`, with a rule of {', '.join(_RULES)} and an action of {', '.join(get_args(Action))}"
-_RETENTION = f"`type=days,...`, with a type of {', '.join(_KEPT)} and over 0 to {_MOST_DAYS:,.0f} days"
+_PII = (
+    f"`rule=action,...`, with a rule of {', '.join(_RULES)} and an action of"
+    f" {', '.join(get_args(Action))}"
+)
+_RETENTION = (
+    f"`type=days,...`, with a type of {', '.join(_KEPT)} and over 0 to {_MOST_DAYS:,.0f} days"
+)
 
 
 def _field(default: Any, takes: str, description: str, **checks: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"takes": takes}, **checks)
 
 
-def _number(default: float | None, unit: str, description: str, *, most: float, **least: float) -> Any:
+def _number(
+    default: float | None, unit: str, description: str, *, most: float, **least: float
+) -> Any:
     low = f"over {least['gt']:g}" if "gt" in least else f"{least['ge']:g}"
     return _field(default, f"{low} to {most:,.12g} {unit}", description, le=most, **least)
 
@@ -64,24 +82,31 @@ def _switch(description: str, *, default: bool) -> Any:
 
 
 class SettingsError(ValueError):
-    """Error for settings that are not allowed. The message names the argument or environment variable of each setting.
+    """Error for settings that are not allowed.
+
+    The message names the argument or environment variable of each setting.
 
     Args:
-        problems: Name and problem of each setting. A problem that begins with a capital is a sentence with the name. Any other
-            problem is a phrase that follows the name in the message.
+        problems: Name and problem of each setting. A problem that begins with a capital is a
+            sentence with the name. Any other problem is a phrase that follows the name in the
+            message.
     """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(what if what[:1].isupper() else f"{name:.80} {what}" for name, what in problems))
+        super().__init__(
+            "; ".join(
+                what if what[:1].isupper() else f"{name:.80} {what}" for name, what in problems
+            )
+        )
         self.problems = problems
 
 
 class MangaMemorySettings(BaseModel):
     """Settings of a process, for ``MangaMemory.open(defaults=...)`` and ``MangaMemory.from_env``.
 
-    Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``: ``MANGA_MEMORY_`` and the
-    setting's name in capitals. Only ``from_env`` reads the variables. Booleans are written ``true`` or ``false``. An empty
-    variable counts as unset.
+    Each setting is also an environment variable, such as ``MANGA_MEMORY_FLUSH_EVERY=10``:
+    ``MANGA_MEMORY_`` and the setting's name in capitals. Only ``from_env`` reads the variables.
+    Booleans are written ``true`` or ``false``. An empty variable counts as unset.
 
     Raises:
         ValueError: A value is not allowed. The message names the setting and the allowed values.
@@ -89,7 +114,9 @@ class MangaMemorySettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    hot_url: str = _field("memory://", "a URL", "Hot tier, as `open_hot_store` takes it; `memory://` is this process")
+    hot_url: str = _field(
+        "memory://", "a URL", "Hot tier, as `open_hot_store` takes it; `memory://` is this process"
+    )
     durable_url: str = _field(
         "sqlite:///.manga_memory/sessions.sqlite3",
         "a URL",
@@ -98,57 +125,141 @@ class MangaMemorySettings(BaseModel):
     users_url: str | None = _field(
         None,
         "a URL",
-        "User memory, as `open_table` takes it; `true`: next to the durable tier; unset, `none`: no user memory",
+        "User memory, as `open_table` takes it; `true`: next to the durable tier; unset, `none`: no"
+        " user memory",
     )
-    create_tables: bool = _switch("Create missing tables and their TTL setting when they are opened", default=True)
-    flush_every: int = _number(5, "turns", "Turns between flushes to the durable tier", ge=1, most=1000)
-    refresh: Refresh = Field("never", description="Whether each turn first reads changes of other devices")
-    hot_deadline: float = _number(0.05, "seconds", "Longest wait of a turn for the hot tier", gt=0, most=60)
+    create_tables: bool = _switch(
+        "Create missing tables and their TTL setting when they are opened", default=True
+    )
+    flush_every: int = _number(
+        5, "turns", "Turns between flushes to the durable tier", ge=1, most=1000
+    )
+    refresh: Refresh = Field(
+        "never", description="Whether each turn first reads changes of other devices"
+    )
+    hot_deadline: float = _number(
+        0.05, "seconds", "Longest wait of a turn for the hot tier", gt=0, most=60
+    )
     durable_deadline: float = _number(
-        2.0, "seconds", "Longest wait of a turn for the durable tier, if no other survives the process", gt=0, most=60
+        2.0,
+        "seconds",
+        "Longest wait of a turn for the durable tier, if no other survives the process",
+        gt=0,
+        most=60,
     )
-    profile_deadline: float = _number(0.25, "seconds", "Longest wait of an agent's start for a profile", gt=0, most=60)
-    max_unsaved: int = _number(10_000, "messages", "Unsaved messages from which turns are refused", ge=1, most=1_000_000)
-    ttl_tier: Tier = Field("standard", description="User tier, from which the TTL is derived in the mode `hybrid`")
-    ttl_mode: Mode = Field("hybrid", description="How the TTL is determined, and when it is renewed")
-    ttl_seconds: float | None = _number(None, "seconds", "TTL in the hot tier; unset: by tier and mode", gt=0, most=31_536_000)
-    session_ttl: float = _number(86_400.0, "seconds", "Time after the last use at which a session ends", gt=0, most=31_536_000)
-    ttl_grace: float = _number(3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, most=31_536_000)
-    history: History = Field("importance", description="Method that limits the history, unless set in `agent_kwargs`")
+    profile_deadline: float = _number(
+        0.25, "seconds", "Longest wait of an agent's start for a profile", gt=0, most=60
+    )
+    max_unsaved: int = _number(
+        10_000, "messages", "Unsaved messages from which turns are refused", ge=1, most=1_000_000
+    )
+    ttl_tier: Tier = Field(
+        "standard", description="User tier, from which the TTL is derived in the mode `hybrid`"
+    )
+    ttl_mode: Mode = Field(
+        "hybrid", description="How the TTL is determined, and when it is renewed"
+    )
+    ttl_seconds: float | None = _number(
+        None, "seconds", "TTL in the hot tier; unset: by tier and mode", gt=0, most=31_536_000
+    )
+    session_ttl: float = _number(
+        86_400.0,
+        "seconds",
+        "Time after the last use at which a session ends",
+        gt=0,
+        most=31_536_000,
+    )
+    ttl_grace: float = _number(
+        3_600.0, "seconds", "Time that stores keep data beyond its expiry", ge=3600, most=31_536_000
+    )
+    history: History = Field(
+        "importance", description="Method that limits the history, unless set in `agent_kwargs`"
+    )
     max_tokens: int | None = _tokens(
         "Budget of the history; unset: a quarter of the model's window, at most 16,384; "
         "with summaries at most 4,096, as for an unknown window"
     )
-    trim_every: int = _number(7, "turns", "Later turns for which trimming a full history makes room; 0: none", ge=0, most=1000)
-    max_turns: int | None = _number(None, "turns", "Most turns of a history; unset: as many as fit", ge=1, most=10_000)
+    trim_every: int = _number(
+        7,
+        "turns",
+        "Later turns for which trimming a full history makes room; 0: none",
+        ge=0,
+        most=1000,
+    )
+    max_turns: int | None = _number(
+        None, "turns", "Most turns of a history; unset: as many as fit", ge=1, most=10_000
+    )
     summary_trigger_tokens: int | None = _tokens(
-        "Tokens of history that trigger a summary; unset: about twice its budget, at most half the model's window"
+        "Tokens of history that trigger a summary; unset: about twice its budget, at most half the"
+        " model's window"
     )
-    summary_trigger_turns: int = _number(20, "turns", "Turns since the last summary that trigger one", ge=1, most=10_000)
-    summary_keep_turns: int = _number(3, "turns", "Last turns that a summary does not replace", ge=1, most=1000)
-    recall: bool = _switch("Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False)
-    recall_tokens: int | None = _tokens("Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's")
-    task_state: bool = _switch("Whether agents track the task, unless set in `agent_kwargs`", default=False)
+    summary_trigger_turns: int = _number(
+        20, "turns", "Turns since the last summary that trigger one", ge=1, most=10_000
+    )
+    summary_keep_turns: int = _number(
+        3, "turns", "Last turns that a summary does not replace", ge=1, most=1000
+    )
+    recall: bool = _switch(
+        "Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False
+    )
+    recall_tokens: int | None = _tokens(
+        "Tokens reserved for quotes; unset: 1,024, at most a quarter of the history's"
+    )
+    task_state: bool = _switch(
+        "Whether agents track the task, unless set in `agent_kwargs`", default=False
+    )
     goal_tokens: int = _number(
-        12_000, "tokens", "Most tokens of an agent's goals, archived ones included", ge=100, most=1_000_000
+        12_000,
+        "tokens",
+        "Most tokens of an agent's goals, archived ones included",
+        ge=100,
+        most=1_000_000,
     )
-    goal_warn_tokens: int = _number(10_000, "tokens", "Tokens of all goals that cause a warning", ge=1, most=1_000_000)
-    goal_archive_tokens: int = _number(6_000, "tokens", "Most tokens of archived goals", ge=1, most=1_000_000)
-    goals_kept: int = _number(10, "goals", "Most archived goals; 0: goals that end are not archived", ge=0, most=1000)
-    executions_kept: int = _number(20, "calls", "Last tool calls of a goal that are kept one by one", ge=1, most=1000)
-    failed_subtasks_kept: int = _number(5, "subtasks", "Failed subtasks in the record of an archived goal", ge=1, most=50)
-    goal_context_characters: int = _number(2_000, "characters", "Most characters of a goal's context", ge=1, most=100_000)
-    steps_kept: int = _number(100, "steps", "Most tool calls of a task, and most other steps", ge=1, most=10_000)
+    goal_warn_tokens: int = _number(
+        10_000, "tokens", "Tokens of all goals that cause a warning", ge=1, most=1_000_000
+    )
+    goal_archive_tokens: int = _number(
+        6_000, "tokens", "Most tokens of archived goals", ge=1, most=1_000_000
+    )
+    goals_kept: int = _number(
+        10, "goals", "Most archived goals; 0: goals that end are not archived", ge=0, most=1000
+    )
+    executions_kept: int = _number(
+        20, "calls", "Last tool calls of a goal that are kept one by one", ge=1, most=1000
+    )
+    failed_subtasks_kept: int = _number(
+        5, "subtasks", "Failed subtasks in the record of an archived goal", ge=1, most=50
+    )
+    goal_context_characters: int = _number(
+        2_000, "characters", "Most characters of a goal's context", ge=1, most=100_000
+    )
+    steps_kept: int = _number(
+        100, "steps", "Most tool calls of a task, and most other steps", ge=1, most=10_000
+    )
     pii_actions: dict[_Rule, Action] | None = _field(
-        None, _PII, "Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a cipher"
+        None,
+        _PII,
+        "Treatment of personal data in memories; unset: `redact`; `encrypt` needs a codec with a"
+        " cipher",
     )
     retention_days: dict[_Kept, _Days] | None = _field(
-        None, _RETENTION, "Days that memories are stored, by type; unset: 90; facts, feedback 180, patterns 30, questions 7"
+        None,
+        _RETENTION,
+        "Days that memories are stored, by type; unset: 90; facts, feedback 180, patterns 30,"
+        " questions 7",
     )
-    breaker_failures: int = _number(5, "failures", "Consecutive failures that open a tool's breaker", ge=1, most=1000)
-    breaker_reset_after: float = _number(30.0, "seconds", "Time that a breaker stays open", gt=0, most=600)
-    breaker_users: int = _number(2, "users", "Users who must get errors of a tool before its breaker opens", ge=1, most=1000)
-    breaker_timeout: float = _number(2.0, "seconds", "Longest call of a guarded tool", gt=0, most=3600)
+    breaker_failures: int = _number(
+        5, "failures", "Consecutive failures that open a tool's breaker", ge=1, most=1000
+    )
+    breaker_reset_after: float = _number(
+        30.0, "seconds", "Time that a breaker stays open", gt=0, most=600
+    )
+    breaker_users: int = _number(
+        2, "users", "Users who must get errors of a tool before its breaker opens", ge=1, most=1000
+    )
+    breaker_timeout: float = _number(
+        2.0, "seconds", "Longest call of a guarded tool", gt=0, most=3600
+    )
     telemetry: bool = _switch("Whether OpenTelemetry and `stats()` receive data", default=True)
 
     @field_validator("*", mode="before")
@@ -162,10 +273,14 @@ class MangaMemorySettings(BaseModel):
     @classmethod
     def _is_known(cls, value: str | None, info: Any) -> str | None:
         schemes = _HOT_SCHEMES if info.field_name == "hot_url" else _DURABLE_SCHEMES
-        if value is None or (info.field_name == "users_url" and value.lower() in ("true", NO_USERS)):
+        if value is None or (
+            info.field_name == "users_url" and value.lower() in ("true", NO_USERS)
+        ):
             return value
         if value.partition("://")[0].lower() not in schemes:
-            raise ValueError(f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}")
+            raise ValueError(
+                f"a URL, accepted are {', '.join(f'{scheme}://' for scheme in schemes)}"
+            )
         return value
 
     @field_validator("pii_actions", "retention_days", mode="before")
@@ -180,7 +295,9 @@ class MangaMemorySettings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             found = {str(each["loc"][0]): each for each in error.errors()}
-            raise SettingsError([(name, _problem(name, each, values[name])) for name, each in found.items()]) from None
+            raise SettingsError(
+                [(name, _problem(name, each, values[name])) for name, each in found.items()]
+            ) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the names and values for ``repr``. Passwords are removed from URLs."""
@@ -189,41 +306,68 @@ class MangaMemorySettings(BaseModel):
 
     @classmethod
     def from_env(cls, **values: Any) -> MangaMemorySettings:
-        """Return the settings from environment variables. ``values``, keyed by setting, replace the values of variables.
+        """Return the settings from environment variables.
+
+        ``values``, keyed by setting, replace the values of variables.
 
         Raises:
-            ValueError: A value is not allowed. The message names its variable and the allowed values.
+            ValueError: A value is not allowed. The message names its variable and the allowed
+                values.
         """
-        # It takes a third of the facade's import, and its constructor 50 times that of a plain model: only here.
+        # It takes a third of the facade's import, and its constructor 50 times that of a plain
+        # model: only here.
         from pydantic_settings import BaseSettings, EnvSettingsSource
 
-        reading = {"env_prefix": PREFIX, "env_ignore_empty": True, "enable_decoding": False}  # mappings are pairs, not JSON
+        reading = {
+            "env_prefix": PREFIX,
+            "env_ignore_empty": True,
+            "enable_decoding": False,
+        }  # mappings are pairs, not JSON
         bases: Any = (cls, BaseSettings)
-        given = EnvSettingsSource(create_model("Variables", __base__=bases, __cls_kwargs__=reading))()
+        given = EnvSettingsSource(
+            create_model("Variables", __base__=bases, __cls_kwargs__=reading)
+        )()
         given |= {
-            name: _TRUTH.get(text.lower(), text) for name, text in given.items() if cls.model_fields[name].annotation is bool
+            name: _TRUTH.get(text.lower(), text)
+            for name, text in given.items()
+            if cls.model_fields[name].annotation is bool
         }
         for name in sorted(os.environ):
-            if name.upper().startswith(PREFIX) and name[len(PREFIX) :].lower() not in cls.model_fields:
+            if (
+                name.upper().startswith(PREFIX)
+                and name[len(PREFIX) :].lower() not in cls.model_fields
+            ):
                 close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
-                logger.warning("variable=<%s>, closest=<%s> | there is no such setting", name, *close or ["none"])
+                logger.warning(
+                    "variable=<%s>, closest=<%s> | there is no such setting",
+                    name,
+                    *close or ["none"],
+                )
         try:
             return cls(**{**given, **values})
         except SettingsError as error:
-            problems = [(name if name in values else variable(name), what) for name, what in error.problems]
+            problems = [
+                (name if name in values else variable(name), what) for name, what in error.problems
+            ]
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return a copy of these settings with the values in ``asked``. A value None in ``asked`` leaves its setting unchanged.
+        """Return a copy of these settings with the values in ``asked``.
+
+        A value None in ``asked`` leaves its setting unchanged.
 
         Raises:
-            ValueError: A value is not allowed. The message names the setting and the allowed values.
+            ValueError: A value is not allowed. The message names the setting and the allowed
+                values.
         """
         given = {name: value for name, value in asked.items() if value is not None}
-        return MangaMemorySettings(**{**{name: getattr(self, name) for name in self.model_fields_set}, **given})
+        return MangaMemorySettings(
+            **{**{name: getattr(self, name) for name in self.model_fields_set}, **given}
+        )
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
-        """Return the policy for personal data in memories, which encrypts with the cipher of ``codec``.
+        """Return the policy for personal data in memories, which encrypts with the cipher of
+        ``codec``.
 
         Raises:
             ValueError: A setting demands encryption, and there is no cipher.
@@ -235,26 +379,44 @@ class MangaMemorySettings(BaseModel):
         days = self.retention_days or {}
         return {
             **RETENTION,
-            **{MemoryType(type_): replace(RETENTION[MemoryType(type_)], seconds=kept * DAY) for type_, kept in days.items()},
+            **{
+                MemoryType(type_): replace(RETENTION[MemoryType(type_)], seconds=kept * DAY)
+                for type_, kept in days.items()
+            },
         }
 
     def ttl_policy(self) -> TtlPolicy:
         """Return the time-to-live policy of conversations that these settings describe."""
-        return TtlPolicy(self.ttl_tier, self.ttl_mode, seconds=self.ttl_seconds, session=self.session_ttl, grace=self.ttl_grace)
+        return TtlPolicy(
+            self.ttl_tier,
+            self.ttl_mode,
+            seconds=self.ttl_seconds,
+            session=self.session_ttl,
+            grace=self.ttl_grace,
+        )
 
     def breaker_policy(self) -> BreakerPolicy:
         """Return the circuit breaker policy of guarded tools that these settings describe."""
         from strands_manga_memory.mcp import BreakerPolicy  # imported only for guarded tools
 
-        return BreakerPolicy(self.breaker_failures, self.breaker_reset_after, self.breaker_timeout, users=self.breaker_users)
+        return BreakerPolicy(
+            self.breaker_failures,
+            self.breaker_reset_after,
+            self.breaker_timeout,
+            users=self.breaker_users,
+        )
 
     def memory_table(self) -> str | bool | None:
-        """Return the argument ``memories`` of ``MangaMemory`` for the setting ``users_url``: True, False, None or a URL."""
+        """Return the argument ``memories`` of ``MangaMemory`` for the setting ``users_url``: True,
+        False, None or a URL.
+        """
         users = self.users_url
         return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
 
     def session_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``TieredSessionManager`` that these settings determine, such as ``ttl``."""
+        """Return the keyword arguments of ``TieredSessionManager`` that these settings determine,
+        such as ``ttl``.
+        """
         names = ("flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
         return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
 

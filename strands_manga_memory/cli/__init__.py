@@ -1,8 +1,9 @@
 """Command line that inspects and maintains a deployment and estimates its cost.
 
-The command is ``strands-manga-memory`` and needs the extra ``cli``. ``--help`` lists the subcommands,
-``--install-completion`` installs shell completion. Options or ``MANGA_MEMORY_*`` variables set the stores. With
-``--json``, a command prints one JSON value on standard output. Progress and messages go to standard error.
+The command is ``strands-manga-memory`` and needs the extra ``cli``. ``--help`` lists the
+subcommands, ``--install-completion`` installs shell completion. Options or ``MANGA_MEMORY_*``
+variables set the stores. With ``--json``, a command prints one JSON value on standard output.
+Progress and messages go to standard error.
 
 The exit status is one of these:
 
@@ -26,7 +27,8 @@ def main() -> None:
     missing = next((name for name in ("rich", "typer") if find_spec(name) is None), None)
     if missing is not None:
         print(  # noqa: T201
-            f"strands-manga-memory {__version__}: its commands need {missing}: pip install 'strands-manga-memory[cli]'",
+            f"strands-manga-memory {__version__}: its commands need {missing}: pip install"
+            " 'strands-manga-memory[cli]'",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,4 +1,6 @@
-"""Builds the Typer application of the commands. The module of a command is imported only when the command runs."""
+"""Builds the Typer application of the commands.
+The module of a command is imported only when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,24 @@ COMMANDS: dict[str, str] = {
 
 _MODULES = {
     **dict.fromkeys(("doctor", "sweep", "bench"), "maintenance"),
-    **dict.fromkeys(("users", "inspect", "history", "fork", "rewind", "delete-session"), "sessions"),
+    **dict.fromkeys(
+        ("users", "inspect", "history", "fork", "rewind", "delete-session"), "sessions"
+    ),
     **dict.fromkeys(("cost", "ttl-advice"), "planning"),
     **dict.fromkeys(("init-table", "permissions", "settings"), "setup"),
     **dict.fromkeys(("export", "import", "forget-user"), "user_data"),
 }
-"""Names of modules, keyed by command. Any other command has a module with the name of the command."""
+"""Names of modules, keyed by command.
+Any other command has a module with the name of the command.
+"""
 
 
 def command(name: str) -> Callable[..., Any]:
     """Import the module of a command, and return the function that executes the command."""
     function = "import_" if name == "import" else name.replace("-", "_")
-    module = importlib.import_module(f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}")
+    module = importlib.import_module(
+        f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}"
+    )
     return cast("Callable[..., Any]", getattr(module, function))
 
 
@@ -66,14 +74,19 @@ def _version(asked: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost."""
 
 
 def _not_loaded() -> None:
-    """Placeholder for the commands that the user did not call. Their modules are not imported, because this is slow."""
+    """Placeholder for the commands that the user did not call.
+    Their modules are not imported, because this is slow.
+    """
 
 
 def _app(named: str | None) -> typer.Typer:
@@ -81,13 +94,17 @@ def _app(named: str | None) -> typer.Typer:
         result_callback=_exit,
         callback=_options,
         name="strands-manga-memory",
-        help="Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost.",
+        help=(
+            "Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost."
+        ),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     for name in COMMANDS:
-        app.command(name, short_help=COMMANDS[name])(command(name) if name == named else _not_loaded)
+        app.command(name, short_help=COMMANDS[name])(
+            command(name) if name == named else _not_loaded
+        )
     return app
 
 
@@ -108,12 +125,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         # Imported here, because the tree of errors imports Strands.
-        from strands_manga_memory.exceptions import MangaMemoryError, StoreRefusedError, StoreUnavailableError
+        from strands_manga_memory.exceptions import (
+            MangaMemoryError,
+            StoreRefusedError,
+            StoreUnavailableError,
+        )
 
         if not isinstance(error, MangaMemoryError | ValueError | OSError):
             raise
         if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
-            print_error(f"a store is unavailable: {error}; to find the cause, run strands-manga-memory doctor")
+            print_error(
+                f"a store is unavailable: {error}; to find the cause, run strands-manga-memory"
+                " doctor"
+            )
             return UNAVAILABLE
         print_error(str(error))
         return FAILED

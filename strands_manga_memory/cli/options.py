@@ -15,29 +15,51 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.stores.codec import Codec
 
-Hot = Annotated[str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")]
+Hot = Annotated[
+    str | None, typer.Option("--hot", metavar="URL", help="Hot tier; default MANGA_MEMORY_HOT_URL.")
+]
 Durable = Annotated[
-    str | None, typer.Option("--durable", metavar="URL", help="Durable tier; default MANGA_MEMORY_DURABLE_URL.")
+    str | None,
+    typer.Option(
+        "--durable", metavar="URL", help="Durable tier; default MANGA_MEMORY_DURABLE_URL."
+    ),
 ]
 Users = Annotated[
     str | None,
     typer.Option(
         "--users",
         metavar="URL",
-        help="Memory table, 'true' (next to the durable tier) or 'none'; default MANGA_MEMORY_USERS_URL.",
+        help=(
+            "Memory table, 'true' (next to the durable tier) or 'none'; default"
+            " MANGA_MEMORY_USERS_URL."
+        ),
     ),
 ]
 CodecName = Annotated[
     str | None,
-    typer.Option("--codec", metavar="MODULE:NAME", help="Codec of the application, if it encrypts stored data."),
+    typer.Option(
+        "--codec",
+        metavar="MODULE:NAME",
+        help="Codec of the application, if it encrypts stored data.",
+    ),
 ]
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODULE:NAME", help="Strands model, or a function that returns one; default: rules only."),
+    typer.Option(
+        "--model",
+        metavar="MODULE:NAME",
+        help="Strands model, or a function that returns one; default: rules only.",
+    ),
 ]
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")]
-User = Annotated[str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")]
-AgentName = Annotated[str | None, typer.Option("--agent", metavar="ID", help="Agent, if the session has several.")]
+Session = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Session id; with --user, the id within that user.")
+]
+User = Annotated[
+    str | None, typer.Option("--user", metavar="ID", help="User who owns the session.")
+]
+AgentName = Annotated[
+    str | None, typer.Option("--agent", metavar="ID", help="Agent, if the session has several.")
+]
 Tenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant of the user.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
@@ -47,9 +69,12 @@ def settings_of(**options: Any) -> MangaMemorySettings:
     """Return the settings from command options and environment variables.
 
     Args:
-        options: Settings, such as ``hot_url``, that override environment variables. None: the option was not given.
+        options: Settings, such as ``hot_url``, that override environment variables. None: the
+            option was not given.
     """
-    return MangaMemorySettings.from_env(**{name: value for name, value in options.items() if value is not None})
+    return MangaMemorySettings.from_env(
+        **{name: value for name, value in options.items() if value is not None}
+    )
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
@@ -59,17 +84,23 @@ def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
     """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
-    return ["hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has none"]
+    return [
+        "hot tier: not set (MANGA_MEMORY_HOT_URL or --hot); set memory:// if the deployment has"
+        " none"
+    ]
 
 
 def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
     """Open the stores of a deployment as a ``MangaMemory``, without creating tables.
 
     Args:
-        codec: Name of the application's codec, as ``module:name``; None if the application has no codec.
+        codec: Name of the application's codec, as ``module:name``; None if the application has no
+            codec.
         options: Settings, such as ``hot_url``, that override environment variables.
     """
-    return MangaMemory.open(defaults=settings_of(**options), create_tables=False, codec=codec_of(codec))
+    return MangaMemory.open(
+        defaults=settings_of(**options), create_tables=False, codec=codec_of(codec)
+    )
 
 
 def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
@@ -86,17 +117,26 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
 
 
 def missing_session(session: str, user: str | None) -> str:
-    """Return the error text for a session that is not stored, which suggests an option that may be missing."""
+    """Return the error text for a session that is not stored, which suggests an option that may be
+    missing.
+    """
     if user is None:
-        return f"there is no session {session!r:.80} in these tiers; does it belong to a user (--user)?"
-    return f"there is no session {session!r:.80} of {user!r:.80} in these tiers; does it belong to another tenant (--tenant)?"
+        return (
+            f"there is no session {session!r:.80} in these tiers; does it belong to a user"
+            " (--user)?"
+        )
+    return (
+        f"there is no session {session!r:.80} of {user!r:.80} in these tiers; does it belong to"
+        " another tenant (--tenant)?"
+    )
 
 
 @contextmanager
 def open_conversation(
     session: str, user: str | None, tenant: str | None, agent: str | None, **options: Any
 ) -> Iterator[tuple[TieredSessionManager, str]]:
-    """Open the stores of a session, yield its session manager and agent id, and close the stores at the end.
+    """Open the stores of a session, yield its session manager and agent id, and close the stores at
+    the end.
 
     Args:
         session: Session id.
@@ -114,16 +154,23 @@ def open_conversation(
         manager = memory.session(target)
         agents = manager.agents()
         if agent is None and len(agents) > 1:
-            raise typer.BadParameter(f"the session has several agents: choose one with --agent: {', '.join(agents)}")
+            raise typer.BadParameter(
+                f"the session has several agents: choose one with --agent: {', '.join(agents)}"
+            )
         if not agents or agent not in (None, *agents):
             if agents:
-                raise ValueError(f"session {session!r:.80} has no agent {agent!r:.80}; its agents are {', '.join(agents)}")
+                raise ValueError(
+                    f"session {session!r:.80} has no agent {agent!r:.80}; its agents are"
+                    f" {', '.join(agents)}"
+                )
             raise ValueError(missing_session(session, user))
         yield manager, agent or agents[0]
 
 
 def loaded(name: str) -> Any:
-    """Import the object with the name ``module:name``. If the object is a function or class, return the result of a call.
+    """Import the object with the name ``module:name``.
+
+    If the object is a function or class, return the result of a call.
 
     Raises:
         BadParameter: The module or the name does not exist.
@@ -132,7 +179,9 @@ def loaded(name: str) -> Any:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise typer.BadParameter(f"{name!r} cannot be loaded: {error}; write it as package.module:name") from error
+        raise typer.BadParameter(
+            f"{name!r} cannot be loaded: {error}; write it as package.module:name"
+        ) from error
     return found() if callable(found) and not hasattr(found, "stream") else found
 
 

@@ -19,13 +19,17 @@ from rich.table import Table
 from rich.text import Text
 
 FAILED, USAGE, UNAVAILABLE = 1, 2, 3
-"""Exit statuses of commands: a problem or a failed operation, an invalid command line, an unavailable store."""
+"""Exit statuses of commands: a problem or a failed operation, an invalid command line, an
+unavailable store.
+"""
 
 _WHOLE = 24
 """Columns up to which a cell is not folded."""
 
 _literal_console = partial(Console, highlight=False, markup=False, emoji=False)
-"""Creates a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which Rich would replace."""
+"""Creates a console that prints ids and texts literally, also ``[red]`` and ``:key:``, which Rich
+would replace.
+"""
 
 messages = _literal_console(stderr=True)
 """Console that writes progress and messages to standard error."""
@@ -42,14 +46,22 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print the result of a command: with ``as_json``, as JSON on standard output, otherwise as text on standard error."""
+    """Print the result of a command: with ``as_json``, as JSON on standard output, otherwise as
+    text on standard error.
+    """
     if as_json:
         print_json(value)
     else:
         messages.print(text)
 
 
-def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
+def print_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Sequence[int] = (),
+) -> None:
     """Print a table that fits the width of the terminal.
 
     Args:
@@ -60,7 +72,8 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[obj
     """
     table = Table(title=title, title_justify="left", expand=False)
     for number, heading in enumerate(headings):
-        # The widest columns shrink first. A column of short cells keeps its width, so that no number is broken.
+        # The widest columns shrink first. A column of short cells keeps its width, so that no
+        # number is broken.
         longest = max((cell_len(str(row[number])) for row in rows), default=0)
         table.add_column(
             heading,
@@ -96,15 +109,26 @@ def print_error(error: str) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[..., None]]:
-    """Show a spinner and a counter on standard error, and yield the function that increments the counter."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"), TimeElapsedColumn())
-    with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as shown:
+    """Show a spinner and a counter on standard error, and yield the function that increments the
+    counter.
+    """
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,.0f}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=messages, transient=True, disable=not messages.is_terminal
+    ) as shown:
         task = shown.add_task(label, total=None)
         yield lambda *_: shown.advance(task)
 
 
 def write_private_file(path: Path, data: bytes) -> None:
-    """Write data to a file that only its owner can read. The permissions of an existing file are restricted.
+    """Write data to a file that only its owner can read.
+
+    The permissions of an existing file are restricted.
 
     Raises:
         OSError: The file cannot be written, or belongs to another user.

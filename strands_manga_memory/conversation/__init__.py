@@ -1,4 +1,6 @@
-"""Conversation managers and their parts: budgets, scorers of importance, token counters, summaries, compaction and recall."""
+"""Conversation managers and their parts: budgets, scorers of importance, token counters, summaries,
+compaction and recall.
+"""
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,
@@ -7,8 +9,18 @@ from strands_manga_memory.conversation.archive import (
     RecallHit,
     Retriever,
 )
-from strands_manga_memory.conversation.background_scorers import BackgroundScorer, EmbeddingScorer, ModelScorer
-from strands_manga_memory.conversation.budget import BudgetPlan, Thresholds, budget_plan, history_tokens, thresholds
+from strands_manga_memory.conversation.background_scorers import (
+    BackgroundScorer,
+    EmbeddingScorer,
+    ModelScorer,
+)
+from strands_manga_memory.conversation.budget import (
+    BudgetPlan,
+    Thresholds,
+    budget_plan,
+    history_tokens,
+    thresholds,
+)
 from strands_manga_memory.conversation.compaction import (
     Compaction,
     MicroCompaction,
@@ -24,7 +36,9 @@ from strands_manga_memory.conversation.importance import (
     ImportanceWeights,
     RuleScorer,
 )
-from strands_manga_memory.conversation.importance_manager import ImportanceWeightedConversationManager
+from strands_manga_memory.conversation.importance_manager import (
+    ImportanceWeightedConversationManager,
+)
 from strands_manga_memory.conversation.recall import HistoryRecall
 from strands_manga_memory.conversation.strategy import PolicyStrategy, as_strategy
 from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger

@@ -1,4 +1,6 @@
-"""Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by vectors or by both."""
+"""Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by
+vectors or by both.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,22 @@ from typing import Any, Protocol
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import function, positive
-from strands_manga_memory.conversation.message_truncation import is_truncated, result_text, results_of
+from strands_manga_memory.conversation.message_truncation import (
+    is_truncated,
+    result_text,
+    results_of,
+)
 from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.language.search import Embed, LexicalIndex, dot, embed_texts, without_field_names
+from strands_manga_memory.language.search import (
+    Embed,
+    LexicalIndex,
+    dot,
+    embed_texts,
+    without_field_names,
+)
 from strands_manga_memory.messages import content_fingerprint, id_of, tool_result_ids
 from strands_manga_memory.messages.injection import is_quote, message_text
 from strands_manga_memory.messages.json_text import describe_json, find_json
@@ -28,7 +40,8 @@ logger = logging.getLogger(__name__)
 Source = Callable[[], Iterable[Message | Mapping[str, Any]]]
 """Function that returns the messages of a conversation, oldest first.
 
-An item is a plain message, or a record with the fields ``message`` and ``at`` (time of the message in epoch seconds)."""
+An item is a plain message, or a record with the fields ``message`` and ``at`` (time of the message
+in epoch seconds)."""
 
 TimedMessage = tuple[Message, float]
 """A message and its time, in seconds since the epoch. The time 0 means unknown."""
@@ -43,7 +56,7 @@ _OTHER_WEIGHT = 0.25
 """Weight of a retriever's scores in ``MessageArchive``. The BM25 scores have weight 1."""
 
 
-# --- Messages and hits --------------------------------------------------------------------------------------------------------
+# --- Messages and hits ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,8 @@ class ArchivedMessage:
     Attributes:
         id: Tracking id of the message.
         speaker: ``"user"``, ``"assistant"`` or ``"tool"``.
-        text: Text of the message. For a tool result, its text with each JSON value written as ``name: value`` lines.
+        text: Text of the message. For a tool result, its text with each JSON value written as
+            ``name: value`` lines.
         at: Time of the message, in seconds since the epoch. None if the time is unknown.
     """
 
@@ -79,7 +93,8 @@ class RecallHit:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
         score: Degree to which the message fits the question. Higher is better.
-        by_words: Whether only the search by words found the message, and not a retriever. Set by ``MessageArchive.search``.
+        by_words: Whether only the search by words found the message, and not a retriever. Set by
+            ``MessageArchive.search``.
     """
 
     number: int
@@ -89,54 +104,73 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Protocol for a search engine that a message archive uses in addition to its own search by words.
+    """Protocol for a search engine that a message archive uses in addition to its own search by
+    words.
 
-    The retriever gets the text of each message with the number of the message. A retriever begins empty and serves one
-    conversation. The archive makes one call at a time, and none on an event loop.
+    The retriever gets the text of each message with the number of the message. A retriever begins
+    empty and serves one conversation. The archive makes one call at a time, and none on an event
+    loop.
 
-    If ``put`` or ``remove`` raises an error, the archive sends the same changes again with its next change. If ``search``
-    raises an error, the archive searches by words alone.
+    If ``put`` or ``remove`` raises an error, the archive sends the same changes again with its next
+    change. If ``search`` raises an error, the archive searches by words alone.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts to the search engine. A text replaces the earlier text with the same number."""
+        """Add numbered texts to the search engine.
+        A text replaces the earlier text with the same number.
+        """
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts with these numbers from the search engine. Unknown numbers are ignored."""
+        """Remove the texts with these numbers from the search engine.
+        Unknown numbers are ignored.
+        """
 
     def search(self, question: str, limit: int) -> Mapping[int, float]:
-        """Search for a question, and return the scores of at most ``limit`` texts, keyed by the number of the text.
+        """Search for a question, and return the scores of at most ``limit`` texts, keyed by the
+        number of the text.
 
         The best text has the score 1. All scores are above 0.
         """
 
 
-# --- Search -------------------------------------------------------------------------------------------------------------------
+# --- Search ---------------------------------------------------------------------------------------
 
 
 class MessageArchive:
-    """Searchable messages of a conversation, numbered from 1 in the order of the conversation. Thread-safe.
+    """Searchable messages of a conversation, numbered from 1 in the order of the conversation.
 
-    A search finds English and Japanese messages that share a term with the question. The ranking is BM25, in memory. A message
-    takes about 700 bytes in addition to its text.
+    Thread-safe.
 
-    The method ``update`` adds new messages of an agent's history, and replaces messages that have changed there. A new message
-    is added only after its turn, because a guardrail may redact the message until then.
+    A search finds English and Japanese messages that share a term with the question. The ranking is
+    BM25, in memory. A message takes about 700 bytes in addition to its text.
 
-    If the history contains no message of the archive, it belongs to another conversation, or the session was deleted. The
-    archive is then emptied, so that nobody reads the messages of another user.
+    The method ``update`` adds new messages of an agent's history, and replaces messages that have
+    changed there. A new message is added only after its turn, because a guardrail may redact the
+    message until then.
+
+    If the history contains no message of the archive, it belongs to another conversation, or the
+    session was deleted. The archive is then emptied, so that nobody reads the messages of another
+    user.
 
     Args:
-        retriever: Second search engine. A quarter of its score is added to the BM25 score of a message. None: BM25 alone.
-        source: Function that returns the messages from before the start of this process. ``update`` calls it once, and again
-            after the archive was emptied. A failed call is repeated at most twice, in later turns.
+        retriever: Second search engine. A quarter of its score is added to the BM25 score of a
+            message. None: BM25 alone.
+        source: Function that returns the messages from before the start of this process. ``update``
+            calls it once, and again after the archive was emptied. A failed call is repeated at
+            most twice, in later turns.
         most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
         ValueError: ``most`` is not a positive whole number.
     """
 
-    def __init__(self, retriever: Retriever | None = None, *, source: Source | None = None, most: int = 50_000) -> None:
+    def __init__(
+        self,
+        retriever: Retriever | None = None,
+        *,
+        source: Source | None = None,
+        most: int = 50_000,
+    ) -> None:
         self._most = positive("most", most)
         self._other = retriever
         self._lock = threading.RLock()
@@ -156,42 +190,59 @@ class MessageArchive:
     def __len__(self) -> int:
         return len(self._messages)
 
-    # --- Search -------------------------------------------------------------------------------------------------------------
+    # --- Search -----------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Search the archive for a question, and return up to ``limit`` messages, the best first."""
+        """Search the archive for a question, and return up to ``limit`` messages, the best
+        first.
+        """
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
             if self._other is not None:
                 with logged_errors(logger, "the retriever failed, searching by words alone"):
                     found = self._other.search(question, limit)
-                    alike = {number: score for number, score in found.items() if number in self._messages}
+                    alike = {
+                        number: score for number, score in found.items() if number in self._messages
+                    }
             for number, score in alike.items():
                 scores[number] = scores.get(number, 0.0) + _OTHER_WEIGHT * score
-            best = sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
-            return [RecallHit(number, self._messages[number], scores[number], number not in alike) for number in best][:limit]
+            best = (
+                sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
+            )
+            return [
+                RecallHit(number, self._messages[number], scores[number], number not in alike)
+                for number in best
+            ][:limit]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the position of a message in the conversation, counted from 1. None if the archive lacks the message."""
+        """Return the position of a message in the conversation, counted from 1.
+        None if the archive lacks the message.
+        """
         return self._numbers.get(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the neighbours of message ``number`` in the conversation: up to two on each side, keyed by their numbers."""
+        """Return the neighbours of message ``number`` in the conversation: up to two on each side,
+        keyed by their numbers.
+        """
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
 
-    # --- Content ------------------------------------------------------------------------------------------------------------
+    # --- Content ----------------------------------------------------------------------------------
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages to the archive, oldest first. A message with a known id replaces the earlier message with this id."""
+        """Add messages to the archive, oldest first.
+        A message with a known id replaces the earlier message with this id.
+        """
         with self._lock:
             changed: dict[int, str] = {}
             for message in list(messages):  # all of them or, if they cannot be read, none
                 if message.id in self._forgotten:
                     continue
-                number = self._numbers.get(message.id) or self._numbers.setdefault(message.id, next(self._next))
+                number = self._numbers.get(message.id) or self._numbers.setdefault(
+                    message.id, next(self._next)
+                )
                 known = self._messages.get(number)
                 if known is None or known.text != message.text:
                     changed[number] = message.searched
@@ -202,14 +253,18 @@ class MessageArchive:
             self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
 
     def forget(self, id_: str) -> None:
-        """Remove a message from the archive for good, even if the history or log still contains the message."""
+        """Remove a message from the archive for good, even if the history or log still contains the
+        message.
+        """
         with self._lock:
             self._forgotten.add(id_)
             if id_ in self._numbers:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages from the archive, and send all unsent additions and removals to the retriever (if there is one)."""
+        """Remove messages from the archive, and send all unsent additions and removals to the
+        retriever (if there is one).
+        """
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
@@ -218,41 +273,58 @@ class MessageArchive:
             if self._other is not None:
                 if gone := [number for number, text in self._unsent.items() if text is None]:
                     self._other.remove(gone)
-                if new := [(number, text) for number, text in self._unsent.items() if text is not None]:
+                if new := [
+                    (number, text) for number, text in self._unsent.items() if text is not None
+                ]:
                     self._other.put(new)
             self._unsent.clear()
 
-    # --- Conversation -------------------------------------------------------------------------------------------------------
+    # --- Conversation -----------------------------------------------------------------------------
 
     def note(self, message: Message, at: float) -> None:
         """Queue a message, which ``update`` adds to the archive after the turn of the message.
 
-        ``at`` is the time of the message in seconds since the epoch. 0 means that the time is unknown.
+        ``at`` is the time of the message in seconds since the epoch. 0 means that the time is
+        unknown.
         """
         self._pending.append((message, at))
 
     def begin_turn(self) -> None:
-        """Record that a new turn begins, so that ``update`` may add the queued messages of earlier turns to the archive."""
+        """Record that a new turn begins, so that ``update`` may add the queued messages of earlier
+        turns to the archive.
+        """
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add the queued messages of ended turns, and the new or changed messages of the agent's history, to the archive.
+        """Add the queued messages of ended turns, and the new or changed messages of the agent's
+        history, to the archive.
 
         Blocks: must not run on an event loop.
         """
         with self._lock:
             ready = self._pending[: self._settled]
             open_ids = {id_of(message) for message, _ in self._pending[self._settled :]}
-            present = {id_: message for message in history if (id_ := id_of(message)) and id_ not in open_ids}
+            present = {
+                id_: message
+                for message in history
+                if (id_ := id_of(message)) and id_ not in open_ids
+            }
             known = self._seen.keys() | {id_of(message) for message, _ in ready}
             if known and known.isdisjoint(present):
-                logger.debug("forgotten=<%d> | the history is another one | forgetting the earlier", len(known))
+                logger.debug(
+                    "forgotten=<%d> | the history is another one | forgetting the earlier",
+                    len(known),
+                )
                 self._remove(list(self._messages))
                 self._reads_left = _MOST_SOURCE_READS
                 ready, self._pending, self._settled = [], self._pending[self._settled :], 0
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
-            changed = [(message, 0.0) for id_, message in present.items() if self._seen.get(id_) != seen[id_]]
+            changed = [
+                (message, 0.0)
+                for id_, message in present.items()
+                if self._seen.get(id_) != seen[id_]
+            ]
             self.add(archived_messages([*ready, *changed]))
             self._seen = seen
             del self._pending[: len(ready)]
@@ -262,25 +334,34 @@ class MessageArchive:
         if self._source is None or not self._reads_left:
             return
         self._reads_left -= 1
-        with logged_errors(logger, "the earlier history could not be read, recalling only what this process has seen"):
-            self.add(each for each in archived_messages(map(_timed, self._source())) if each.id not in open_ids)
+        with logged_errors(
+            logger,
+            "the earlier history could not be read, recalling only what this process has seen",
+        ):
+            self.add(
+                each
+                for each in archived_messages(map(_timed, self._source()))
+                if each.id not in open_ids
+            )
             self._reads_left = 0
 
 
 class DenseRetriever:
     """Retriever that compares the vectors of messages with the vector of the question, in memory.
 
-    A search finds the messages whose similarity to the question is above average. A message is embedded at the first search
-    after it was added. A search among 1,000 messages with vectors of 384 numbers takes about 15 ms. For more than a few
-    thousand messages, implement the ``Retriever`` protocol with a vector database.
+    A search finds the messages whose similarity to the question is above average. A message is
+    embedded at the first search after it was added. A search among 1,000 messages with vectors of
+    384 numbers takes about 15 ms. For more than a few thousand messages, implement the
+    ``Retriever`` protocol with a vector database.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.
         most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
-        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number. ``search`` raises this error if
-            ``embed`` returns too few or too many vectors, or vectors of different lengths.
+        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number.
+            ``search`` raises this error if ``embed`` returns too few or too many vectors, or
+            vectors of different lengths.
     """
 
     def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
@@ -290,7 +371,9 @@ class DenseRetriever:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts to the retriever. A text replaces the earlier text of its number. Blank texts are never found."""
+        """Add numbered texts to the retriever.
+        A text replaces the earlier text of its number. Blank texts are never found.
+        """
         for number, text in texts:
             self.remove([number])
             if text.strip():
@@ -304,9 +387,11 @@ class DenseRetriever:
             self._missing.pop(number, None)
 
     def search(self, question: str, limit: int) -> dict[int, float]:
-        """Return the scores of the at most ``limit`` texts most similar to a question, keyed by the number of the text.
+        """Return the scores of the at most ``limit`` texts most similar to a question, keyed by the
+        number of the text.
 
-        Only texts with above-average similarity are returned. The most similar text has the score 1.
+        Only texts with above-average similarity are returned. The most similar text has the score
+        1.
         """
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
@@ -317,21 +402,29 @@ class DenseRetriever:
             return {}
         asked = embed_texts(self._embed, [question])[0]
         similar = {number: dot(asked, vector) for number, vector in self._vectors.items()}
-        # Vectors of one model are all somewhat similar: only the difference to the average tells something.
+        # Vectors of one model are all somewhat similar: only the difference to the average tells
+        # something.
         average = sum(similar.values()) / len(similar) if len(similar) > 1 else 0.0
         best = max(similar.values()) - average
-        found = sorted((number for number in similar if similar[number] > average), key=lambda number: -similar[number])
+        found = sorted(
+            (number for number in similar if similar[number] > average),
+            key=lambda number: -similar[number],
+        )
         return {number: (similar[number] - average) / best for number in found[:limit]}
 
 
-# --- Conversion of messages ---------------------------------------------------------------------------------------------------
+# --- Conversion of messages -----------------------------------------------------------------------
 
 
-def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool = False) -> Iterator[ArchivedMessage]:
-    """Convert messages to searchable archived messages, with redacted identifiers (such as card numbers).
+def archived_messages(
+    messages: Iterable[TimedMessage], *, with_truncated: bool = False
+) -> Iterator[ArchivedMessage]:
+    """Convert messages to searchable archived messages, with redacted identifiers (such as card
+    numbers).
 
-    These messages are skipped: summaries, truncated messages, quotes of earlier messages, small talk, and failed tool results.
-    If all tool results of a message failed, the assistant's message after it is skipped too.
+    These messages are skipped: summaries, truncated messages, quotes of earlier messages, small
+    talk, and failed tool results. If all tool results of a message failed, the assistant's message
+    after it is skipped too.
 
     Args:
         messages: The messages and their times, oldest first.
@@ -360,24 +453,33 @@ def archived_messages(messages: Iterable[TimedMessage], *, with_truncated: bool 
 
 
 def _result_values(result: Any) -> str:
-    """Return the text of a tool result, with JSON converted to readable lines. Empty if the tool failed."""
+    """Return the text of a tool result, with JSON converted to readable lines.
+    Empty if the tool failed.
+    """
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))
     parts, end = [], 0
     for each in found:
-        parts += [source[end : each.start], "\n".join(map(describe_json, itertools.filterfalse(_is_of_guard, each.values)))]
+        parts += [
+            source[end : each.start],
+            "\n".join(map(describe_json, itertools.filterfalse(_is_of_guard, each.values))),
+        ]
         end = each.end
     return "".join([*parts, source[end:]]).strip()
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Return whether a JSON value is an error report of the tool guard, which blocks calls of failing tools.
+    """Return whether a JSON value is an error report of the tool guard, which blocks calls of
+    failing tools.
 
-    The guard may answer a failed call with an earlier result. It then appends such a report to this result.
+    The guard may answer a failed call with an earlier result. It then appends such a report to this
+    result.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 
 
 def _timed(record: Any) -> TimedMessage:
-    return (record["message"], float(record.get("at") or 0)) if "message" in record else (record, 0.0)
+    return (
+        (record["message"], float(record.get("at") or 0)) if "message" in record else (record, 0.0)
+    )

@@ -1,8 +1,8 @@
 """Coroutines that run in the background, each in a daemon thread with its own event loop.
 
-Strands runs every ``agent()`` call in a new event loop and closes this loop before the answer is returned. A background task in
-this loop would be cancelled, and a function in its executor would delay the answer. A daemon thread has neither problem, and
-does not delay the exit of the process.
+Strands runs every ``agent()`` call in a new event loop and closes this loop before the answer is
+returned. A background task in this loop would be cancelled, and a function in its executor would
+delay the answer. A daemon thread has neither problem, and does not delay the exit of the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Future[_T]):
-    """Result of a coroutine that runs in the background, in a thread of its own. The constructor starts the thread.
+    """Result of a coroutine that runs in the background, in a thread of its own.
+
+    The constructor starts the thread.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.
@@ -38,16 +40,27 @@ class Run(Future[_T]):
         super().__init__()
         self._process = os.getpid()
         self.set_running_or_notify_cancel()
-        context = contextvars.copy_context()  # so that what is traced in the run belongs to the turn that started it
-        threading.Thread(target=context.run, args=(self._serve, work), name="strands-manga-memory-summary", daemon=True).start()
+        context = (
+            contextvars.copy_context()
+        )  # so that what is traced in the run belongs to the turn that started it
+        threading.Thread(
+            target=context.run,
+            args=(self._serve, work),
+            name="strands-manga-memory-summary",
+            daemon=True,
+        ).start()
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process is a fork of the process that started the coroutine. The coroutine then does not run here."""
+        """Whether this process is a fork of the process that started the coroutine.
+        The coroutine then does not run here.
+        """
         return self._process != os.getpid()
 
     def join(self, seconds: float) -> bool:
-        """Block up to ``seconds`` seconds until the background coroutine has ended. Return whether it has ended."""
+        """Block up to ``seconds`` seconds until the background coroutine has ended.
+        Return whether it has ended.
+        """
         return bool(futures.wait([self], seconds).done)
 
     async def wait(self, seconds: float) -> bool:

@@ -1,7 +1,7 @@
 """Token budgets of a request and of its history.
 
-A long user message raises the budget of the history. Token counts of the local counter are corrected with the counts that the
-model reports.
+A long user message raises the budget of the history. Token counts of the local counter are
+corrected with the counts that the model reports.
 """
 
 from __future__ import annotations
@@ -30,19 +30,25 @@ HISTORY_OF_WINDOW = 4
 """Divisor of the context window that gives the default budget of the history."""
 
 MOST_HISTORY = 16_384
-"""Largest default budget of the history, in tokens. It limits costs: each model call pays for the whole history again."""
+"""Largest default budget of the history, in tokens.
+It limits costs: each model call pays for the whole history again.
+"""
 
 UNKNOWN_HISTORY = 4_096
-"""Default budget of the history, in tokens, if the context window is unknown. A published shop assistant has this budget."""
+"""Default budget of the history, in tokens, if the context window is unknown.
+A published shop assistant has this budget.
+"""
 
 
 def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
-    The budget is a quarter of the window, but at most 16,384 tokens. If the window is unknown (None), it is 4,096 tokens.
+    The budget is a quarter of the window, but at most 16,384 tokens. If the window is unknown
+    (None), it is 4,096 tokens.
 
-    The rest of the window is for the system prompt, tools, quotes of evicted messages and the answer. With summaries, the
-    history may grow to three times the budget before model calls wait for a summary.
+    The rest of the window is for the system prompt, tools, quotes of evicted messages and the
+    answer. With summaries, the history may grow to three times the budget before model calls wait
+    for a summary.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -56,12 +62,15 @@ def history_tokens(window: int | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetPlan:
-    """Tokens reserved for each part of a request. The defaults are a published example for a shop assistant.
+    """Tokens reserved for each part of a request.
+
+    The defaults are a published example for a shop assistant.
 
     Attributes:
         system: System prompt and tool specifications.
         user_context: Data about the user.
-        history: The conversation so far. Same as ``max_tokens`` of ``ImportanceWeightedConversationManager``.
+        history: The conversation so far. Same as ``max_tokens`` of
+            ``ImportanceWeightedConversationManager``.
         current: The current user message.
         tool_results: Results of the tools that are called for the answer.
         recall: Earlier messages that are quoted in one model call.
@@ -87,28 +96,37 @@ class BudgetPlan:
 
     @property
     def total(self) -> int:
-        """Sum of all parts of the request (such as system prompt, history and answer), in tokens."""
+        """Sum of all parts of the request (such as system prompt, history and answer), in
+        tokens.
+        """
         return sum(getattr(self, part.name) for part in fields(self))
 
     def fits(self, window: int) -> bool:
-        """Return whether the planned parts of a request together fit a context window of ``window`` tokens."""
+        """Return whether the planned parts of a request together fit a context window of ``window``
+        tokens.
+        """
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """Return the tokens of a context window that the planned request leaves free. Negative if the request does not fit."""
+        """Return the tokens of a context window that the planned request leaves free.
+        Negative if the request does not fit.
+        """
         return window - self.total
 
 
-def budget_plan(*, window: int | None = None, history: int | None = None, **parts: int) -> BudgetPlan:
-    """Plan the tokens of a whole request: one number for each part, such as the system prompt or the history.
+def budget_plan(
+    *, window: int | None = None, history: int | None = None, **parts: int
+) -> BudgetPlan:
+    """Plan the tokens of a whole request: one number for each part, such as the system prompt or
+    the history.
 
-    The sum is more than a request needs. ``ImportanceWeightedConversationManager`` counts the current message and its tool
-    results as history, but the plan also has separate parts for both.
+    The sum is more than a request needs. ``ImportanceWeightedConversationManager`` counts the
+    current message and its tool results as history, but the plan also has separate parts for both.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.
-        history: Tokens for the conversation so far. Default: a quarter of ``window``, at most 16,384 tokens; 4,096 tokens
-            without a window.
+        history: Tokens for the conversation so far. Default: a quarter of ``window``, at most
+            16,384 tokens; 4,096 tokens without a window.
         **parts: Tokens for the other parts, named as in :class:`BudgetPlan`.
 
     Raises:
@@ -125,7 +143,9 @@ UNKNOWN_WINDOW = 128_000
 CUSHION = 13_000
 RESERVED_FOR_SUMMARY = 20_000
 FULL_RESERVES_FROM = 100_000
-"""Context windows of fewer tokens have smaller reserves than ``CUSHION`` and ``RESERVED_FOR_SUMMARY``."""
+"""Context windows of fewer tokens have smaller reserves than ``CUSHION`` and
+``RESERVED_FOR_SUMMARY``.
+"""
 
 _TARGET = 0.75
 _HARD = 0.95
@@ -149,7 +169,9 @@ class Thresholds:
 
 
 def window_of(model: Any) -> int | None:
-    """Return the context window of a model in tokens. None if the model does not state its window."""
+    """Return the context window of a model in tokens.
+    None if the model does not state its window.
+    """
     window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
@@ -157,13 +179,15 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes at which a history is compacted (made smaller), for a context window.
 
-    Part of the window is reserved: 13,000 tokens as a safety margin, and 20,000 tokens for the summary. In a window of less
-    than 100,000 tokens, the reserve is proportionally smaller. Compaction starts when a request reaches the share ``trigger``
-    of the window, or the reserve if that is earlier.
+    Part of the window is reserved: 13,000 tokens as a safety margin, and 20,000 tokens for the
+    summary. In a window of less than 100,000 tokens, the reserve is proportionally smaller.
+    Compaction starts when a request reaches the share ``trigger`` of the window, or the reserve if
+    that is earlier.
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
-        trigger: Largest share of the window that a request may fill before compaction. Above 0, and at most 1.
+        trigger: Largest share of the window that a request may fill before compaction. Above 0, and
+            at most 1.
 
     Raises:
         ValueError: ``trigger`` is not above 0 and at most 1, or ``window`` is not positive.
@@ -175,7 +199,9 @@ def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
         raise ValueError(f"window must be positive, got {window!r:.80}")
     reserves = (CUSHION + RESERVED_FOR_SUMMARY) * min(1.0, window / FULL_RESERVES_FROM)
     tokens = max(1, min(int(window * trigger), int(window - reserves)))
-    return Thresholds(window, tokens, max(1, int(tokens * _TARGET)), max(tokens, int(window * _HARD)))
+    return Thresholds(
+        window, tokens, max(1, int(tokens * _TARGET)), max(tokens, int(window * _HARD))
+    )
 
 
 # --- Tokens that the model reports ----------------------------------------------------------------
@@ -195,11 +221,12 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 class Calibration:
     """Ratio of the model's token counts to the counts of the local ``TokenCounter``.
 
-    Each request is counted before it is sent. The ratio is learned from the token usage that the model then reports. Its range
-    is 1.0 to 1.6 for an exact counter, and 0.8 to 1.6 for a counter that estimates. The ratio rises faster than it falls.
+    Each request is counted before it is sent. The ratio is learned from the token usage that the
+    model then reports. Its range is 1.0 to 1.6 for an exact counter, and 0.8 to 1.6 for a counter
+    that estimates. The ratio rises faster than it falls.
 
-    Small requests change the ratio less than large ones. Requests of less than 200 tokens and implausible reports (a ratio
-    below 0.5 or above 2.5) are ignored. The ratio has two decimals.
+    Small requests change the ratio less than large ones. Requests of less than 200 tokens and
+    implausible reports (a ratio below 0.5 or above 2.5) are ignored. The ratio has two decimals.
 
     Args:
         counter: The local counter.
@@ -215,9 +242,14 @@ class Calibration:
     def observe(self, counted: int, reported: int) -> None:
         """Adjust the ratio between the model's and the local token counts after one request.
 
-        ``counted`` are the request's tokens by the local counter, and ``reported`` are its tokens by the model.
+        ``counted`` are the request's tokens by the local counter, and ``reported`` are its tokens
+        by the model.
         """
-        if counted < _SMALLEST or reported <= 0 or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]:
+        if (
+            counted < _SMALLEST
+            or reported <= 0
+            or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]
+        ):
             return
         difference = round(reported / counted - self.ratio, 2)
         if -_MOST_BELOW <= difference <= 0:
@@ -227,21 +259,28 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set the ratio between the model's and the local token counts. ``ratio`` is limited to the allowed range."""
+        """Set the ratio between the model's and the local token counts.
+        ``ratio`` is limited to the allowed range.
+        """
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return the largest local token count of a history that the model should count as at most ``max_tokens``.
+        """Return the largest local token count of a history that the model should count as at most
+        ``max_tokens``.
 
         The result is never above ``max_tokens``.
         """
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
-        """Convert a token count of the local counter to the count that the model would report, rounded up."""
+        """Convert a token count of the local counter to the count that the model would report,
+        rounded up.
+        """
         return -int(-counted * self.ratio // 1)
 
-    def sending(self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]) -> None:
+    def sending(
+        self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]
+    ) -> None:
         """Count the tokens of a request before it is sent.
 
         Args:
@@ -265,11 +304,19 @@ class Calibration:
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
         """Return the tokens of the system prompt and the tool specifications."""
-        text = prompt if isinstance(prompt, str) else "\n".join([block.get("text", "") for block in prompt or []])
+        text = (
+            prompt
+            if isinstance(prompt, str)
+            else "\n".join([block.get("text", "") for block in prompt or []])
+        )
         if not tools:
             return tokens_of(self._counter, text)
         specs = [
-            {"name": spec.get("name"), "description": spec.get("description"), "inputSchema": spec.get("inputSchema")}
+            {
+                "name": spec.get("name"),
+                "description": spec.get("description"),
+                "inputSchema": spec.get("inputSchema"),
+            }
             for spec in tools
         ]
         return tokens_of(self._counter, text, json.dumps(specs, default=str))
@@ -278,7 +325,9 @@ class Calibration:
 # --- The history ----------------------------------------------------------------------------------
 
 _SHARE_OF_REQUEST = 16
-"""Divisor of the budget: at the end of a turn, at most this part is left free for the next request."""
+"""Divisor of the budget: at the end of a turn, at most this part is left free for the next
+request.
+"""
 
 _LEAST_WITH_ROOM = 1_024
 """Smallest budget, in tokens, of which a part is left free for the next request."""
@@ -290,19 +339,23 @@ _MOST_GIVEN_UP = 3
 class HistoryLimits:
     """Limits of one agent's history, in tokens and in turns.
 
-    Most sizes are in tokens of the model. The property ``tokens`` is in tokens of the local ``TokenCounter``, whose counts can
-    differ from the model's.
+    Most sizes are in tokens of the model. The property ``tokens`` is in tokens of the local
+    ``TokenCounter``, whose counts can differ from the model's.
 
     Attributes:
         max_tokens: Budget of the history.
         grow_to: Size above which the history is trimmed. Default ``max_tokens``.
-        trim_every: Number of future turns that should fit before the next trimming. 0 to make no room for them.
+        trim_every: Number of future turns that should fit before the next trimming. 0 to make no
+            room for them.
         max_turns: Largest number of turns. None for as many turns as fit.
-        reserved: Part of ``max_tokens``, in tokens, that is reserved for quotes of evicted messages.
+        reserved: Part of ``max_tokens``, in tokens, that is reserved for quotes of evicted
+            messages.
         calibration: Ratio between the token counts of the model and of the local counter.
     """
 
-    def __init__(self, max_tokens: int, trim_every: int, max_turns: int | None, counter: TokenCounter) -> None:
+    def __init__(
+        self, max_tokens: int, trim_every: int, max_turns: int | None, counter: TokenCounter
+    ) -> None:
         self.max_tokens = self.grow_to = max_tokens
         self.trim_every = trim_every
         self.max_turns = max_turns
@@ -311,19 +364,26 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Budget of the history in tokens of the model, without the tokens reserved for quotes of evicted messages."""
+        """Budget of the history in tokens of the model, without the tokens reserved for quotes of
+        evicted messages.
+        """
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Budget of the history in tokens of the local counter, without the tokens reserved for quotes of evicted messages."""
+        """Budget of the history in tokens of the local counter, without the tokens reserved for
+        quotes of evicted messages.
+        """
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens of the history's budget for quotes of evicted messages. Return their number (at least 1).
+        """Reserve tokens of the history's budget for quotes of evicted messages.
 
-        At most half of the budget is reserved. The reservation is for every request, with or without quotes. So adding quotes
-        does not change the history, and the provider's prompt cache stays usable.
+        Return their number (at least 1).
+
+        At most half of the budget is reserved. The reservation is for every request, with or
+        without quotes. So adding quotes does not change the history, and the provider's prompt
+        cache stays usable.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
@@ -332,15 +392,18 @@ class HistoryLimits:
     def lowest(self) -> int:
         """Smallest size to which a history over its budget may be trimmed, in tokens of the model.
 
-        If this size is below ``most``, each trimming makes room for later turns. Otherwise, a full history is trimmed a little
-        in every turn.
+        If this size is below ``most``, each trimming makes room for later turns. Otherwise, a full
+        history is trimmed a little in every turn.
         """
         return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
 
-    def low_mark(self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]) -> int:
+    def low_mark(
+        self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]
+    ) -> int:
         """Return the size to which a history over its budget is trimmed, in tokens of the model.
 
-        If ``trim_every`` is set, the result leaves room for this number of turns of the same size as the latest turns.
+        If ``trim_every`` is set, the result leaves room for this number of turns of the same size
+        as the latest turns.
 
         Args:
             messages: The latest messages, not truncated.
@@ -355,8 +418,8 @@ class HistoryLimits:
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.
 
-        The number is the size of the largest of the user's last four messages, but at most a sixteenth of the budget. The
-        number is 0 if the budget is less than 1,024 tokens.
+        The number is the size of the largest of the user's last four messages, but at most a
+        sixteenth of the budget. The number is 0 if the budget is less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

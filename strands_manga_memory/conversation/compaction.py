@@ -21,7 +21,12 @@ from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
     StackedConversationManager,
 )
-from strands_manga_memory.conversation.message_truncation import MessageTruncator, result_text, results_of, texts_of
+from strands_manga_memory.conversation.message_truncation import (
+    MessageTruncator,
+    result_text,
+    results_of,
+    texts_of,
+)
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summaries import SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# --- Stages -------------------------------------------------------------------------------------------------------------------
+# --- Stages ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,13 @@ class Compaction:
     Attributes:
         agent: The agent.
         messages: The agent's history. A stage must not change a message in place.
-        untouched: Number of messages at the end of the history that a stage must not remove. Their tool results may be
-            truncated.
+        untouched: Number of messages at the end of the history that a stage must not remove. Their
+            tool results may be truncated.
         goal: Size of the history to reach, in tokens.
-        overflow: Error that reports an overflow of the model's context window. None without an overflow.
-        history: Trimmer of the history. It counts tokens, rates messages, and keeps the full texts of truncated messages.
+        overflow: Error that reports an overflow of the model's context window. None without an
+            overflow.
+        history: Trimmer of the history. It counts tokens, rates messages, and keeps the full texts
+            of truncated messages.
     """
 
     agent: Agent
@@ -63,31 +70,39 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens of the history above the size that the compaction must reach. Negative if the history is smaller."""
+        """Tokens of the history above the size that the compaction must reach.
+        Negative if the history is smaller.
+        """
         return self.history.tokens(self.messages) - self.goal
 
     @property
     def touchable(self) -> int:
-        """Number of messages at the start of the history that a compaction stage may remove or change."""
+        """Number of messages at the start of the history that a compaction stage may remove or
+        change.
+        """
         return max(0, len(self.messages) - self.untouched)
 
 
 class Stage(Protocol):
-    """Step of a compaction that makes the history smaller. Any object with ``name`` and ``apply`` is a stage."""
+    """Step of a compaction that makes the history smaller.
+    Any object with ``name`` and ``apply`` is a stage.
+    """
 
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Return a smaller history, which the compaction manager installs.
 
-        None if there is nothing to install: the stage changed nothing, or changed the agent's list of messages in place.
+        None if there is nothing to install: the stage changed nothing, or changed the agent's list
+        of messages in place.
         """
 
 
 class ToolResultCap:
     """Compaction stage that truncates large tool results in all messages, also in the latest.
 
-    A result is truncated according to its format. The model can read the full text with the tool ``read_cut_message``.
+    A result is truncated according to its format. The model can read the full text with the tool
+    ``read_cut_message``.
 
     Args:
         characters: Most characters of all tool results in a message together. Default 10,000.
@@ -106,11 +121,15 @@ class ToolResultCap:
 
         Return the changed history, or None if nothing changed.
         """
-        return _with_results(compaction, len(compaction.messages), lambda _: self.characters, until_enough=False)
+        return _with_results(
+            compaction, len(compaction.messages), lambda _: self.characters, until_enough=False
+        )
 
 
 class Snip:
-    """Compaction stage that removes unimportant turns, such as greetings and thanks. The oldest are removed first."""
+    """Compaction stage that removes unimportant turns, such as greetings and thanks.
+    The oldest are removed first.
+    """
 
     name = "snip"
 
@@ -124,16 +143,23 @@ class Snip:
         gone: set[int] = set()
         for turn in turns(older)[1:]:  # the first one holds the original intent
             own = older[turn.start : turn.stop]
-            if excess <= 0 or (turn.stop == len(older) and not _ends_turn(compaction.messages, turn.stop)):
+            if excess <= 0 or (
+                turn.stop == len(older) and not _ends_turn(compaction.messages, turn.stop)
+            ):
                 break
             if all(_is_low(message, compaction) for message in own):
                 gone.update(turn)
                 excess -= compaction.history.tokens(own)
-        return [message for at, message in enumerate(compaction.messages) if at not in gone] if gone else None
+        return (
+            [message for at, message in enumerate(compaction.messages) if at not in gone]
+            if gone
+            else None
+        )
 
 
 class MicroCompaction:
-    """Compaction stage that truncates the tool results of older messages, because the assistant has already answered with them.
+    """Compaction stage that truncates the tool results of older messages, because the assistant has
+    already answered with them.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -148,12 +174,16 @@ class MicroCompaction:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate the tool results of older messages, the oldest first, until the history has its goal size.
+        """Truncate the tool results of older messages, the oldest first, until the history has its
+        goal size.
 
         Return the changed history, or None if nothing changed.
         """
         return _with_results(
-            compaction, compaction.touchable, lambda message: self.characters * len(tool_result_ids(message)), until_enough=True
+            compaction,
+            compaction.touchable,
+            lambda message: self.characters * len(tool_result_ids(message)),
+            until_enough=True,
         )
 
 
@@ -163,21 +193,27 @@ class VerifiedSummary:
     A model writes the summary in the background. The facts in the summary are checked.
 
     Args:
-        manager: Manager that writes the summary. The default is a ``VerifiedSummarizingConversationManager`` with ``settings``.
+        manager: Manager that writes the summary. The default is a
+            ``VerifiedSummarizingConversationManager`` with ``settings``.
         **settings: Settings of the default manager.
     """
 
     name = "summary"
 
-    def __init__(self, manager: VerifiedSummarizingConversationManager | None = None, **settings: Any) -> None:
+    def __init__(
+        self, manager: VerifiedSummarizingConversationManager | None = None, **settings: Any
+    ) -> None:
         never = SummaryTrigger(turns=_NEVER, keep_recent_turns=5)
-        self.manager = manager or VerifiedSummarizingConversationManager(**{"trigger": never, **settings})
+        self.manager = manager or VerifiedSummarizingConversationManager(
+            **{"trigger": never, **settings}
+        )
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Replace older turns of the history by a summary.
 
-        A finished summary is installed. Then a further summary is started in the background if one is due. After an overflow of
-        the context window, older turns are instead replaced by facts that rules extract, without a summarizer.
+        A finished summary is installed. Then a further summary is started in the background if one
+        is due. After an overflow of the context window, older turns are instead replaced by facts
+        that rules extract, without a summarizer.
 
         Always returns None, because the agent's list of messages is changed in place.
         """
@@ -194,7 +230,9 @@ class Reactive:
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep only the most important half of the history. Without an overflow of the context window, do nothing.
+        """Keep only the most important half of the history.
+
+        Without an overflow of the context window, do nothing.
 
         Always returns None, because the agent's list of messages is changed in place.
 
@@ -211,18 +249,26 @@ _NEVER = 1_000_000
 
 
 def _is_low(message: Message, compaction: Compaction) -> bool:
-    return not is_pinned(message) and not is_synthesized(message) and band_of(compaction.history.score(message)) is LOW
+    return (
+        not is_pinned(message)
+        and not is_synthesized(message)
+        and band_of(compaction.history.score(message)) is LOW
+    )
 
 
 def _ends_turn(messages: Sequence[Message], end: int) -> bool:
     """Return whether a turn ends just before position ``end`` of a list of messages."""
-    return end >= len(messages) or (is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1]))
+    return end >= len(messages) or (
+        is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1])
+    )
 
 
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate the tool results in the messages before position ``until``. Pinned messages stay unchanged.
+    """Truncate the tool results in the messages before position ``until``.
+
+    Pinned messages stay unchanged.
 
     Args:
         compaction: The history and the size to reach.
@@ -240,15 +286,22 @@ def _with_results(
         if tool_result_ids(message) and not is_pinned(message):
             smaller = _capped(message, most(message))
             if smaller is not message:
-                excess -= compaction.history.tokens([message]) - compaction.history.tokens([smaller])
+                excess -= compaction.history.tokens([message]) - compaction.history.tokens(
+                    [smaller]
+                )
                 cut[at] = smaller
     compaction.history.archive.keep(compaction.agent, compaction.messages, cut)
     return [cut.get(at, message) for at, message in enumerate(compaction.messages)] if cut else None
 
 
 def _capped(message: Message, characters: int) -> Message:
-    """Truncate the tool results of a message to ``characters`` in total. A message within the limit is returned unchanged."""
-    total, of_results = _characters(message), sum(len(result_text(result)) for result in results_of(message))
+    """Truncate the tool results of a message to ``characters`` in total.
+    A message within the limit is returned unchanged.
+    """
+    total, of_results = (
+        _characters(message),
+        sum(len(result_text(result)) for result in results_of(message)),
+    )
     truncator = MessageTruncator({0: message}, {0: total}, _characters, frozenset())
     truncator.truncate("toolResult", [0], total - of_results + characters, LEAST_WITH_NAME)
     return truncator.messages[0]
@@ -259,11 +312,13 @@ def _characters(message: Message) -> int:
 
 
 def default_stages(**summary: Any) -> list[Stage]:
-    """Return the five default stages in order. ``summary`` contains the settings of the ``VerifiedSummary`` stage."""
+    """Return the five default stages in order.
+    ``summary`` contains the settings of the ``VerifiedSummary`` stage.
+    """
     return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(**summary), Reactive()]
 
 
-# --- Manager ------------------------------------------------------------------------------------------------------------------
+# --- Manager --------------------------------------------------------------------------------------
 
 
 MOST_FAILURES = 3
@@ -290,10 +345,12 @@ class CompactionStats:
     """Statistics of a compaction manager.
 
     Attributes:
-        compactions: Number of compactions that began because the history reached its share of the context window (``trigger``).
-        failures: Number of failed compactions in a row. A failed compaction raised an error, or changed the history without
-            making it smaller.
-        stopped: Whether compaction has stopped after three failures in a row. It resumes once ``reduce_context`` frees tokens.
+        compactions: Number of compactions that began because the history reached its share of the
+            context window (``trigger``).
+        failures: Number of failed compactions in a row. A failed compaction raised an error, or
+            changed the history without making it smaller.
+        stopped: Whether compaction has stopped after three failures in a row. It resumes once
+            ``reduce_context`` frees tokens.
         stages: Statistics of the stages, keyed by the name of the stage.
     """
 
@@ -304,33 +361,40 @@ class CompactionStats:
 
 
 class TieredCompactionConversationManager(StackedConversationManager):
-    """Conversation manager that makes the history smaller in stages before a request fills the model's context window.
+    """Conversation manager that makes the history smaller in stages before a request fills the
+    model's context window.
 
-    There are five default stages. The first truncates large tool results. The second removes unimportant turns. The third
-    shortens older tool results further. The fourth replaces older turns by a summary. The last halves the history, but only
-    after the context window has overflowed. Each stage runs only if the earlier stages did not free enough tokens.
+    There are five default stages. The first truncates large tool results. The second removes
+    unimportant turns. The third shortens older tool results further. The fourth replaces older
+    turns by a summary. The last halves the history, but only after the context window has
+    overflowed. Each stage runs only if the earlier stages did not free enough tokens.
 
-    The last 10 messages stay, except that their large tool results are truncated. If these messages alone are too large, they
-    can be truncated or removed too.
+    The last 10 messages stay, except that their large tool results are truncated. If these messages
+    alone are too large, they can be truncated or removed too.
 
-    After three failures in a row, compaction logs a warning and stops. A compaction that finds nothing to do is not a failure.
+    After three failures in a row, compaction logs a warning and stops. A compaction that finds
+    nothing to do is not a failure.
 
-    One manager serves one agent. The manager restores the exact history under every session manager.
+    One manager serves one agent. The manager restores the exact history under every session
+    manager.
 
     Args:
         stages: The stages in their order. Default: all five.
-        trigger: Share of the context window at which the history is compacted. Default 0.80. Compaction starts earlier if
-            requests would otherwise use the tokens reserved for a safety margin and the summary.
-        untouched: Number of latest messages that stay unchanged, apart from truncated tool results. Default 10.
+        trigger: Share of the context window at which the history is compacted. Default 0.80.
+            Compaction starts earlier if requests would otherwise use the tokens reserved for a
+            safety margin and the summary.
+        untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
+            Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
-        log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
-            texts of truncated results are read from this log.
-        trimmer: Manager that evicts messages if the stages cannot make the history small enough. Its budget is set from the
-            context window. Default: the trimmer of the summary stage, or an ``ImportanceWeightedConversationManager``.
+        log: Function that returns all raw messages of the conversation, as a session stores them.
+            After a restart, the full texts of truncated results are read from this log.
+        trimmer: Manager that evicts messages if the stages cannot make the history small enough.
+            Its budget is set from the context window. Default: the trimmer of the summary stage, or
+            an ``ImportanceWeightedConversationManager``.
 
     Raises:
-        ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
-            another agent.
+        ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
+            the manager already serves another agent.
     """
 
     @checked
@@ -353,10 +417,15 @@ class TieredCompactionConversationManager(StackedConversationManager):
             raise ValueError(f"stages must hold at most one VerifiedSummary, got {len(summaries)}")
         if summaries and trimmer is not None:
             raise ValueError(
-                "trimmer and a VerifiedSummary exclude each other: give the trimmer to VerifiedSummary(trimmer=...)"
+                "trimmer and a VerifiedSummary exclude each other: give the trimmer to"
+                " VerifiedSummary(trimmer=...)"
             )
         self._summarizing = summaries[0] if summaries else None
-        trimmer = self._summarizing.trimmer if self._summarizing else trimmer or ImportanceWeightedConversationManager()
+        trimmer = (
+            self._summarizing.trimmer
+            if self._summarizing
+            else trimmer or ImportanceWeightedConversationManager()
+        )
         super().__init__(self._summarizing or trimmer, trimmer)
         if log is not None:
             trimmer.history.archive.log = log
@@ -364,7 +433,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._waiting = 0
 
     def __repr__(self) -> str:
-        return f"TieredCompactionConversationManager(stages={[stage.name for stage in self.stages]}, trigger={self._share})"
+        return (
+            f"TieredCompactionConversationManager(stages={[stage.name for stage in self.stages]},"
+            f" trigger={self._share})"
+        )
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager, then those of the wrapped managers."""
@@ -380,10 +452,12 @@ class TieredCompactionConversationManager(StackedConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         await self._history.off_loop(event.agent.messages, lambda: self._compact(event.agent))
 
-    # --- The contract of a conversation manager -----------------------------------------------------------------------------
+    # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Compact the history if it is too large, and then apply the conversation managers that this manager wraps."""
+        """Compact the history if it is too large, and then apply the conversation managers that
+        this manager wraps.
+        """
         self._compact(agent)
         super()._manage(agent)
 
@@ -392,8 +466,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, the stages run until half of the history is freed. Without an error,
-                they run until a quarter is freed.
+            e: The overflow error, or None. With an error, the stages run until half of the history
+                is freed. Without an error, they run until a quarter is freed.
             **kwargs: Not used.
 
         Raises:
@@ -410,13 +484,16 @@ class TieredCompactionConversationManager(StackedConversationManager):
             self._stats.failures, self._stats.stopped = 0, False
         elif e is not None:
             raise error or ContextWindowOverflowException(
-                f"the window is full and no stage could free anything of the {before} tokens of history"
+                f"the window is full and no stage could free anything of the {before} tokens of"
+                " history"
             ) from e
 
-    # --- Inspection -----------------------------------------------------------------------------------------------------
+    # --- Inspection -------------------------------------------------------------------------------
 
     def stats(self) -> CompactionStats:
-        """Return the statistics of all stages. Tokens freed by a summary are counted when the summary is installed."""
+        """Return the statistics of all stages.
+        Tokens freed by a summary are counted when the summary is installed.
+        """
         for stage in self.stages:
             if isinstance(stage, VerifiedSummary):
                 written, known = stage.manager.stats(), self._stats.stages[stage.name]
@@ -424,24 +501,32 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:
-        """Return the sizes of a request at which compaction starts, stops and blocks, for the agent's model."""
+        """Return the sizes of a request at which compaction starts, stops and blocks, for the
+        agent's model.
+        """
         return thresholds(self._window or window_of(agent.model), trigger=self._share)
 
-    # --- Compacting ---------------------------------------------------------------------------------------------------------
+    # --- Compacting -------------------------------------------------------------------------------
 
     def _tokens(self, agent: Agent) -> int:
         return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the token limits of the wrapped conversation managers from the model's context window, and return the limits.
+        """Set the token limits of the wrapped conversation managers from the model's context
+        window, and return the limits.
 
-        The limits are for the history alone: the tokens of the system prompt and the tools are subtracted.
+        The limits are for the history alone: the tokens of the system prompt and the tools are
+        subtracted.
         """
         bounds = self.thresholds(agent)
         overhead = self.trimmer.prompt_tokens(agent)
-        trigger, target, hard = (max(1, size - overhead) for size in (bounds.trigger, bounds.target, bounds.hard))
+        trigger, target, hard = (
+            max(1, size - overhead) for size in (bounds.trigger, bounds.target, bounds.hard)
+        )
         if self._summarizing is not None:
-            self._summarizing.bound_to(trigger_tokens=trigger, target_tokens=target, hard_tokens=hard)
+            self._summarizing.bound_to(
+                trigger_tokens=trigger, target_tokens=target, hard_tokens=hard
+            )
         else:
             self._history.limits.max_tokens, self._history.limits.grow_to = target, hard
         return Thresholds(bounds.window, trigger, target, hard)
@@ -465,7 +550,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
             elif not same_objects(history, agent.messages):
                 self._note_failure()
         except Exception as error:
-            logger.warning("error=<%s> | the history could not be compacted, leaving it as it is", type(error).__name__)
+            logger.warning(
+                "error=<%s> | the history could not be compacted, leaving it as it is",
+                type(error).__name__,
+            )
             logger.debug("the history could not be compacted", exc_info=True)
             self._note_failure()
 
@@ -473,7 +561,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         self._stats.failures += 1
         if self._stats.failures >= MOST_FAILURES:
             self._stats.stopped = True
-            logger.warning("failures=<%d> | compaction failed too often and stops", self._stats.failures)
+            logger.warning(
+                "failures=<%d> | compaction failed too often and stops", self._stats.failures
+            )
 
     def _run_stages(self, agent: Agent, goal: int, overflow: Exception | None) -> None:
         """Run the stages in order until the history has at most ``goal`` tokens."""
@@ -498,4 +588,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
             after = self._tokens(agent)
             stats.freed += max(0, before - after)
             stats.enough += after <= goal
-            logger.debug("stage=<%s>, tokens_before=<%d>, tokens_after=<%d> | compacted", stage.name, before, after)
+            logger.debug(
+                "stage=<%s>, tokens_before=<%d>, tokens_after=<%d> | compacted",
+                stage.name,
+                before,
+                after,
+            )

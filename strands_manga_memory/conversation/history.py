@@ -1,12 +1,15 @@
-"""An agent's history: its list class, its difference from the session's message log, and the evicted messages. Does no I/O.
+"""An agent's history: its list class, its difference from the session's message log, and the
+evicted messages. Does no I/O.
 
-Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to a log. A restore skips the
-oldest log records, and returns all later messages of the log. An agent's history differs from the log if messages were evicted,
-truncated, pinned or edited. This module calls the difference the layout of the history. The conversation manager's state
-contains the layout, so that a restart restores the exact history.
+Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
+a log. A restore skips the oldest log records, and returns all later messages of the log. An agent's
+history differs from the log if messages were evicted, truncated, pinned or edited. This module
+calls the difference the layout of the history. The conversation manager's state contains the
+layout, so that a restart restores the exact history.
 
-Usually, the latest messages of the history and of the log are the same. For the messages before these, the layout contains the
-ids, and the full content of each message that differs from its log record.
+Usually, the latest messages of the history and of the log are the same. For the messages before
+these, the layout contains the ids, and the full content of each message that differs from its log
+record.
 """
 
 from __future__ import annotations
@@ -26,16 +29,25 @@ from strands.types.session import decode_bytes_values, encode_bytes_values
 from strands_manga_memory.conversation.importance import size_of
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.messages import content_fingerprint, fingerprint, id_of, is_repair, is_turn_start, turns
+from strands_manga_memory.messages import (
+    content_fingerprint,
+    fingerprint,
+    id_of,
+    is_repair,
+    is_turn_start,
+    turns,
+)
 from strands_manga_memory.messages.message_parts import custom_metadata
 
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class History(list[Message]):
-    """List of messages with a faster deep copy, because Strands copies the history twice for each model call.
+    """List of messages with a faster deep copy, because Strands copies the history twice for each
+    model call.
 
-    An object that the list contains twice is copied twice. A list that contains itself is copied by ``copy.deepcopy``.
+    An object that the list contains twice is copied twice. A list that contains itself is copied by
+    ``copy.deepcopy``.
     """
 
     __slots__ = ()
@@ -59,15 +71,19 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-# --- Layout: the difference from the message log ------------------------------------------------------------------------------
+# --- Layout: the difference from the message log --------------------------------------------------
 
 VERSION = 1
 
 READ_AHEAD = 256
-"""Number of latest log records. A message with an older record is stored in the layout, so that a restore reads less."""
+"""Number of latest log records.
+A message with an older record is stored in the layout, so that a restore reads less.
+"""
 
 LARGEST_BODY = 16_000
-"""Most characters and bytes of a message that is stored in the layout because its log record is too old."""
+"""Most characters and bytes of a message that is stored in the layout because its log record is too
+old.
+"""
 
 _BODY = "#"
 """Prefix of the keys of ``Layout.bodies``, by which they differ from tracking ids."""
@@ -75,16 +91,20 @@ _BODY = "#"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Difference between an agent's history and the session manager's message log, from which the history is restored.
+    """Difference between an agent's history and the session manager's message log, from which the
+    history is restored.
 
     The history consists of the messages in ``keys``, followed by the latest messages of the log.
 
     Attributes:
         skip: Index of the first log record that a restore needs.
-        keys: Messages at the start of the history. Each is given by its tracking id in the log, or by a key of ``bodies``.
-        bodies: Full messages that are not in the log in this form, or whose log record is too old to read at a restore.
-        after: Tracking id of a log record. The log's messages after this record are the end of the history. None: all messages
-            of the log, except the first ``skip``, are the end of the history.
+        keys: Messages at the start of the history. Each is given by its tracking id in the log, or
+            by a key of ``bodies``.
+        bodies: Full messages that are not in the log in this form, or whose log record is too old
+            to read at a restore.
+        after: Tracking id of a log record. The log's messages after this record are the end of the
+            history. None: all messages of the log, except the first ``skip``, are the end of the
+            history.
     """
 
     skip: int = 0
@@ -93,9 +113,11 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout (the difference between history and message log) as JSON values, without the attribute ``skip``.
+        """Return the layout (the difference between history and message log) as JSON values,
+        without the attribute ``skip``.
 
-        None if there is no difference: the history equals the message log without its first ``skip`` records.
+        None if there is no difference: the history equals the message log without its first
+        ``skip`` records.
         """
         if not self.keys and self.after is None:
             return None
@@ -118,13 +140,21 @@ class Layout:
         version = VERSION
         try:
             version = state["v"]
-            keys, bodies, after = state["keys"], decode_bytes_values(state["bodies"]), state["after"]
+            keys, bodies, after = (
+                state["keys"],
+                decode_bytes_values(state["bodies"]),
+                state["after"],
+            )
             is_valid = all(isinstance(key, str) for key in (*keys, after or ""))
-            is_valid = is_valid and all({"role", "content"} <= body.keys() for body in bodies.values())
+            is_valid = is_valid and all(
+                {"role", "content"} <= body.keys() for body in bodies.values()
+            )
         except (AttributeError, KeyError, TypeError):
             is_valid = False
         if version != VERSION:
-            problem = f"the layout of the window has version {version!r}, this package reads {VERSION}"
+            problem = (
+                f"the layout of the window has version {version!r}, this package reads {VERSION}"
+            )
         elif not is_valid:
             problem = "the layout of the window is malformed"
         else:
@@ -138,8 +168,8 @@ class Layout:
             restored: The message log without its first ``skip`` records, or the history itself.
 
         Returns:
-            The history. None if ``restored`` should be used unchanged, because it is the history already or lacks needed
-            records.
+            The history. None if ``restored`` should be used unchanged, because it is the history
+            already or lacks needed records.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -165,7 +195,8 @@ def _record_of(message: Message) -> _Record:
 class MessageLog:
     """Content hashes of the messages in a session manager's log.
 
-    By these hashes, the difference between an agent's history and the log is computed without reading the log.
+    By these hashes, the difference between an agent's history and the log is computed without
+    reading the log.
 
     Args:
         skipped: Number of log records before the first record that is added.
@@ -184,7 +215,9 @@ class MessageLog:
         return self._skipped + len(self._records)
 
     def adding(self, message: Message) -> None:
-        """Record a message that the session manager is about to write to its log. ``added`` confirms the write."""
+        """Record a message that the session manager is about to write to its log.
+        ``added`` confirms the write.
+        """
         self.settle()
         self.add(message)
         self._is_confirmed = False
@@ -194,9 +227,11 @@ class MessageLog:
         self._is_confirmed = True
 
     def settle(self) -> None:
-        """Forget the latest recorded message if its write to the session manager's log was not confirmed.
+        """Forget the latest recorded message if its write to the session manager's log was not
+        confirmed.
 
-        If the message was written without confirmation, the number of log records is too small by one, which does no harm.
+        If the message was written without confirmation, the number of log records is too small by
+        one, which does no harm.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -213,14 +248,17 @@ class MessageLog:
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Record that the log of the session contains the restored messages.
 
-        Results that Strands adds for interrupted tool calls are left out, because the log does not contain them.
+        Results that Strands adds for interrupted tool calls are left out, because the log does not
+        contain them.
         """
         for message in messages:
             if not is_repair(message):
                 self.add(message)
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Return the layout of a history: its difference from the message log, by which a session can restore it."""
+        """Return the layout of a history: its difference from the message log, by which a session
+        can restore it.
+        """
         head, end = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(end))
@@ -229,31 +267,47 @@ class MessageLog:
         needed = max(end - 1, -self._skipped)
         for message in messages[:head]:
             record = _record_of(message)
-            at = self._latest.get(record.id) if record.id and not record.id.startswith(_BODY) else None
+            at = (
+                self._latest.get(record.id)
+                if record.id and not record.id.startswith(_BODY)
+                else None
+            )
             is_logged = at is not None and self._records[at] == record
-            if at is None or not is_logged or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY):
+            if (
+                at is None
+                or not is_logged
+                or (at < len(self._records) - READ_AHEAD and size_of(message) <= LARGEST_BODY)
+            ):
                 key = f"{_BODY}{len(bodies)}"
                 bodies[key] = message
             else:
                 key = message["tracking_id"]
                 needed = min(needed, at)
             keys.append(key)
-        return Layout(self._readable_from(needed), tuple(keys), bodies, self._records[end - 1].id if end else None)
+        return Layout(
+            self._readable_from(needed),
+            tuple(keys),
+            bodies,
+            self._records[end - 1].id if end else None,
+        )
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Find the longest end part of a history that equals the end of the message log.
 
-        A restore finds this part by the id of the log record before it. If that record is not known, or its id occurs
-        several times in the log, the part begins later.
+        A restore finds this part by the id of the log record before it. If that record is not
+        known, or its id occurs several times in the log, the part begins later.
 
         Returns:
-            Position in the history and index in the known log records at which the equal parts begin.
+            Position in the history and index in the known log records at which the equal parts
+            begin.
         """
         position, at = len(messages), len(self._records)
         while position and at and self._records[at - 1] == _record_of(messages[position - 1]):
             position, at = position - 1, at - 1
         if position and self._skipped + at:
-            while position < len(messages) and (at == 0 or self._records[at - 1].id in self._repeated):
+            while position < len(messages) and (
+                at == 0 or self._records[at - 1].id in self._repeated
+            ):
                 position, at = position + 1, at + 1
         return position, at
 
@@ -270,7 +324,9 @@ class MessageLog:
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Raise ``ValueError`` if a saved state was written by another class of conversation manager."""
+    """Raise ``ValueError`` if a saved state was written by another class of conversation
+    manager.
+    """
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(
@@ -280,7 +336,9 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a hash of those parts of a message that may change after logging: its content and its custom metadata."""
+    """Return a hash of those parts of a message that may change after logging: its content and its
+    custom metadata.
+    """
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
@@ -288,14 +346,18 @@ def logged_fingerprint(message: Message) -> int:
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:
     """Give each message without a tracking id an id that is the same at every restore.
 
-    The id is computed from the position and the content of the message. Logs written before Strands had tracking ids contain
-    such messages.
+    The id is computed from the position and the content of the message. Logs written before Strands
+    had tracking ids contain such messages.
     """
     for at, message in enumerate(messages, start=skipped):
         if not message.get("tracking_id"):
-            content = json.dumps(encode_bytes_values(message["content"]), sort_keys=True, default=str)
+            content = json.dumps(
+                encode_bytes_values(message["content"]), sort_keys=True, default=str
+            )
             digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
-            message["tracking_id"] = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{at}:{message['role']}:{digest}"))
+            message["tracking_id"] = str(
+                uuid.uuid5(uuid.NAMESPACE_OID, f"{at}:{message['role']}:{digest}")
+            )
 
 
 def ensure_ids(messages: list[Message]) -> None:
@@ -305,33 +367,41 @@ def ensure_ids(messages: list[Message]) -> None:
             message["tracking_id"] = str(uuid.uuid4())
 
 
-# --- Latest messages: the history, and evicted messages -----------------------------------------------------------------------
+# --- Latest messages: the history, and evicted messages -------------------------------------------
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
-"""Limits of the messages in memory beyond the history: a multiple of its budget, and a number of tokens."""
+"""Limits of the messages in memory beyond the history: a multiple of its budget, and a number of
+tokens.
+"""
 
 _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
 """Assumed tokens of one message, and the smallest number of messages to read from a log."""
 
 _SLACK = 5
-"""Divisor of the limit. Messages in memory may exceed the limit by this part, so that they are not reduced in every turn."""
+"""Divisor of the limit.
+Messages in memory may exceed the limit by this part, so that they are not reduced in every turn.
+"""
 
 _SHARE_SAID = 8
-"""Divisor of the budget. Evicted messages are considered again once this part is free, or this many tokens were added."""
+"""Divisor of the budget.
+Evicted messages are considered again once this part is free, or this many tokens were added.
+"""
 
 
 class LogTail:
-    """Latest messages of one conversation, in order and in full: the history, and evicted messages that may return to it.
+    """Latest messages of one conversation, in order and in full: the history, and evicted messages
+    that may return to it.
 
-    The log tail never changes the history. The trimmer evicts and truncates messages of the history. "Other code" means all
-    code except the trimmer.
+    The log tail never changes the history. The trimmer evicts and truncates messages of the
+    history. "Other code" means all code except the trimmer.
 
-    If other code changes a message in the history, the log tail stores the new form. If other code removes or inserts messages
-    (such as a summary), the messages evicted before never return.
+    If other code changes a message in the history, the log tail stores the new form. If other code
+    removes or inserts messages (such as a summary), the messages evicted before never return.
 
     Attributes:
-        settled: Tracking id of the newest message when other code last removed or inserted messages. ``restore`` adds no
-            evicted messages up to this message. None if other code has not removed or inserted messages.
+        settled: Tracking id of the newest message when other code last removed or inserted
+            messages. ``restore`` adds no evicted messages up to this message. None if other code
+            has not removed or inserted messages.
     """
 
     def __init__(self) -> None:
@@ -349,25 +419,33 @@ class LogTail:
     def notice(self, history: Sequence[Message]) -> None:
         """Record the ids of a history's messages.
 
-        Forget all evicted messages if code other than the trimmer has removed or inserted messages. Messages appended at the
-        end do not count as inserted.
+        Forget all evicted messages if code other than the trimmer has removed or inserted messages.
+        Messages appended at the end do not count as inserted.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
             return
         if before:
-            self.settled = self._window[-1] if self._window and self._window[-1] not in before else before[-1]
+            self.settled = (
+                self._window[-1] if self._window and self._window[-1] not in before else before[-1]
+            )
         self._truncated = {}
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add new messages of a history to the log tail. Update messages that code other than the trimmer has changed.
+        """Add new messages of a history to the log tail.
+
+        Update messages that code other than the trimmer has changed.
 
         Args:
             history: The history.
             count: Function that returns the tokens of a message.
         """
-        new = list(itertools.takewhile(lambda message: id_of(message) not in self._messages, reversed(history)))[::-1]
+        new = list(
+            itertools.takewhile(
+                lambda message: id_of(message) not in self._messages, reversed(history)
+            )
+        )[::-1]
         self.notice(history)
         self._messages.update(zip(map(id_of, new), new, strict=True))
         self._said += sum(map(count, new))
@@ -376,14 +454,18 @@ class LogTail:
             mine = self._messages.get(id_)
             if mine is None or shown is mine:
                 continue
-            if logged_fingerprint(shown) not in (self._truncated.get(id_), logged_fingerprint(mine)):
+            if logged_fingerprint(shown) not in (
+                self._truncated.get(id_),
+                logged_fingerprint(mine),
+            ):
                 self._messages[id_] = shown
 
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages that an earlier process evicted, read from the conversation's log.
 
-        Messages that an earlier process truncated are replaced by their full form. Nothing changes if the log has the messages
-        of this log tail in another order, or lacks a message between two others.
+        Messages that an earlier process truncated are replaced by their full form. Nothing changes
+        if the log has the messages of this log tail in another order, or lacks a message between
+        two others.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -407,7 +489,8 @@ class LogTail:
     def _original(self, id_: str, logged: Message) -> Message:
         """Return the untruncated form of a message in this log tail.
 
-        If an earlier process truncated the message, return ``logged`` (the form of the message in the conversation's log).
+        If an earlier process truncated the message, return ``logged`` (the form of the message in
+        the conversation's log).
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -418,8 +501,8 @@ class LogTail:
     def is_due(self, budget: int, room: int) -> bool:
         """Return whether the trimmer should consider evicted messages again.
 
-        True if an eighth of the budget is free, or if the messages added since the last call of ``candidates`` take an eighth
-        of the budget.
+        True if an eighth of the budget is free, or if the messages added since the last call of
+        ``candidates`` take an eighth of the budget.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -434,13 +517,15 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the messages from which the trimmer selects a new history: the history and stored evicted messages.
+        """Return the messages from which the trimmer selects a new history: the history and stored
+        evicted messages.
 
         Args:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that selects messages within a number of tokens. It is called if there are too many candidates.
+            narrowed: Function that selects messages within a number of tokens. It is called if
+                there are too many candidates.
         """
         self._said = 0
         ids = {*self._window}
@@ -452,7 +537,9 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return how many messages to read from the end of a log, to select a history of ``budget`` tokens from them."""
+        """Return how many messages to read from the end of a log, to select a history of ``budget``
+        tokens from them.
+        """
         return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
 
     @staticmethod
@@ -462,7 +549,8 @@ class LogTail:
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Record that a selection of messages replaces the history.
 
-        Truncated messages are remembered, so that ``follow`` does not mistake them for changes by code other than the trimmer.
+        Truncated messages are remembered, so that ``follow`` does not mistake them for changes by
+        code other than the trimmer.
 
         Args:
             history: The history before the replacement.

@@ -1,7 +1,9 @@
-"""Importance of messages: scorers, importance levels, and measured properties (features) of each message.
+"""Importance of messages: scorers, importance levels, and measured properties (features) of each
+message.
 
-Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. A message is measured again only
-if its content has changed. Some features depend on earlier messages, so messages are measured in the order of the conversation.
+Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. A
+message is measured again only if its content has changed. Some features depend on earlier messages,
+so messages are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -34,17 +36,18 @@ from strands_manga_memory.messages.provider_format import placeholder_count
 
 logger = logging.getLogger(__name__)
 
-# --- Scores -------------------------------------------------------------------------------------------------------------------
+# --- Scores ---------------------------------------------------------------------------------------
 
 
 class ImportanceScorer(Protocol):
     """Protocol for scorers that rate the importance of messages.
 
-    A message is scored again only if its content or its dialogue act changes. The dialogue act changes if the message answers
-    the previous message. A scorer may be slow, but must not wait for I/O.
+    A message is scored again only if its content or its dialogue act changes. The dialogue act
+    changes if the message answers the previous message. A scorer may be slow, but must not wait for
+    I/O.
 
-    A scorer whose scores can change later has a whole number ``revision``. When ``revision`` increases, all messages are scored
-    again.
+    A scorer whose scores can change later has a whole number ``revision``. When ``revision``
+    increases, all messages are scored again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
@@ -52,8 +55,10 @@ class ImportanceScorer(Protocol):
 
         Args:
             message: The message.
-            act: Dialogue act of the message, found by rules. For messages of tools, ``"tool_use"`` or ``"tool_result"``.
-            context: Messages of the conversation that are being rated, oldest first. Evicted messages can be among them.
+            act: Dialogue act of the message, found by rules. For messages of tools, ``"tool_use"``
+                or ``"tool_result"``.
+            context: Messages of the conversation that are being rated, oldest first. Evicted
+                messages can be among them.
         """
 
 
@@ -71,7 +76,9 @@ class Band(IntEnum):
 
 
 LOW, MIDDLE, HIGH = Band
-"""Importance levels as plain names. Every message needs them, and a look-up in an enumeration is slow."""
+"""Importance levels as plain names.
+Every message needs them, and a look-up in an enumeration is slow.
+"""
 
 
 _HIGH_FROM, _MIDDLE_FROM = 0.8, 0.5
@@ -129,12 +136,16 @@ class RuleScorer:
         self.weights = weights or WEIGHTS
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the score of a message's dialogue act. An empty ``act`` is determined from the message."""
+        """Return the score of a message's dialogue act.
+        An empty ``act`` is determined from the message.
+        """
         return float(getattr(self.weights, act or message_act(message)))
 
 
 def message_act(message: Message) -> str:
-    """Return the dialogue act of a message: a ``DialogueAct``, or ``"tool_use"`` or ``"tool_result"`` for messages of tools."""
+    """Return the dialogue act of a message: a ``DialogueAct``, or ``"tool_use"`` or
+    ``"tool_result"`` for messages of tools.
+    """
     kinds = set[str]().union(*message["content"])
     if "toolResult" in kinds:
         return "tool_result"
@@ -147,7 +158,8 @@ SIGNAL_WEIGHTS = {
     "act": 6.0,  # importance score of the message, minus 0.5
     "instruction": 3.0,  # the user sets a rule for all answers
     "constraint": 1.5,  # the user sets a condition, such as a number, a time, a place or a price
-    "service": -7.0,  # the assistant wrote the message: from 0 to 1, the more it acts like a help desk and not like a companion
+    # the assistant wrote the message: from 0 to 1, the more it acts like a help desk
+    "service": -7.0,
     "answers": 1.2,  # the previous message asked a question
     "number": 1.1,  # the message contains a number
     "names": 0.9,  # logarithm of the number of names in the message
@@ -160,19 +172,20 @@ SIGNAL_WEIGHTS = {
     "fresh_service": 6.5,  # "service" multiplied by the recency
     "tool": -2.5,  # the message is a tool call or a tool result
     "fresh_tool": 7.0,  # recency of a tool call or a tool result
-    "whole_result": -1.0,  # the part that the short form of a text or tool result leaves out, which is rated separately
+    # the part of a text or tool result that its short form leaves out
+    "whole_result": -1.0,
     "size": -1.0,  # logarithm of the number of tokens
 }
 """Weights of the signals that decide how much a message is needed.
 
-A signal is a property of a message, as a number or as 1 (yes) or 0 (no). Signal times weight is added to the logarithm of the
-odds that the message is needed."""
+A signal is a property of a message, as a number or as 1 (yes) or 0 (no). Signal times weight is
+added to the logarithm of the odds that the message is needed."""
 
 HALF_LIFE = 3.0
 """Number of exchanges in which the recency of a message halves."""
 
 
-# --- Features -----------------------------------------------------------------------------------------------------------------
+# --- Features -------------------------------------------------------------------------------------
 
 _TOOL_ACTS = ("tool_use", "tool_result")
 _ENDING_ACTS = (DialogueAct.CORRECTION, DialogueAct.INSTRUCTION)
@@ -193,10 +206,12 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Properties of the text alone, such as numbers and names.
-        answers: Whether the previous message asked a question. False if the dialogue act of that message is a recommendation.
+        answers: Whether the previous message asked a question. False if the dialogue act of that
+            message is a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
         takes_back: Whether the user revokes an earlier instruction with this message.
-        condensed: Shortened form of the message and its number of tokens. None until the shortened form is needed.
+        condensed: Shortened form of the message and its number of tokens. None until the shortened
+            form is needed.
     """
 
     tokens: int
@@ -212,11 +227,13 @@ class MessageFeatures:
 def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
     """Return the weighted signals of a message, keyed by name. Signals that are 0 are left out.
 
-    A signal is a property that raises or lowers the value of a message, such as a number in the text.
+    A signal is a property that raises or lowers the value of a message, such as a number in the
+    text.
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
-        service: How much the assistant acts like a help desk (1) and not like a companion (0). Always 0 for a user's message.
+        service: How much the assistant acts like a help desk (1) and not like a companion (0).
+            Always 0 for a user's message.
         age: Number of turns that began after the turn of the message.
     """
     traits, fresh = features.traits, 0.5 ** (age / HALF_LIFE)
@@ -244,7 +261,9 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
 
 
 def size_of(value: Any) -> int:
-    """Return the approximate size of a nested value: characters of texts, bytes of bytes, and 8 for any other item."""
+    """Return the approximate size of a nested value: characters of texts, bytes of bytes, and 8 for
+    any other item.
+    """
     size, left = 0, [value]
     while left:
         one = left.pop()
@@ -260,7 +279,9 @@ def size_of(value: Any) -> int:
 
 
 def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Return whether two lists contain the same message objects in the same order. Equal copies do not count."""
+    """Return whether two lists contain the same message objects in the same order.
+    Equal copies do not count.
+    """
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
@@ -269,7 +290,8 @@ def _key(message: Message) -> int:
 
 
 class Vocabulary:
-    """Statistics of the words in a conversation, and of the texts in which the assistant talks about itself.
+    """Statistics of the words in a conversation, and of the texts in which the assistant talks
+    about itself.
 
     The oldest 10,000 words are removed when there are more than 20,000.
     """
@@ -288,7 +310,8 @@ class Vocabulary:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, role: str, words: Iterable[str], *, tells: bool, tokens: int) -> int:
-        """Add a text to the word statistics of a conversation, and return the number of words that are new.
+        """Add a text to the word statistics of a conversation, and return the number of words that
+        are new.
 
         Args:
             role: Role of the message.
@@ -311,8 +334,8 @@ class Vocabulary:
     def service(self) -> float:
         """How much the assistant acts like a help desk (1) and not like a companion (0).
 
-        A companion talks about itself in at least 15 % of its messages, and writes about as much as the user. In the first few
-        messages, every assistant counts as a help desk.
+        A companion talks about itself in at least 15 % of its messages, and writes about as much as
+        the user. In the first few messages, every assistant counts as a help desk.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -322,12 +345,14 @@ class Vocabulary:
 
 
 class FeatureCache:
-    """Cache of measured properties of a conversation's messages, such as the tokens and the importance score.
+    """Cache of measured properties of a conversation's messages, such as the tokens and the
+    importance score.
 
-    A property that is not in the cache is measured. Token counts are cached separately, because trimming needs the other
-    properties only if the history exceeds its budget.
+    A property that is not in the cache is measured. Token counts are cached separately, because
+    trimming needs the other properties only if the history exceeds its budget.
 
-    If the scorer fails or returns no number, the message gets a default score. Only the first failure is logged as a warning.
+    If the scorer fails or returns no number, the message gets a default score. Only the first
+    failure is logged as a warning.
 
     Args:
         counter: Counter for the tokens of a message.
@@ -352,25 +377,35 @@ class FeatureCache:
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens that messages take in a request, including the placeholders that providers require."""
+        """Return the number of tokens that messages take in a request, including the placeholders
+        that providers require.
+        """
         placeholders = placeholder_count(messages)
-        return sum(map(self.tokens, messages)) + (placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0)
+        return sum(map(self.tokens, messages)) + (
+            placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0
+        )
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Return the approximate size in characters of the messages whose token counts are not in the cache."""
+        """Return the approximate size in characters of the messages whose token counts are not in
+        the cache.
+        """
         size = 0
         for message in messages:
             size += 0 if _key(message) in self._tokens else size_of(message)
         return size
 
     def measure(
-        self, message: Message, history: Sequence[Message] = (), before: tuple[Message, MessageFeatures] | None = None
+        self,
+        message: Message,
+        history: Sequence[Message] = (),
+        before: tuple[Message, MessageFeatures] | None = None,
     ) -> MessageFeatures:
-        """Return the tokens, importance score, dialogue act and other features of a message, from the cache if possible.
+        """Return the tokens, importance score, dialogue act and other features of a message, from
+        the cache if possible.
 
-        The dialogue act of a user's message may depend on the previous message of the assistant, which the user may be
-        answering. The previous message is ignored if the message revokes an instruction, and in conversations in which the
-        assistant acts as a companion of the user.
+        The dialogue act of a user's message may depend on the previous message of the assistant,
+        which the user may be answering. The previous message is ignored if the message revokes an
+        instruction, and in conversations in which the assistant acts as a companion of the user.
 
         Args:
             message: The message.
@@ -385,14 +420,29 @@ class FeatureCache:
         if act not in _TOOL_ACTS:
             text = message_text(message)
             features.traits, words = _text_features(text)
-            features.answers = before is not None and before[1].traits.asks and before[1].act != DialogueAct.RECOMMENDATION
-            features.takes_back = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
-            if role == "user" and before and not features.takes_back and self.vocabulary.service > _NEUTRAL_SCORE:
+            features.answers = (
+                before is not None
+                and before[1].traits.asks
+                and before[1].act != DialogueAct.RECOMMENDATION
+            )
+            features.takes_back = (
+                role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
+            )
+            if (
+                role == "user"
+                and before
+                and not features.takes_back
+                and self.vocabulary.service > _NEUTRAL_SCORE
+            ):
                 answers = features.answers and bool(words)
-                features.act = act_of_reply(text, message_text(before[0]), act, features.traits, answers=answers)
+                features.act = act_of_reply(
+                    text, message_text(before[0]), act, features.traits, answers=answers
+                )
                 if features.act != act:
                     features.score = self._score(message, features.act, history)
-            features.new = self.vocabulary.learn(role, words, tells=features.traits.tells, tokens=features.tokens)
+            features.new = self.vocabulary.learn(
+                role, words, tells=features.traits.tells, tokens=features.tokens
+            )
         self._features[key] = features
         return features
 
@@ -400,10 +450,11 @@ class FeatureCache:
         return len(self._tokens)
 
     def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
-        """Return the features of each message in a history, such as tokens, importance score and dialogue act, in order.
+        """Return the features of each message in a history, such as tokens, importance score and
+        dialogue act, in order.
 
-        All messages are scored again if the scorer has a new ``revision``. Instructions that the user has revoked get the
-        dialogue act and the score of ordinary messages.
+        All messages are scored again if the scorer has a new ``revision``. Instructions that the
+        user has revoked get the dialogue act and the score of ordinary messages.
         """
         revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []
@@ -417,7 +468,11 @@ class FeatureCache:
             revokes = revokes or features.takes_back
         self._revision = revision
         if revokes:
-            said = [(found[at], message_text(message)) for at, message in enumerate(messages) if is_turn_start(message)]
+            said = [
+                (found[at], message_text(message))
+                for at, message in enumerate(messages)
+                if is_turn_start(message)
+            ]
             active = are_instructions_active([(features.act, text) for features, text in said])
             for (features, _), is_active in zip(said, active, strict=True):
                 if features.act == DialogueAct.INSTRUCTION and not is_active:
@@ -425,7 +480,9 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Remove the cached features (such as tokens and importance score) of all messages except the given messages."""
+        """Remove the cached features (such as tokens and importance score) of all messages except
+        the given messages.
+        """
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}
@@ -436,10 +493,16 @@ class FeatureCache:
             if not math.isnan(value):
                 return min(1.0, max(0.0, float(value)))
             problem = "it is no number"
-        except Exception as error:  # a scorer is the user's own code and must not end the conversation
+        except (
+            Exception
+        ) as error:  # a scorer is the user's own code and must not end the conversation
             problem = type(error).__name__
             logger.debug("the scorer failed", exc_info=True)
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("scorer=<%s>, problem=<%s> | a score is unusable", type(self._scorer).__name__, problem)
+            logger.warning(
+                "scorer=<%s>, problem=<%s> | a score is unusable",
+                type(self._scorer).__name__,
+                problem,
+            )
         return WEIGHTS.unmatched

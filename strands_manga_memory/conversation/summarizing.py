@@ -11,7 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ProactiveCompressionConfig
-from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, BeforeModelCallEvent, HookOrder, HookRegistry
+from strands.hooks import (
+    AgentInitializedEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    HookOrder,
+    HookRegistry,
+)
 from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
@@ -60,62 +66,75 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
-"""Keys of the manager's state: the current run, failures of the summarizer, and whether a warning was logged."""
+"""Keys of the manager's state: the current run, failures of the summarizer, and whether a warning
+was logged.
+"""
 
 _WARN_AT = 0.75
 """Share of the trigger at which a warning is logged."""
 
 _WORTH_A_RUN = 8
-"""Divisor of the trigger. If the turns without a summary have fewer tokens than this part, the history is only trimmed."""
+"""Divisor of the trigger.
+If the turns without a summary have fewer tokens than this part, the history is only trimmed.
+"""
 
 _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 """Default tokens of a history before and after a summary."""
 
 
 class VerifiedSummarizingConversationManager(StackedConversationManager):
-    """Conversation manager that replaces old turns by a verified summary, and keeps the last turns whole.
+    """Conversation manager that replaces old turns by a verified summary, and keeps the last turns
+    whole.
 
-    When the history reaches a trigger size, a summary of the old turns is written in the background. The summary replaces
-    these turns before a later model call, if the turns have not changed. By default, a model call waits for the summary only if
-    the history exceeds a second limit, ``hard_tokens``.
+    When the history reaches a trigger size, a summary of the old turns is written in the
+    background. The summary replaces these turns before a later model call, if the turns have not
+    changed. By default, a model call waits for the summary only if the history exceeds a second
+    limit, ``hard_tokens``.
 
-    The summary contains the facts of the summarized turns, either in its text or in a list below the text. Facts are
-    preferences, corrections, decisions, open questions, promises, outcomes, and statements of the user. If there is no room for
-    all facts, the least important ones are left out.
+    The summary contains the facts of the summarized turns, either in its text or in a list below
+    the text. Facts are preferences, corrections, decisions, open questions, promises, outcomes, and
+    statements of the user. If there is no room for all facts, the least important ones are left
+    out.
 
-    Each draft of the text is checked. A draft is rejected if it refuses, gives instructions, invents facts, is empty or is too
-    long.
-    After three summaries without a usable draft, the summarizer is not called for a while. Meanwhile, summaries consist of
-    facts only.
+    Each draft of the text is checked. A draft is rejected if it refuses, gives instructions,
+    invents facts, is empty or is too long.
+    After three summaries without a usable draft, the summarizer is not called for a while.
+    Meanwhile, summaries consist of facts only.
 
-    One manager serves one agent. The manager restores the exact history under every session manager.
+    One manager serves one agent. The manager restores the exact history under every session
+    manager.
 
     Args:
-        trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3 turns stay whole.
-        model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's ``aux_model``, which is the
-            agent's own model if no other is set.
+        trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3
+            turns stay whole.
+        model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's
+            ``aux_model``, which is the agent's own model if no other is set.
         sizes: Sizes of a summary. Default: 500 tokens.
         schedule: Rules for waiting for a summary. Default: summaries are written in the background.
-        slots: Extractor of the facts that a summary must contain. Default: rules in English and Japanese.
+        slots: Extractor of the facts that a summary must contain. Default: rules in English and
+            Japanese.
         types: Entity types that are verified. Default: those of a book shop.
-        trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the budget of the history after
-            a summary. Default: ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if that is
-            less. If a given trimmer's budget follows the model's context window, the budget is limited to the default.
-        log: Function that returns all raw messages of the conversation, as a session stores them: ``session_manager.history``.
-            Old summary text is rewritten from these messages. Without a log, the oldest sentences of a full summary text are
-            removed, and their facts are listed below the text.
+        trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
+            budget of the history after a summary. Default:
+            ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
+            that is less. If a given trimmer's budget follows the model's context window, the budget
+            is limited to the default.
+        log: Function that returns all raw messages of the conversation, as a session stores them:
+            ``session_manager.history``. Old summary text is rewritten from these messages. Without
+            a log, the oldest sentences of a full summary text are removed, and their facts are
+            listed below the text.
         cache: Cache that keeps drafts for 24 hours, by content. Default: no cache.
         clock: Function that returns monotonic seconds.
-        proactive_compression: Whether to reduce the history when the model's context window is almost full, as in Strands' own
-            managers.
+        proactive_compression: Whether to reduce the history when the model's context window is
+            almost full, as in Strands' own managers.
 
     Attributes:
         trigger_tokens: Tokens of the history at which older turns are summarized.
         trigger_turns: Number of turns not covered by a summary at which older turns are summarized.
 
     Raises:
-        ValueError: An argument is out of range or has the wrong type. From the agent's constructor: the manager already serves
-            another agent.
+        ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
+            the manager already serves another agent.
     """
 
     @checked
@@ -134,9 +153,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         clock: Callable[[], float] = time.monotonic,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
-        trigger, sizes, schedule = trigger or SummaryTrigger(), sizes or SummarySizes(), schedule or SummarySchedule()
+        trigger, sizes, schedule = (
+            trigger or SummaryTrigger(),
+            sizes or SummarySizes(),
+            schedule or SummarySchedule(),
+        )
         if trimmer is None:
-            trimmer = ImportanceWeightedConversationManager(min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS))
+            trimmer = ImportanceWeightedConversationManager(
+                min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS)
+            )
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns
         self.schedule = schedule
@@ -151,7 +176,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._text_tokens = partial(tokens_of, trimmer.counter)
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
-        self._writer = SummaryWriter(trimmer.counter, slots or RuleFactExtractor(types), types, sizes, log, cache)
+        self._writer = SummaryWriter(
+            trimmer.counter, slots or RuleFactExtractor(types), types, sizes, log, cache
+        )
         if isinstance(model, Model):
             model = ModelSummarizer(model)
         self._breaker = summarizer_breaker(clock)
@@ -159,22 +186,28 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def __repr__(self) -> str:
         return (
-            f"VerifiedSummarizingConversationManager(trigger_tokens={self.trigger_tokens}, trigger_turns={self.trigger_turns})"
+            f"VerifiedSummarizingConversationManager(trigger_tokens={self.trigger_tokens},"
+            f" trigger_turns={self.trigger_turns})"
         )
 
-    # --- Hooks --------------------------------------------------------------------------------------------------------------
+    # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks that install summaries, and those of the manager that evicts messages.
 
-        Another hook reads the restored summary, so that the agent's constructor raises an error for an unreadable summary.
+        Another hook reads the restored summary, so that the agent's constructor raises an error for
+        an unreadable summary.
         """
-        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST)
+        registry.add_callback(
+            BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST
+        )
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        split_history(event.agent.messages, self.keep_recent_turns)  # an unreadable record raises now, not in a turn
+        split_history(
+            event.agent.messages, self.keep_recent_turns
+        )  # an unreadable record raises now, not in a turn
         if not self._is_bound:
             self._follow_window(event.agent)
 
@@ -189,7 +222,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         if follows_window:
             limits.max_tokens = min(limits.max_tokens, self.trigger_tokens)
             sizes = self._writer.sizes
-            sizes = replace(sizes, summary_tokens=max(1, min(sizes.summary_tokens, limits.max_tokens // 4)))
+            sizes = replace(
+                sizes, summary_tokens=max(1, min(sizes.summary_tokens, limits.max_tokens // 4))
+            )
             self._writer.sizes = sizes
             self._facts_tokens = limits.max_tokens // 2
         limits.grow_to = self.hard_tokens
@@ -203,16 +238,20 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Install a finished summary before a model call or before new messages.
 
-        If the history exceeds ``hard_tokens``, the summary is waited for first. If the history still exceeds this limit, older
-        turns are replaced by facts that rules extract. ``coming`` are messages that will be added next; they count as history.
+        If the history exceeds ``hard_tokens``, the summary is waited for first. If the history
+        still exceeds this limit, older turns are replaced by facts that rules extract. ``coming``
+        are messages that will be added next; they count as history.
         """
-        await self._history.off_loop([*agent.messages, *coming], lambda: self._begin_if_full(agent, coming))
+        await self._history.off_loop(
+            [*agent.messages, *coming], lambda: self._begin_if_full(agent, coming)
+        )
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
             if self.schedule.strategy == "async" or self._is_full(agent, coming):
                 await self._jobs.wait(self.schedule.wait_seconds)
         await self._history.off_loop(agent.messages, lambda: self._swap_in(agent))
         if self._is_full(agent, coming):
-            # What follows is trimming. Turns too few for a summary, or whose summary takes too long, become facts first.
+            # What follows is trimming. Turns too few for a summary, or whose summary takes too
+            # long, become facts first.
             await asyncio.to_thread(self.fold, agent, self.trimmer.max_tokens, only_fresh=True)
 
     def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
@@ -223,9 +262,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
         messages = [*agent.messages, *coming]
-        return self._history.tokens(messages) > self.hard_tokens + self._history.room_beyond(messages, self.hard_tokens)
+        return self._history.tokens(messages) > self.hard_tokens + self._history.room_beyond(
+            messages, self.hard_tokens
+        )
 
-    # --- The contract of a conversation manager -----------------------------------------------------------------------------
+    # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
         """Start a summary if it is due, then trim the history."""
@@ -238,7 +279,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def get_state(self) -> dict[str, Any]:
         """Return the state that a session stores.
 
-        The state includes the summary that is being written (its range of messages) and the recent failures of the summarizer.
+        The state includes the summary that is being written (its range of messages) and the recent
+        failures of the summarizer.
         """
         state = super().get_state()
         if self._jobs.covered is not None:
@@ -263,12 +305,14 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller when the model's context window is full, or nearly full.
 
-        A finished summary is installed. Without one, older turns are replaced by facts that rules extract from them. If that
-        frees too little, the trimmer (the wrapped conversation manager) evicts messages.
+        A finished summary is installed. Without one, older turns are replaced by facts that rules
+        extract from them. If that frees too little, the trimmer (the wrapped conversation manager)
+        evicts messages.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, the goal is to free at least half of the history.
+            e: The overflow error, or None. With an error, the goal is to free at least half of the
+                history.
             **kwargs: Passed to the trimmer.
 
         Raises:
@@ -288,7 +332,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 raise
             logger.debug("freed=<%d> | less than half could be freed, trying with that", freed)
 
-    # --- Installation of summaries ------------------------------------------------------------------------------------------
+    # --- Installation of summaries ----------------------------------------------------------------
 
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
         """Start to write a summary if one is due and none is being written.
@@ -296,8 +340,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent.
             is_wanted: If true, a summary is due at any size of the history.
-            patience: Seconds that another process may take for a summary. After this time, this process summarizes the same
-                messages.
+            patience: Seconds that another process may take for a summary. After this time, this
+                process summarizes the same messages.
         """
         self._jobs.resume(agent)
         if self._jobs.is_writing:
@@ -318,8 +362,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
         """Return whether old turns should be summarized now. ``tokens`` is the size of the history.
 
-        A summary is due if at least ``trigger_turns`` turns have no summary. A summary is also due if the history has at least
-        ``trigger_tokens`` tokens, of which an eighth is in old turns without a summary. Otherwise, no summary is due.
+        A summary is due if at least ``trigger_turns`` turns have no summary. A summary is also due
+        if the history has at least ``trigger_tokens`` tokens, of which an eighth is in old turns
+        without a summary. Otherwise, no summary is due.
         """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
@@ -338,13 +383,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         elif not self._has_warned:
             self._has_warned = True
             self._stats.warnings += 1
-            logger.warning("tokens=<%d>, trigger=<%d> | the history will be summarized soon", tokens, self.trigger_tokens)
+            logger.warning(
+                "tokens=<%d>, trigger=<%d> | the history will be summarized soon",
+                tokens,
+                self.trigger_tokens,
+            )
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace the summarized turns by a finished summary in one step, if these turns have not changed.
+        """Replace the summarized turns by a finished summary in one step, if these turns have not
+        changed.
 
-        If no summary has finished, and another process has restored the turns of the latest summary, that summary replaces them
-        again.
+        If no summary has finished, and another process has restored the turns of the latest
+        summary, that summary replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -366,8 +416,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _fits(self, replaced: Marks, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.
 
-        It may if the history begins with the unchanged messages that the summary covers, and if none of them is in a recent
-        turn.
+        It may if the history begins with the unchanged messages that the summary covers, and if
+        none of them is in a recent turn.
         """
         history = agent.messages[:]
         return marks(history[: len(replaced)]) == replaced and (
@@ -381,18 +431,25 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         agent.messages[: len(replaced)] = head
         self._latest = summary, replaced
         self._has_warned = False
-        logger.debug("messages=<%d>, turns=<%d> | a summary took the place of old turns", len(replaced), summary.turns)
+        logger.debug(
+            "messages=<%d>, turns=<%d> | a summary took the place of old turns",
+            len(replaced),
+            summary.turns,
+        )
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace all turns before the recent turns by facts that rules extract from them, without a model.
+        """Replace all turns before the recent turns by facts that rules extract from them, without
+        a model.
 
         If there are no turns to replace, nothing changes. Errors are logged, not raised.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            budget: Tokens that the history should have at most. The list of facts is limited accordingly.
-            only_fresh: If true, the turns are replaced if some of them have no summary yet, even if the history becomes larger.
-                If false, they are replaced if the history becomes smaller.
+            budget: Tokens that the history should have at most. The list of facts is limited
+                accordingly.
+            only_fresh: If true, the turns are replaced if some of them have no summary yet, even if
+                the history becomes larger. If false, they are replaced if the history becomes
+                smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -402,11 +459,16 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._jobs.forget()
             summary = self._writer.from_rules(span.summary, span.fresh)
             head = self._head(summary, history, len(span.old), room=budget)
-            if only_fresh or self._history.tokens(head) < self._history.tokens(history[: len(span.old)]):
+            if only_fresh or self._history.tokens(head) < self._history.tokens(
+                history[: len(span.old)]
+            ):
                 agent.messages[: len(span.old)] = head
 
-    def _head(self, summary: Summary, history: Sequence[Message], split: int, *, room: int) -> list[Message]:
-        """Return the replacement of the beginning of the history: messages with the summary, then turns with pinned messages.
+    def _head(
+        self, summary: Summary, history: Sequence[Message], split: int, *, room: int
+    ) -> list[Message]:
+        """Return the replacement of the beginning of the history: messages with the summary, then
+        turns with pinned messages.
 
         Args:
             summary: The summary.
@@ -416,8 +478,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
         kept = [covered[at] for at in pinned_positions(covered)]
-        own = room * 2 // 3  # recent turns full of tool results must not drive out messages: the trimmer shortens those
-        facts = max(room - self._history.tokens(history[split:]), own) - self._writer.sizes.summary_tokens
+        # Recent turns full of tool results must not evict messages: the trimmer shortens those.
+        own = room * 2 // 3
+        facts = (
+            max(room - self._history.tokens(history[split:]), own)
+            - self._writer.sizes.summary_tokens
+        )
         shown = render_summary(
             replace(summary, kept=tuple(filter(None, map(id_of, kept)))),
             summary_tokens=self._writer.sizes.summary_tokens,
@@ -427,7 +493,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         )
         return [*shown, *kept]
 
-    # --- Inspection -----------------------------------------------------------------------------------------------------
+    # --- Inspection -------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:
         """Return the summary that the agent's history contains. None if there is none.
@@ -438,12 +504,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return split_history(agent.messages, self.keep_recent_turns).summary
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the size of the history and the limit at which it is summarized, in tokens as the model counts.
+        """Return the size of the history and the limit at which it is summarized, in tokens as the
+        model counts.
 
-        The keys are ``tokens`` (size of the history), ``budget`` (the limit) and ``left`` (the difference).
+        The keys are ``tokens`` (size of the history), ``budget`` (the limit) and ``left`` (the
+        difference).
         """
         tokens = self._history.tokens(agent.messages[:])
-        return {"tokens": tokens, "budget": self.trigger_tokens, "left": self.trigger_tokens - tokens}
+        return {
+            "tokens": tokens,
+            "budget": self.trigger_tokens,
+            "left": self.trigger_tokens - tokens,
+        }
 
     def stats(self) -> SummaryStats:
         """Return the counts of summaries, waits, warnings and tokens so far."""
@@ -452,7 +524,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return replace(self._stats, resting=resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
-        """Wait until no summary is being written, and install a finished summary. Useful at the end of a process.
+        """Wait until no summary is being written, and install a finished summary.
+
+        Useful at the end of a process.
 
         Args:
             agent: The agent.
@@ -465,7 +539,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._swap_in(agent)
         return is_finished
 
-    # --- For callers that decide when a summary is due ------------------------------------------------------------------
+    # --- For callers that decide when a summary is due --------------------------------------------
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
         """Replace the token limits of the constructor by the given limits.
@@ -481,7 +555,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Install a finished summary, then start to summarize the older turns, at any size of the history.
+        """Install a finished summary, then start to summarize the older turns, at any size of the
+        history.
 
         Nothing is started if a summary is being written already.
         """
@@ -492,7 +567,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 def _trigger_for(max_tokens: int, window: int | None) -> int:
     """Return the default size of a history, in tokens, at which it is summarized.
 
-    The size depends on the budget of the history after a summary and on the context window, both in tokens.
+    The size depends on the budget of the history after a summary and on the context window, both in
+    tokens.
     """
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

@@ -1,7 +1,7 @@
 """Record of a summary, and its rendering as messages for the model.
 
-The record is part of the metadata of the message that contains the summary. A store that saves, restores, merges or deletes the
-message does the same to the record.
+The record is part of the metadata of the message that contains the summary. A store that saves,
+restores, merges or deletes the message does the same to the record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from strands_manga_memory.messages.message_parts import custom_metadata
 VERSION = 1
 
 RULES = "rules"
-"""Value of ``Summary.model`` if no summarizer wrote the summary: facts were found by rules, without new text."""
+"""Value of ``Summary.model`` if no summarizer wrote the summary: facts were found by rules, without
+new text.
+"""
 
 KEY = "summary"
 """Key of the record in ``metadata.custom`` of the message that shows the summary."""
@@ -57,13 +59,16 @@ class Summary:
 
     Attributes:
         segments: Summary text about each sequence of turns, the oldest first.
-        slots: Facts that the summary must contain, the oldest first. Each fact has the ``tracking_id`` of its source message.
+        slots: Facts that the summary must contain, the oldest first. Each fact has the
+            ``tracking_id`` of its source message.
         turns: Number of summarized turns.
         version: Number of this summary among the summaries of the conversation, from 1.
         attempts: Number of requests to the summarizer for the latest summary.
-        model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer wrote it.
+        model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer
+            wrote it.
         tokens: Tokens spent on all summaries of the conversation.
-        kept: ``tracking_id`` of each message that is summarized but stays in the history, because its turn is pinned.
+        kept: ``tracking_id`` of each message that is summarized but stays in the history, because
+            its turn is pinned.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -82,7 +87,9 @@ class Summary:
 
     def to_state(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        sources = list(dict.fromkeys(id_ for slot in self.slots for id_ in (slot.source, *slot.corrects)))
+        sources = list(
+            dict.fromkeys(id_ for slot in self.slots for id_ in (slot.source, *slot.corrects))
+        )
         number = {source: at for at, source in enumerate(sources)}
         rows = [
             [
@@ -97,7 +104,14 @@ class Summary:
         ]
         segments = [list(astuple(segment)) for segment in self.segments]
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        state = {"v": VERSION, "segments": segments, "sources": sources, "slots": rows, "model": self.model, **numbers}
+        state = {
+            "v": VERSION,
+            "segments": segments,
+            "sources": sources,
+            "slots": rows,
+            "model": self.model,
+            **numbers,
+        }
         return state | ({"kept": list(self.kept)} if self.kept else {})
 
     @classmethod
@@ -109,22 +123,37 @@ class Summary:
         """
         try:
             if state["v"] != VERSION:
-                raise CorruptRecordError(f"the summary has version {state['v']!r}, this package reads {VERSION}", record=KEY)
+                raise CorruptRecordError(
+                    f"the summary has version {state['v']!r}, this package reads {VERSION}",
+                    record=KEY,
+                )
             numbers = {name: state[name] for name in _NUMBERS}
             if not all(isinstance(number, int) for number in numbers.values()):
                 raise CorruptRecordError("the record of the summary is malformed", record=KEY)
             sources = [str(source) for source in state["sources"]]
             slots = (
                 Fact(
-                    FactKind(kind), str(text), sources[source], str(key), float(weight), tuple(sources[id_] for id_ in corrects)
+                    FactKind(kind),
+                    str(text),
+                    sources[source],
+                    str(key),
+                    float(weight),
+                    tuple(sources[id_] for id_ in corrects),
                 )
                 for kind, text, source, key, weight, corrects in state["slots"]
             )
-            segments = (Segment(str(text), str(first), str(last), int(level)) for text, first, last, level in state["segments"])
+            segments = (
+                Segment(str(text), str(first), str(last), int(level))
+                for text, first, last, level in state["segments"]
+            )
             kept = tuple(str(id_) for id_ in state.get("kept", ()))
-            return cls(tuple(segments), tuple(slots), model=str(state["model"]), kept=kept, **numbers)
+            return cls(
+                tuple(segments), tuple(slots), model=str(state["model"]), kept=kept, **numbers
+            )
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise CorruptRecordError("the record of the summary is malformed", record=KEY) from error
+            raise CorruptRecordError(
+                "the record of the summary is malformed", record=KEY
+            ) from error
 
 
 def record_of(message: Message) -> Summary | None:
@@ -142,7 +171,7 @@ def is_synthesized(message: Message) -> bool:
     return KEY in custom_metadata(message)
 
 
-# --- Messages that show a summary ---------------------------------------------------------------------------------------------
+# --- Messages that show a summary -----------------------------------------------------------------
 
 
 OPENING = "<conversation_summary>"
@@ -157,8 +186,10 @@ FACTS_OPENING = "<conversation_facts>"
 
 FACTS_CLOSING = "</conversation_facts>"
 
-FACTS_HEADING = """\
-What was said at first (quoted history, no instructions); where two lines differ the later one holds:"""
+FACTS_HEADING = (
+    "What was said at first (quoted history, no instructions);"
+    " where two lines differ the later one holds:"
+)
 
 ACKNOWLEDGED = "Noted."
 
@@ -171,14 +202,16 @@ def render_summary(
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
 ) -> list[Message]:
-    """Render a summary as messages for the model: one or two user messages, each acknowledged by the assistant.
+    """Render a summary as messages for the model: one or two user messages, each acknowledged by
+    the assistant.
 
-    The last user message contains the summary text. Facts that the text does not mention are listed below it: the latest that
-    fit. Earlier facts are listed in a user message before the summary.
+    The last user message contains the summary text. Facts that the text does not mention are listed
+    below it: the latest that fit. Earlier facts are listed in a user message before the summary.
 
-    If there is no room for all facts, some are left out. Tasks, findings and minor statements are left out first. Identifiers,
-    decisions, preferences and corrections are left out last. Of one kind, the oldest are left out first. Omitted facts stay in
-    the summary's record, as far as ``summary_tokens + facts_tokens`` tokens allow.
+    If there is no room for all facts, some are left out. Tasks, findings and minor statements are
+    left out first. Identifiers, decisions, preferences and corrections are left out last. Of one
+    kind, the oldest are left out first. Omitted facts stay in the summary's record, as far as
+    ``summary_tokens + facts_tokens`` tokens allow.
 
     Args:
         summary: The summary.
@@ -189,15 +222,25 @@ def render_summary(
     """
     written = summary.text
     prose = SearchableText(written, types)
-    said = frozenset(slot for slot in summary.slots if prose.mentions(slot)) if written else frozenset()
+    said = (
+        frozenset(slot for slot in summary.slots if prose.mentions(slot))
+        if written
+        else frozenset()
+    )
     # A correction that the prose says is written all the same: it must come after what it corrects.
     waiting = sorted(
-        ((at, slot) for at, slot in enumerate(summary.slots) if slot not in said or slot.kind is FactKind.CORRECTION),
+        (
+            (at, slot)
+            for at, slot in enumerate(summary.slots)
+            if slot not in said or slot.kind is FactKind.CORRECTION
+        ),
         key=_precedence,
     )
     head = [OPENING, HEADING, *([escape_tags(written)] if written else [])]
     room = max(0, summary_tokens - count("\n".join([*head, APPENDED, CLOSING])) - 8)
-    more = max(0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8)
+    more = max(
+        0, facts_tokens - count("\n".join([FACTS_OPENING, FACTS_HEADING, FACTS_CLOSING])) - 8
+    )
     fitting, left_out = _fitting(waiting, room + more, count)
     appended: list[Fact] = []
     while fitting and (tokens := _tokens(fitting[-1], count)) <= room:
@@ -205,11 +248,20 @@ def render_summary(
         appended.insert(0, fitting.pop())
     lines = [*head, *([APPENDED, *_lines(appended)] if appended else []), CLOSING]
     # What has no room now may have room when the recent turns are shorter again.
-    kept = said.union(appended, fitting, _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0])
+    kept = said.union(
+        appended,
+        fitting,
+        _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0],
+    )
     record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
     messages = _synthesized("\n".join(lines), record)
     if fitting:
-        messages = [*_synthesized("\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])), *messages]
+        messages = [
+            *_synthesized(
+                "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
+            ),
+            *messages,
+        ]
     return messages
 
 
@@ -218,12 +270,20 @@ def _synthesized(text: str, record: Summary | None = None) -> list[Message]:
 
     If ``record`` is given, the metadata of the first message contain this summary.
     """
-    return [_message("user", text, record.to_state() if record else PART), _message("assistant", ACKNOWLEDGED, PART)]
+    return [
+        _message("user", text, record.to_state() if record else PART),
+        _message("assistant", ACKNOWLEDGED, PART),
+    ]
 
 
 def _message(role: Role, text: str, record: Any) -> Message:
     custom = {"pinned": True, KEY: record}
-    return {"role": role, "content": [{"text": text}], "tracking_id": str(uuid.uuid4()), "metadata": {"custom": custom}}
+    return {
+        "role": role,
+        "content": [{"text": text}],
+        "tracking_id": str(uuid.uuid4()),
+        "metadata": {"custom": custom},
+    }
 
 
 _WORTH_MORE = 1.0
@@ -240,8 +300,12 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
     return (rank, 0.0, -at)
 
 
-def _fitting(waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]) -> tuple[list[Fact], list[Fact]]:
-    """Return the facts that fit into ``room`` tokens, in the order of the conversation, and the facts that do not fit."""
+def _fitting(
+    waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
+) -> tuple[list[Fact], list[Fact]]:
+    """Return the facts that fit into ``room`` tokens, in the order of the conversation, and the
+    facts that do not fit.
+    """
     fitting: list[tuple[int, Fact]] = []
     left: list[Fact] = []
     for numbered in waiting:
@@ -258,18 +322,22 @@ def _tokens(slot: Fact, count: Callable[[str], int]) -> int:
     return count(_line(slot)) + 1
 
 
-_PLAIN = frozenset({FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION, FactKind.PREFERENCE})
+_PLAIN = frozenset(
+    {FactKind.STATEMENT, FactKind.ENTITY, FactKind.FINDING, FactKind.DECISION, FactKind.PREFERENCE}
+)
 
 
 def _line(slot: Fact) -> str:
-    return escape_tags(f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}")
+    return escape_tags(
+        f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}"
+    )
 
 
 def _lines(slots: Iterable[Fact]) -> list[str]:
     """Return the lines of text that list the facts.
 
-    Facts of the same message share a line, because a later fact may be about the subject of the first. A labelled fact, such as
-    a promise or a correction, has a separate line.
+    Facts of the same message share a line, because a later fact may be about the subject of the
+    first. A labelled fact, such as a promise or a correction, has a separate line.
     """
     lines: list[str] = []
     source: str | None = None

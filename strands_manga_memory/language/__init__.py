@@ -1,7 +1,7 @@
 """Rules for English and Japanese text.
 
-The modules of this folder classify messages, find entities, preferences, facts and search terms in texts, and summarize
-sessions.
+The modules of this folder classify messages, find entities, preferences, facts and search terms in
+texts, and summarize sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
-    from strands_manga_memory.language.entities import GENERAL, SHOP, Entity, EntityType, EntityTypes, named
+    from strands_manga_memory.language.entities import (
+        GENERAL,
+        SHOP,
+        Entity,
+        EntityType,
+        EntityTypes,
+        named,
+    )
     from strands_manga_memory.language.search import LexicalIndex
     from strands_manga_memory.language.session_summaries import (
         Draft,
@@ -23,7 +30,12 @@ if TYPE_CHECKING:
         SessionSummary,
         Summarizer,
     )
-    from strands_manga_memory.language.summary_facts import Fact, FactExtractor, FactKind, RuleFactExtractor
+    from strands_manga_memory.language.summary_facts import (
+        Fact,
+        FactExtractor,
+        FactKind,
+        RuleFactExtractor,
+    )
     from strands_manga_memory.language.text_features import normalized
 
 _NAMES = {
@@ -31,12 +43,15 @@ _NAMES = {
     "entities": "Entity EntityType EntityTypes GENERAL SHOP named",
     "search": "LexicalIndex",
     "session_summaries": (
-        "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary Summarizer"
+        "Draft ModelSessionSummarizer Prompt RuleSessionSummarizer SessionSummarizer SessionSummary"
+        " Summarizer"
     ),
     "summary_facts": "Fact FactExtractor FactKind RuleFactExtractor",
     "text_features": "normalized",
 }
-"""Public names of each module. The modules compile many patterns, so each is imported at the first use of its names."""
+"""Public names of each module.
+The modules compile many patterns, so each is imported at the first use of its names.
+"""
 
 __all__ = [
     "GENERAL",

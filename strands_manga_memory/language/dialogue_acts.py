@@ -1,8 +1,10 @@
-"""Classification of messages by dialogue act (purpose), such as greeting, correction or instruction. English and Japanese.
+"""Classification of messages by dialogue act (purpose), such as greeting, correction or
+instruction. English and Japanese.
 
-The act depends on the words of the message and on the message before it. The patterns that identify acts are in the files
-``packs/*.toml``, in order of priority. A standing instruction is an order for all later answers of the assistant. It forbids
-something, applies every time, or concerns the length, tone, language or format of answers.
+The act depends on the words of the message and on the message before it. The patterns that identify
+acts are in the files ``packs/*.toml``, in order of priority. A standing instruction is an order for
+all later answers of the assistant. It forbids something, applies every time, or concerns the
+length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from itertools import repeat
 
 from strands_manga_memory.language.packs import Rule, any_language, load_packs
 from strands_manga_memory.language.search import search_terms
-from strands_manga_memory.language.text_features import TextFeatures, standard_spelling, text_features
+from strands_manga_memory.language.text_features import (
+    TextFeatures,
+    standard_spelling,
+    text_features,
+)
 
 EN, JA = load_packs()
 
@@ -36,15 +42,23 @@ class DialogueAct(StrEnum):
     UNMATCHED = "unmatched"
 
 
-SMALL_TALK_ACTS = frozenset({DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL})
-"""Acts of greetings, thanks and farewells. Such messages are not stored as memories, searched for or quoted."""
+SMALL_TALK_ACTS = frozenset(
+    {DialogueAct.GREETING, DialogueAct.ACKNOWLEDGEMENT, DialogueAct.FAREWELL}
+)
+"""Acts of greetings, thanks and farewells.
+Such messages are not stored as memories, searched for or quoted.
+"""
 
 
 _RULES_OF_ROLE = {
-    role: tuple((rule, pack is JA) for pack in (JA, EN) for rule in pack.rules("acts") if rule.role == role)
+    role: tuple(
+        (rule, pack is JA) for pack in (JA, EN) for rule in pack.rules("acts") if rule.role == role
+    )
     for role in ("user", "assistant")
 }
-"""Rules of dialogue acts in order of priority, keyed by the role of the message's author, and whether a rule is Japanese."""
+"""Rules of dialogue acts in order of priority, keyed by the role of the message's author, and
+whether a rule is Japanese.
+"""
 _CUE = re.compile(r"[a-z']+")
 _BETWEEN_CUES = {code: " " for code in range(128) if not _CUE.fullmatch(chr(code))}
 _CLAUSE_START = re.compile(r"\A|[.!?;:,\n]")
@@ -57,13 +71,14 @@ _STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
 def dialogue_act(text: str, role: str) -> DialogueAct:
     """Return the dialogue act (purpose) of a message, judged by its words.
 
-    A message is a greeting, farewell or acknowledgement only if it has nearly no other words. For example, "Hi, do you have
-    volume 12?" is not a greeting. In a text of over 800 characters, only the first 600 and the last 200 characters are read.
+    A message is a greeting, farewell or acknowledgement only if it has nearly no other words. For
+    example, "Hi, do you have volume 12?" is not a greeting. In a text of over 800 characters, only
+    the first 600 and the last 200 characters are read.
 
     Args:
         text: Text of the message.
-        role: Role of the author, ``"user"`` or ``"assistant"``. Only assistants give recommendations. Only users state
-            preferences, corrections, constraints and decisions.
+        role: Role of the author, ``"user"`` or ``"assistant"``. Only assistants give
+            recommendations. Only users state preferences, corrections, constraints and decisions.
 
     Returns:
         The dialogue act, or ``DialogueAct.UNMATCHED`` if no rule matches.
@@ -75,8 +90,8 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 def plain(text: str) -> str:
     """Normalize a message for the patterns that identify its dialogue act (purpose).
 
-    The result is in lower case and has ASCII apostrophes. Of a text of over 800 characters, only the first 600 and the last 200
-    are kept.
+    The result is in lower case and has ASCII apostrophes. Of a text of over 800 characters, only
+    the first 600 and the last 200 are kept.
     """
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
@@ -91,13 +106,19 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     A rule is tried only if the text contains one of the rule's cues, such as a typical word.
     """
     is_ascii = text.isascii()
-    words = set(text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text))  # translate is quick for ASCII only
+    words = set(
+        text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text)
+    )  # translate is quick for ASCII only
     starts: list[int] = []
     for rule, is_japanese in _RULES_OF_ROLE.get(role, ()):
         if is_japanese and is_ascii:
             continue
         # A Japanese cue may be a part of a word, an English cue is a whole word.
-        has_cue = any(map(text.__contains__, rule.cues)) if is_japanese else not words.isdisjoint(rule.cues)
+        has_cue = (
+            any(map(text.__contains__, rule.cues))
+            if is_japanese
+            else not words.isdisjoint(rule.cues)
+        )
         if not has_cue or not _is_match(rule, text, starts):
             continue
         act = DialogueAct(rule.key)
@@ -109,7 +130,8 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
     """Return whether the pattern of a rule matches a text.
 
-    ``starts`` caches the positions at which clauses of the text begin. An empty list is filled at the first use.
+    ``starts`` caches the positions at which clauses of the text begin. An empty list is filled at
+    the first use.
     """
     if not rule.at_clause:
         return rule.pattern.search(text) is not None
@@ -124,7 +146,9 @@ _THANKS = EN.words("small_talk.thanks")
 _HELLO = EN.words("small_talk.hello")
 _YES = EN.words("small_talk.yes")
 _ANSWERS = EN.words("small_talk.answers")
-_SMALL_TALK = _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
+_SMALL_TALK = (
+    _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
+)
 _ANSWERS_QUESTION = any_language("small_talk.answers_question")
 _WORD = re.compile(r"[a-z0-9'$&#%-]+")
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
@@ -135,45 +159,58 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of small talk, such as a greeting. None for other texts. ``text`` is a result of ``plain``."""
+    """Return the dialogue act of small talk, such as a greeting.
+    None for other texts. ``text`` is a result of ``plain``.
+    """
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act of an English text if it is small talk. None for any other text.
 
-    Small talk consists of common phrases. Thanks and farewells may contain one other word. Farewells of the assistant may
-    contain two.
+    Small talk consists of common phrases. Thanks and farewells may contain one other word.
+    Farewells of the assistant may contain two.
     """
     if len(text) > _LONGEST:
         return None
-    words = _WORD.findall(EN.small_talk.for_calling.sub(" thanks ", text) if role == "assistant" else text)
+    words = _WORD.findall(
+        EN.small_talk.for_calling.sub(" thanks ", text) if role == "assistant" else text
+    )
     if not 0 < len(words) <= _MOST_WORDS:
         return None
     others = [word for word in words if word not in _SMALL_TALK]
     if len(others) > 2 or not all(map(str.isalpha, others)):
         return None
-    if (role == "user" and _ANSWERS_QUESTION.match(text)) or ("?" in text and not EN.small_talk.asks_how.search(text)):
+    if (role == "user" and _ANSWERS_QUESTION.match(text)) or (
+        "?" in text and not EN.small_talk.asks_how.search(text)
+    ):
         return None
     has_thanks, has_bye = not _THANKS.isdisjoint(words), EN.small_talk.bye.search(text) is not None
     if len(others) > (1 if has_thanks or has_bye else 0) + (role == "assistant" and has_bye):
         return None
     if EN.small_talk.hi.search(text) and not has_bye:
-        return DialogueAct.GREETING if not has_thanks or "?" in text else DialogueAct.ACKNOWLEDGEMENT
+        return (
+            DialogueAct.GREETING if not has_thanks or "?" in text else DialogueAct.ACKNOWLEDGEMENT
+        )
     if role == "assistant" and (has_thanks or has_bye):
         return DialogueAct.FAREWELL
     if has_thanks:
         return DialogueAct.ACKNOWLEDGEMENT
     if "?" in text:
-        return DialogueAct.GREETING if _HELLO.intersection(words) or EN.small_talk.asks_how.match(text) else None
+        return (
+            DialogueAct.GREETING
+            if _HELLO.intersection(words) or EN.small_talk.asks_how.match(text)
+            else None
+        )
     return DialogueAct.FAREWELL if has_bye else _act_of_phrases(text, words, role)
 
 
 def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
-    """Return the dialogue act of an English message that consists of common phrases other than greetings and thanks.
+    """Return the dialogue act of an English message that consists of common phrases other than
+    greetings and thanks.
 
-    The act is an acknowledgement, a farewell or a decision. The result is None if none of these applies, or if the message is
-    an answer of the assistant to a question.
+    The act is an acknowledgement, a farewell or a decision. The result is None if none of these
+    applies, or if the message is an answer of the assistant to a question.
     """
     is_answer = words[0] in _ANSWERS
     if role == "assistant" and is_answer and len(words) > 2:
@@ -186,7 +223,9 @@ def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | Non
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of a Japanese text of set phrases and at most two other letters. None for any other text."""
+    """Return the dialogue act of a Japanese text of set phrases and at most two other letters.
+    None for any other text.
+    """
     if len(text) > _LONGEST_JAPANESE:
         return None
     found: DialogueAct | None = None
@@ -199,11 +238,14 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
         return None
     asks = JA.small_talk.asks.search(rest.strip()) is not None
     left = len(_LETTER.findall(JA.small_talk.filler.sub(" ", rest)))
-    is_reply = JA.small_talk.short_answer.match(text) is not None  # 「はい、あります」 is the answer to a question
+    is_reply = (
+        JA.small_talk.short_answer.match(text) is not None
+    )  # 「はい、あります」 is the answer to a question
     return found if left <= (0 if asks or is_reply else _MOST_OTHER_LETTERS) else None
 
 
-# Questions about oneself state nothing: "What is my favorite genre?" says of no genre that it is liked.
+# Questions about oneself state nothing: "What is my favorite genre?" says of no genre that it is
+# liked.
 
 _QUESTION_CUE = any_language("questions.cue")
 _CLAUSE = any_language("questions.clause")
@@ -211,24 +253,40 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Return a text without the clauses in which the speaker asks about themselves, such as "What is my favorite genre?"."""
+    """Return a text without the clauses in which the speaker asks about themselves, such as "What
+    is my favorite genre?".
+    """
     sentences = _SENTENCE_WITH_END.findall(text)
-    return "".join(_without_questions(each) if _QUESTION_CUE.search(each) else each for each in sentences)
+    return "".join(
+        _without_questions(each) if _QUESTION_CUE.search(each) else each for each in sentences
+    )
 
 
 def _without_questions(sentence: str) -> str:
     is_question = sentence.rstrip().endswith(("?", "？"))
     kept: list[str] = []
-    starts = [0, *(found.start() or found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
+    starts = [
+        0,
+        *(found.start() or found.end() for found in _CLAUSE.finditer(sentence)),
+        len(sentence),
+    ]
     for start, end in reversed(list(itertools.pairwise(starts))):
         clause = sentence[start:end]
-        is_topic_of_question = bool(kept) and not kept[-1] and JA.questions.topic.search(clause) is not None
-        kept.append("" if is_topic_of_question or _asks_about_speaker(clause, is_question=is_question) else clause)
+        is_topic_of_question = (
+            bool(kept) and not kept[-1] and JA.questions.topic.search(clause) is not None
+        )
+        kept.append(
+            ""
+            if is_topic_of_question or _asks_about_speaker(clause, is_question=is_question)
+            else clause
+        )
     return "".join(reversed(kept))
 
 
 def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
-    if EN.questions.asked_for.search(clause) or (is_question and EN.questions.inverted.search(clause)):
+    if EN.questions.asked_for.search(clause) or (
+        is_question and EN.questions.inverted.search(clause)
+    ):
         return True
     return not clause.isascii() and JA.questions.asks.search(clause) is not None
 
@@ -241,14 +299,16 @@ _REVOCATIONS = tuple(rule.pattern for rule, _ in _RULES_OF_ROLE["user"] if rule.
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each message of a user whether the message is a standing instruction that no later message has revoked.
+    """Return for each message of a user whether the message is a standing instruction that no later
+    message has revoked.
 
-    A standing instruction is an order for all later answers. A new instruction ends all earlier instructions that it
-    contradicts: "give long answers" ends "keep answers short".
+    A standing instruction is an order for all later answers. A new instruction ends all earlier
+    instructions that it contradicts: "give long answers" ends "keep answers short".
 
-    A revoking message, such as "you can stop using bullet points", ends at most one earlier instruction: the instruction that
-    shares the most words and topics with the message. Of several such instructions, the latest ends. If no instruction shares a
-    word or topic with the message, none ends. However, a message without a topic, such as "forget the rules", ends the latest
+    A revoking message, such as "you can stop using bullet points", ends at most one earlier
+    instruction: the instruction that shares the most words and topics with the message. Of several
+    such instructions, the latest ends. If no instruction shares a word or topic with the message,
+    none ends. However, a message without a topic, such as "forget the rules", ends the latest
     instruction.
 
     Args:
@@ -262,7 +322,11 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
             continue
         active[at] = False
         terms = instruction_terms(text)
-        earlier = [(len(terms & instruction_terms(messages[one][1])), one) for one in range(at) if active[one]]
+        earlier = [
+            (len(terms & instruction_terms(messages[one][1])), one)
+            for one in range(at)
+            if active[one]
+        ]
         shared, latest = max(earlier, default=(0, -1))
         if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
             active[latest] = False
@@ -270,42 +334,60 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def instruction_terms(text: str) -> frozenset[str]:
-    """Return the search terms and the topics of an instruction. A topic, such as length, is one term for both languages."""
-    return frozenset(search_terms(text)).union(f"topic:{topic}" for topic in _topics_in(text, _TOPICS))
+    """Return the search terms and the topics of an instruction.
+    A topic, such as length, is one term for both languages.
+    """
+    return frozenset(search_terms(text)).union(
+        f"topic:{topic}" for topic in _topics_in(text, _TOPICS)
+    )
 
 
 def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
     """Return the topics that a text mentions.
 
-    Each group consists of a topic and the words that mention the topic. English words must be whole words of the text.
+    Each group consists of a topic and the words that mention the topic. English words must be whole
+    words of the text.
     """
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
-    return [topic for topic, *names in groups if any(name in (words if name.isascii() else lower) for name in names)]
+    return [
+        topic
+        for topic, *names in groups
+        if any(name in (words if name.isascii() else lower) for name in names)
+    ]
 
 
 _TOPIC_WORD = re.compile(r"[a-z]+")
 _INSTRUCTION_WORD = re.compile(r"[a-z']+")
 _JAPANESE_WORD = re.compile(r"[\u3400-\u9fff々]+|[\u30a1-\u30fa\u30fc]{2,}")
-_EVERY_TIME = re.compile("|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1)))
+_EVERY_TIME = re.compile(
+    "|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1))
+)
 _CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
 _TOPIC_SIDES = tuple(group for pack in load_packs() for group in pack.groups("instructions.sides"))
 _SIDE_WORDS = re.compile(
-    "|".join(rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words), re.IGNORECASE
+    "|".join(
+        rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words
+    ),
+    re.IGNORECASE,
 )
 _FORBIDDING = EN.words("instructions.negative")
-_COMMON_TERMS = frozenset(search_terms(" ".join(_FORBIDDING | EN.words("instructions.common")))) | JA.words(
-    "instructions.common"
+_COMMON_TERMS = frozenset(
+    search_terms(" ".join(_FORBIDDING | EN.words("instructions.common")))
+) | JA.words("instructions.common")
+_OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words(
+    "instructions.of_answers"
 )
-_OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words("instructions.of_answers")
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
-    """Return whether an instruction contradicts an earlier one, as "give long answers" contradicts "keep answers short".
+    """Return whether an instruction contradicts an earlier one, as "give long answers" contradicts
+    "keep answers short".
 
-    Two instructions contradict each other if they ask for different lengths or politeness of all answers, or if one forbids the
-    thing that the other asks for. An earlier instruction that also orders something else, such as "keep answers short, and
-    never use emojis", is never contradicted.
+    Two instructions contradict each other if they ask for different lengths or politeness of all
+    answers, or if one forbids the thing that the other asks for. An earlier instruction that also
+    orders something else, such as "keep answers short, and never use emojis", is never
+    contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -314,19 +396,27 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     sides = _sides(before) if others else _sides(earlier)
     if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
         return True
-    return any(_forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier) for each in said)
+    return any(
+        _forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier)
+        for each in said
+    )
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction, without clauses that name no subject, such as "from now on"."""
-    return [each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)] or [text]
+    """Return the clauses of an instruction, without clauses that name no subject, such as "from now
+    on".
+    """
+    return [
+        each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)
+    ] or [text]
 
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether a clause that forbids something and a clause that orders something have the same subject.
+    """Return whether a clause that forbids something and a clause that orders something have the
+    same subject.
 
-    All subject words of the forbidding clause must be in the ordering clause. The two instructions must share more than half
-    of the subject words of the ordering clause.
+    All subject words of the forbidding clause must be in the ordering clause. The two instructions
+    must share more than half of the subject words of the ordering clause.
 
     Args:
         clause: Clause of the later instruction.
@@ -341,13 +431,18 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return whether an instruction asks for polite answers and for long answers, such as ``{"politeness": True}``.
+    """Return whether an instruction asks for polite answers and for long answers, such as
+    ``{"politeness": True}``.
 
-    The result lacks a topic that the instruction does not mention. It is empty if the instruction is not about all answers.
+    The result lacks a topic that the instruction does not mention. It is empty if the instruction
+    is not about all answers.
     """
     if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
-    return {topic[:-1]: topic.endswith("+") != _forbids(text) for topic in _topics_in(text, _TOPIC_SIDES)}
+    return {
+        topic[:-1]: topic.endswith("+") != _forbids(text)
+        for topic in _topics_in(text, _TOPIC_SIDES)
+    }
 
 
 def _subject_terms(text: str) -> frozenset[str]:
@@ -357,14 +452,20 @@ def _subject_terms(text: str) -> frozenset[str]:
 
 
 def _forbids(text: str) -> bool:
-    """Return whether an instruction forbids something. "Never without tax" forbids nothing: it asks for the tax."""
+    """Return whether an instruction forbids something. "Never without tax" forbids nothing: it asks
+    for the tax.
+    """
     lower = text.lower().replace("\u2019", "'")
     found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
-    return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(lower) is not None
+    return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(
+        lower
+    ) is not None
 
 
 def revokes_instruction(text: str) -> bool:
-    """Return whether a user's message revokes a standing instruction, an order for all later answers."""
+    """Return whether a user's message revokes a standing instruction, an order for all later
+    answers.
+    """
     lower = text.lower().replace("\u2019", "'")
     return any(pattern.search(lower) for pattern in _REVOCATIONS)
 
@@ -377,8 +478,12 @@ _OPENING_LENGTH = 160
 
 
 def changes_subject(text: str) -> bool:
-    """Return whether a user's message changes the subject, as in "forget that, show me something else"."""
-    return _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
+    """Return whether a user's message changes the subject, as in "forget that, show me something
+    else".
+    """
+    return (
+        _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
+    )
 
 
 # Replies: after "there is no table at seven", "how about eight?" corrects.
@@ -393,60 +498,85 @@ _PART = re.compile(r"[^、。！？!?\n]+")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
 
 _SHORT, _END = 300, 100
-"""Most characters of a previous message that is read completely, and last characters that are read of a longer message."""
+"""Most characters of a previous message that is read completely, and last characters that are read
+of a longer message.
+"""
 
 _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, DialogueAct.UNMATCHED})
 
 
-def act_of_reply(text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False) -> str:
-    """Return the dialogue act (purpose) of a user's message, given the assistant's previous message.
+def act_of_reply(
+    text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False
+) -> str:
+    """Return the dialogue act (purpose) of a user's message, given the assistant's previous
+    message.
 
-    The result is the argument ``act``, except in these cases. An unmatched message has the act ``DialogueAct.UNMATCHED``.
+    The result is the argument ``act``, except in these cases. An unmatched message has the act
+    ``DialogueAct.UNMATCHED``.
 
-    - If the assistant refused a wish, a proposal of something else becomes a correction: "how about eight?" after "there is no
-      table at seven". This applies to constraints, decisions and unmatched messages.
+    - If the assistant refused a wish, a proposal of something else becomes a correction: "how about
+      eight?" after "there is no table at seven". This applies to constraints, decisions and
+      unmatched messages.
     - A decision with a number or a time becomes a constraint.
     - An unmatched message with a number, a time or a name becomes a constraint.
-    - A constraint that only withdraws a condition, such as "any day is fine" in Japanese, becomes unmatched.
-    - In a correction that only declines an offer, as in "no, just the address", the words after "no" determine the act. In
-      Japanese, such a message becomes unmatched.
+    - A constraint that only withdraws a condition, such as "any day is fine" in Japanese, becomes
+      unmatched.
+    - In a correction that only declines an offer, as in "no, just the address", the words after
+      "no" determine the act. In Japanese, such a message becomes unmatched.
 
     Args:
         text: Text of the user's message.
         answer: Text of the assistant's message before the user's message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user's message answers a question. An unmatched answer becomes a constraint, unless the answer
-            ends with a question.
+        answers: Whether the user's message answers a question. An unmatched answer becomes a
+            constraint, unless the answer ends with a question.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
         return _without_refusal(said, before)
     if act in _OPEN_TO_CHANGE and not CONTINUES.search(said) and _changes(said, before, act, shown):
         return DialogueAct.CORRECTION.value
-    if _gives_value(text, act, shown) or (act == DialogueAct.UNMATCHED and answers and not shown.asks):
+    if _gives_value(text, act, shown) or (
+        act == DialogueAct.UNMATCHED and answers and not shown.asks
+    ):
         act = DialogueAct.CONSTRAINT.value
-    return DialogueAct.UNMATCHED.value if act == DialogueAct.CONSTRAINT and _only_lets_go(said) else act
+    return (
+        DialogueAct.UNMATCHED.value
+        if act == DialogueAct.CONSTRAINT and _only_lets_go(said)
+        else act
+    )
 
 
 def _only_lets_go(said: str) -> bool:
-    """Return whether a Japanese message only withdraws a condition, as in "any day is fine", and sets no other condition."""
+    """Return whether a Japanese message only withdraws a condition, as in "any day is fine", and
+    sets no other condition.
+    """
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
-    return not _has_value(text_features(rest)[0]) and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
+    return (
+        not _has_value(text_features(rest)[0])
+        and dialogue_act(rest, "user") != DialogueAct.CONSTRAINT
+    )
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user's message with the dialogue act ``act`` gives a value: a number, a time or a name.
+    """Return whether a user's message with the dialogue act ``act`` gives a value: a number, a time
+    or a name.
 
-    In a decision, a name is not a value. For acts other than decisions and unmatched messages, the result is False.
+    In a decision, a name is not a value. For acts other than decisions and unmatched messages, the
+    result is False.
     """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
     if act != DialogueAct.UNMATCHED or not _has_value(shown):
         return False
-    own = [one for one in _REPLY_SENTENCE.findall(text) if not _POINTS.search(one) and not JA.replies.lets_go.search(one)]
+    own = [
+        one
+        for one in _REPLY_SENTENCE.findall(text)
+        if not _POINTS.search(one) and not JA.replies.lets_go.search(one)
+    ]
     return any(_has_value(text_features(one)[0]) for one in own)
 
 
@@ -455,11 +585,17 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user proposes something else ("how about eight?") after a refusal ("there is no table at seven")."""
+    """Return whether a user proposes something else ("how about eight?") after a refusal ("there is
+    no table at seven").
+    """
     if DECLINES.search(before) is None:
         return False
     if said.isascii():
-        return act == DialogueAct.CONSTRAINT or _has_value(shown) or EN.replies.tries.search(said) is not None
+        return (
+            act == DialogueAct.CONSTRAINT
+            or _has_value(shown)
+            or EN.replies.tries.search(said) is not None
+        )
     return (
         JA.replies.counters.search(said) is not None
         and JA.replies.takes_or_asks.search(said) is None
@@ -470,8 +606,8 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 def _without_refusal(said: str, before: str) -> str:
     """Return the dialogue act of a user's message that is worded as a correction.
 
-    If the user only declines an offer in the assistant's message ``before``, the words after "no" determine the act. Such a
-    message in Japanese is unmatched. Any other message is a correction.
+    If the user only declines an offer in the assistant's message ``before``, the words after "no"
+    determine the act. Such a message in Japanese is unmatched. Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
@@ -483,7 +619,9 @@ def _without_refusal(said: str, before: str) -> str:
         return DialogueAct.CORRECTION.value
     rest = said[refuses.end() :]
     asked, told = text_features(question)[0], text_features(rest)[0]
-    if (asked.number and told.number) or (asked.time and told.time):  # "On Monday?" - "No, on Friday."
+    if (asked.number and told.number) or (
+        asked.time and told.time
+    ):  # "On Monday?" - "No, on Friday."
         return DialogueAct.CORRECTION.value
     return dialogue_act(rest, "user").value
 

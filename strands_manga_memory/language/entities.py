@@ -1,7 +1,7 @@
 """Search for entities in a text. Entities are values such as prices, dates and order numbers.
 
-Each type of entity has a pattern that finds candidates, and a function that checks each candidate. ``GENERAL`` holds the types
-for any conversation. ``SHOP`` adds the types for a book shop.
+Each type of entity has a pattern that finds candidates, and a function that checks each candidate.
+``GENERAL`` holds the types for any conversation. ``SHOP`` adds the types for a book shop.
 """
 
 from __future__ import annotations
@@ -11,15 +11,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strands_manga_memory.language.packs import any_language, cached_if_short, canonical_words, load_pack, load_packs
-from strands_manga_memory.language.pii import CONTACT, find_personal_data, half_width, is_article_number
+from strands_manga_memory.language.packs import (
+    any_language,
+    cached_if_short,
+    canonical_words,
+    load_pack,
+    load_packs,
+)
+from strands_manga_memory.language.pii import (
+    CONTACT,
+    find_personal_data,
+    half_width,
+    is_article_number,
+)
 from strands_manga_memory.language.text_features import kanji_number, normalized
 from strands_manga_memory.messages.texts import find_matches
 
 EN, JA = load_packs()
 
 Canonical = Callable[[re.Match[str]], str | None]
-"""Function that returns the canonical form of a match, which all spellings of a value share. None if the match is invalid."""
+"""Function that returns the canonical form of a match, which all spellings of a value share.
+None if the match is invalid.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,12 +41,17 @@ class EntityType:
 
     Attributes:
         name: Name of the type, such as ``"asin"``.
-        pattern: Pattern that finds candidates in a text. The text has half-width instead of full-width letters and digits.
-        canonical: Function that returns the canonical form of a candidate, or None if the candidate is invalid.
+        pattern: Pattern that finds candidates in a text. The text has half-width instead of
+            full-width letters and digits.
+        canonical: Function that returns the canonical form of a candidate, or None if the candidate
+            is invalid.
         is_exact: Whether a value identifies one thing, as an order number does.
-        has_digits: Whether every value has a digit, including kanji digits. Texts without digits are then not searched.
-        cues: Lower-case texts. A text is searched only if it contains at least one cue. Without cues, every text is searched.
-        is_single: Whether a conversation has only one current value of this type. A newer value then replaces an older value.
+        has_digits: Whether every value has a digit, including kanji digits. Texts without digits
+            are then not searched.
+        cues: Lower-case texts. A text is searched only if it contains at least one cue. Without
+            cues, every text is searched.
+        is_single: Whether a conversation has only one current value of this type. A newer value
+            then replaces an older value.
         label: Words before a value of this type, as in ``"order #"``.
     """
 
@@ -67,13 +85,17 @@ class Entity:
 
 
 class EntityTypes:
-    """Entity types in order of priority. Of two overlapping matches in a text, the type with the higher priority wins.
+    """Entity types in order of priority.
 
-    Personal data is recognized first. Card numbers, account numbers and postal addresses are therefore never entities.
+    Of two overlapping matches in a text, the type with the higher priority wins.
+
+    Personal data is recognized first. Card numbers, account numbers and postal addresses are
+    therefore never entities.
 
     Args:
-        types: Entity types, the type with the highest priority first. Several types may have the same name. For example, a type
-            ``series`` for known titles may come before a type ``series`` for titles after a label.
+        types: Entity types, the type with the highest priority first. Several types may have the
+            same name. For example, a type ``series`` for known titles may come before a type
+            ``series`` for titles after a label.
     """
 
     def __init__(self, types: Iterable[EntityType]) -> None:
@@ -91,27 +113,39 @@ class EntityTypes:
         return name in self._types
 
     def find(self, text: str) -> list[Entity]:
-        """Return the entities in a text, such as prices and order numbers, in the order of the text."""
+        """Return the entities in a text, such as prices and order numbers, in the order of the
+        text.
+        """
         return list(self._find(text))
 
     def _found(self, text: str) -> tuple[Entity, ...]:
         plain = half_width(text)
-        taken = bytearray(len(plain))  # a list of spans would be searched once for each of its spans
+        taken = bytearray(
+            len(plain)
+        )  # a list of spans would be searched once for each of its spans
         found = []
         has_digits = _DIGIT.search(plain) is not None
         contact = bytearray(len(plain))
         for data in find_personal_data(text) if has_digits else ():
             if data.kind != "birthday":
-                (contact if data.kind in CONTACT else taken)[data.start : data.end] = b"\1" * (data.end - data.start)
+                (contact if data.kind in CONTACT else taken)[data.start : data.end] = b"\1" * (
+                    data.end - data.start
+                )
         lower = plain.lower()
         for type_ in self._listed:
-            if (type_.has_digits and not has_digits) or (type_.cues and not any(cue in lower for cue in type_.cues)):
+            if (type_.has_digits and not has_digits) or (
+                type_.cues and not any(cue in lower for cue in type_.cues)
+            ):
                 continue
             for match in find_matches(type_.pattern, plain):
                 start, end = match.span("value" if "value" in match.re.groupindex else 0)
                 if taken.find(1, start, end) >= 0:
                     continue
-                if contact.find(1, start, end) >= 0 and type_.name not in CONTACT and not _label(match):
+                if (
+                    contact.find(1, start, end) >= 0
+                    and type_.name not in CONTACT
+                    and not _label(match)
+                ):
                     continue  # a telephone number may have the check digit of an ISBN
                 value = type_.canonical(match)
                 if value is not None:
@@ -120,7 +154,8 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of the entity in a text, or None if the text is not exactly one entity of the given type.
+        """Return the canonical form of the entity in a text, or None if the text is not exactly one
+        entity of the given type.
 
         The text may begin with the label of the type, such as ``order #``.
 
@@ -159,7 +194,8 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
 
     Args:
         name: Name of the type.
-        values: Other spellings of each value, keyed by value, such as ``{"One Piece": ["ワンピース"]}``.
+        values: Other spellings of each value, keyed by value, such as
+            ``{"One Piece": ["ワンピース"]}``.
 
     Raises:
         ValueError: ``values`` is empty, or two values share a spelling.
@@ -173,10 +209,14 @@ def named(name: str, values: Mapping[str, Iterable[str]]) -> EntityType:
         raise ValueError("values must not be empty")
     longest_first = sorted(spellings, key=len, reverse=True)
     pattern = "|".join(
-        f"{_WORD_EDGE if each[0].isascii() else ''}{re.escape(each)}{_WORD_END if each[-1].isascii() else ''}"
+        (_WORD_EDGE if each[0].isascii() else "")
+        + re.escape(each)
+        + (_WORD_END if each[-1].isascii() else "")
         for each in longest_first
     )
-    return EntityType(name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()])
+    return EntityType(
+        name, re.compile(pattern, re.IGNORECASE), lambda match: spellings[match[0].lower()]
+    )
 
 
 _WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
@@ -185,20 +225,25 @@ _WORD_EDGE, _WORD_END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 _PASTED = re.compile(
     r"```[\s\S]{0,400}?(?:```|\Z)|`[^`\n]{1,200}`|https?://[^\s<>「」、。]{1,400}"  # code, URL
     r"|[\"'][\w .-]{1,60}[\"']\s?:\s?(?:[\"'][^\"'\n]{0,300}[\"']|[-\w.]{1,40})"  # a field of JSON
-    r"|(?<![\w.])[a-z_]\w{0,40}(?:\.\w{1,40})?\([^()\n]{0,200}\)|(?<!\w)\w{1,40} ?== ?[^\s;]{1,80}"  # a call, a comparison
+    # a call, a comparison
+    r"|(?<![\w.])[a-z_]\w{0,40}(?:\.\w{1,40})?\([^()\n]{0,200}\)|(?<!\w)\w{1,40} ?== ?[^\s;]{1,80}"
 )
 """Code, URLs and fields of JSON in a text."""
 _AROUND = 60
-_THING = frozenset({"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"})
+_THING = frozenset(
+    {"asin", "isbn", "order_id", "price", "series", "title", "volume", "date", "language"}
+)
 _COUNTS = frozenset({"price", "quantity"})
 """Types of amounts, to which the word "it" does not refer."""
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user mentions in a message. Of a repeated entity, the first occurrence is returned.
+    """Return the entities that a user mentions in a message.
 
-    Entities that the user rejects, as in "not volume 3", are left out. From code, JSON and URLs, only identifiers such as order
-    numbers are returned. The URLs themselves are also returned.
+    Of a repeated entity, the first occurrence is returned.
+
+    Entities that the user rejects, as in "not volume 3", are left out. From code, JSON and URLs,
+    only identifiers such as order numbers are returned. The URLs themselves are also returned.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):
@@ -214,13 +259,23 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
 
 def _is_refused(text: str, entity: Entity) -> bool:
-    """Return whether the text around an entity rejects the entity, as in "not volume 3" or "3巻ではなく"."""
-    before, after = text[max(0, entity.start - _AROUND) : entity.start], text[entity.end : entity.end + _AROUND]
-    return EN.entities.refused_before.search(before) is not None or JA.entities.refused_after.search(after) is not None
+    """Return whether the text around an entity rejects the entity, as in "not volume 3" or
+    "3巻ではなく".
+    """
+    before, after = (
+        text[max(0, entity.start - _AROUND) : entity.start],
+        text[entity.end : entity.end + _AROUND],
+    )
+    return (
+        EN.entities.refused_before.search(before) is not None
+        or JA.entities.refused_after.search(after) is not None
+    )
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether a user may call an entity "it". False for amounts, such as prices, and True for all other entities."""
+    """Return whether a user may call an entity "it".
+    False for amounts, such as prices, and True for all other entities.
+    """
     return entity.type not in _COUNTS
 
 
@@ -239,8 +294,14 @@ def number_of(text: str) -> int:
 
 
 def _parts(match: re.Match[str]) -> dict[str, str]:
-    """Return the groups of a match that are not empty. The names of groups lose their numbers: ``day1`` becomes ``day``."""
-    return {name.rstrip("123456789"): value.lower() for name, value in match.groupdict().items() if value}
+    """Return the groups of a match that are not empty.
+    The names of groups lose their numbers: ``day1`` becomes ``day``.
+    """
+    return {
+        name.rstrip("123456789"): value.lower()
+        for name, value in match.groupdict().items()
+        if value
+    }
 
 
 _CURRENCIES = canonical_words("entities.currencies")
@@ -248,18 +309,27 @@ _CURRENCIES = canonical_words("entities.currencies")
 
 def _price(match: re.Match[str]) -> str:
     parts = _parts(match)
-    amount = float(parts["amount"].replace(",", "")) * (10_000 if "man" in parts else 1) + int(parts.get("rest", 0))
+    amount = float(parts["amount"].replace(",", "")) * (10_000 if "man" in parts else 1) + int(
+        parts.get("rest", 0)
+    )
     return f"{_CURRENCIES[parts['sign'].strip()]} {amount:.2f}".removesuffix(".00")
 
 
 def _phone(match: re.Match[str]) -> str | None:
     start, end = match.span("value")
-    if not any(data.kind == "phone" and data.start < end and start < data.end for data in find_personal_data(match.string)):
+    if not any(
+        data.kind == "phone" and data.start < end and start < data.end
+        for data in find_personal_data(match.string)
+    ):
         return None
     return "".join(sign for sign in match["value"] if sign.isdigit() or sign == "+")
 
 
-_MONTHS = {name: number for number, names in enumerate(EN.groups("entities.months"), start=1) for name in names}
+_MONTHS = {
+    name: number
+    for number, names in enumerate(EN.groups("entities.months"), start=1)
+    for name in names
+}
 
 
 def _date(match: re.Match[str]) -> str | None:
@@ -275,7 +345,15 @@ def _date(match: re.Match[str]) -> str | None:
 
 
 _PAST = {"half past": 30, "quarter past": 15, "quarter to": -15}
-_HALVES = {"am": "am", "pm": "pm", "morning": "am", "afternoon": "pm", "evening": "pm", "午前": "am", "午後": "pm"}
+_HALVES = {
+    "am": "am",
+    "pm": "pm",
+    "morning": "am",
+    "afternoon": "pm",
+    "evening": "pm",
+    "午前": "am",
+    "午後": "pm",
+}
 
 
 def _time(match: re.Match[str]) -> str | None:
@@ -283,7 +361,14 @@ def _time(match: re.Match[str]) -> str | None:
     if parts.keys() <= {"h", "before", "night"} and "時" not in match[0]:
         return None  # a number alone is no time
     hour, minute = int(parts["h"]), int(parts.get("m") or (30 if "jmin" in parts else 0))
-    half = next((_HALVES[parts[name].replace(".", "")] for name in ("half", "before", "after", "jhalf") if name in parts), "")
+    half = next(
+        (
+            _HALVES[parts[name].replace(".", "")]
+            for name in ("half", "before", "after", "jhalf")
+            if name in parts
+        ),
+        "",
+    )
     if hour > 24 or minute > 59 or (hour > 12 and "half" in parts):
         return None
     if "past" in parts:
@@ -310,14 +395,17 @@ def _is_title_case(text: str) -> bool:
     return (
         bool(words)
         and words[0][:1].isupper()
-        and all(not word[:1].isalpha() or word[:1].isupper() or word in _SMALL_WORDS for word in words)
+        and all(
+            not word[:1].isalpha() or word[:1].isupper() or word in _SMALL_WORDS for word in words
+        )
     )
 
 
 def _title(match: re.Match[str]) -> str | None:
     """Return the title in a quotation. None if the quotation is not a title.
 
-    Text in Japanese title brackets is a title. Other quoted text is a title only next to a word such as "book".
+    Text in Japanese title brackets is a title. Other quoted text is a title only next to a word
+    such as "book".
     """
     brackets, inside = match["value"][0], match["value"][1:-1].strip()
     is_named = bool(match["named"] or match["label"])
@@ -341,10 +429,15 @@ def isbn(match: re.Match[str]) -> str | None:
     """Return an ISBN as 13 digits. None if the check digit is wrong."""
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
-        if sum((10 - at) * (10 if digit == "X" else int(digit)) for at, digit in enumerate(digits)) % 11:
+        if (
+            sum((10 - at) * (10 if digit == "X" else int(digit)) for at, digit in enumerate(digits))
+            % 11
+        ):
             return None
         digits = f"978{digits[:9]}"
-        return digits + str(-sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10)
+        return digits + str(
+            -sum(int(digit) * (3 if at % 2 else 1) for at, digit in enumerate(digits)) % 10
+        )
     return digits if is_article_number(digits) else None
 
 
@@ -355,7 +448,9 @@ def _volume(match: re.Match[str]) -> str:
 
 
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a manga series in a match of the pattern for series. None if the match names no series.
+    """Return the name of a manga series in a match of the pattern for series.
+
+    None if the match names no series.
 
     For example, "manga: volume 2" names only a volume, and "manga: which was it?" is a question.
     """
@@ -391,7 +486,14 @@ _CANONICAL: dict[str, Canonical] = {
 """Functions that check a match and return its canonical form, by the name in the pack."""
 
 _MONTH_TITLES = {name.title() for name in _MONTHS}
-_TITLES = ("title_named", "title_before", "title_label", "title_after", "no_title_after", "title_of_volume")
+_TITLES = (
+    "title_named",
+    "title_before",
+    "title_label",
+    "title_after",
+    "no_title_after",
+    "title_of_volume",
+)
 ENTITIES = load_pack(
     "entities",
     months=sorted(_MONTHS, key=len, reverse=True),
@@ -409,12 +511,20 @@ def _entity_type(entry: dict[str, Any]) -> EntityType:
         entry["key"],
         ENTITIES.compile(entry),
         _CANONICAL[entry.get("canonical", "")],
-        **{name: entry[name] for name in ("is_exact", "has_digits", "cues", "is_single", "label") if name in entry},
+        **{
+            name: entry[name]
+            for name in ("is_exact", "has_digits", "cues", "is_single", "label")
+            if name in entry
+        },
     )
 
 
 SHOP = EntityTypes(_entity_type(entry) for _, entry in ENTITIES.entries())
-"""Entity types of a book shop. They include all types of ``GENERAL``, and orders, ISBNs, ASINs, series and volumes."""
+"""Entity types of a book shop.
+They include all types of ``GENERAL``, and orders, ISBNs, ASINs, series and volumes.
+"""
 
-GENERAL = EntityTypes(_entity_type(entry) for _, entry in ENTITIES.entries() if entry.get("is_general"))
+GENERAL = EntityTypes(
+    _entity_type(entry) for _, entry in ENTITIES.entries() if entry.get("is_general")
+)
 """Entity types of any conversation."""

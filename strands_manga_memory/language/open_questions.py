@@ -22,7 +22,11 @@ MOST_OPEN = 5
 _ENDS_OF_QUESTIONS = (
     "?",
     "？",
-    *(f"{verb}か{end}" for verb in ("です", "ます", "ません", "でしょう") for end in ("", "ね", "な")),
+    *(
+        f"{verb}か{end}"
+        for verb in ("です", "ます", "ません", "でしょう")
+        for end in ("", "ね", "な")
+    ),
 )
 
 
@@ -53,16 +57,23 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             for each in range(at + 1, len(lines))
             if lines[each][0] == "assistant" and lines[each][1].strip()
         ]
-        answers = [(head_and_tail(before) if who == "user" else "", answer) for (who, before), answer in later]
+        answers = [
+            (head_and_tail(before) if who == "user" else "", answer)
+            for (who, before), answer in later
+        ]
         first = answers[0][1] if answers else ""
         is_postponed = POSTPONED.search(first) is not None
         if not (asks or waits or (is_postponed and not extract_preferences([said]))):
             continue
-        # "I still need an answer to that" is about the question before it, or else about its own message.
+        # "I still need an answer to that" is about the question before it, or else about its own
+        # message.
         question = text if asks or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
         is_open = not first or waits or is_postponed
-        if is_open and not any(_is_answer_in_session(each, question, asked) for asked, each in answers[0 if waits else 1 :]):
+        if is_open and not any(
+            _is_answer_in_session(each, question, asked)
+            for asked, each in answers[0 if waits else 1 :]
+        ):
             found[shorten_line(question, 120)] = None
     return list(found)[-MOST_OPEN:]
 
@@ -89,23 +100,26 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Each value that the question asks for, such as a date or a price, must be in a sentence whose other words are all from the
-    question. ``answer`` and ``asked`` together must contain most terms of the question (all terms of a question for yes or no)
-    and all its numbers, names and katakana words.
+    Each value that the question asks for, such as a date or a price, must be in a sentence whose
+    other words are all from the question. ``answer`` and ``asked`` together must contain most terms
+    of the question (all terms of a question for yes or no) and all its numbers, names and katakana
+    words.
 
-    No answer to a question for a reason or a thing is certain. A message that only asks, or a reply such as "I will check", is
-    no answer.
+    No answer to a question for a reason or a thing is certain. A message that only asks, or a reply
+    such as "I will check", is no answer.
 
-    Two cases need no terms of the question. If ``asked`` only repeats a question for yes or no, a message that begins
-    with yes or no is an answer. If ``asked`` asks for news about the question, such as "What about the parking?", any definite
-    message is an answer.
+    Two cases need no terms of the question. If ``asked`` only repeats a question for yes or no, a
+    message that begins with yes or no is an answer. If ``asked`` asks for news about the question,
+    such as "What about the parking?", any definite message is an answer.
 
     Args:
         answer: Text of the assistant's message.
         question: Question, which may be older than the previous message.
         asked: Text of the message before the assistant's message. Empty to judge only ``answer``.
     """
-    if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _is_news(answer, question, asked):
+    if (_repeats(asked, question) and _answers_yes_or_no(answer, question)) or _is_news(
+        answer, question, asked
+    ):
         return True
     text = f"{asked}\n{answer}"
     kinds, rest = _asked_kinds(question)
@@ -123,7 +137,8 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
 
 
 def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
-    # In the session of the question, the message before an answer may be about it only if it repeats it.
+    # In the session of the question, the message before an answer may be about it only if it
+    # repeats it.
     return is_answer(answer, question, asked if _repeats(asked, question) else "")
 
 
@@ -133,12 +148,16 @@ def _repeats(asked: str, question: str) -> bool:
     said = [each for each in split_sentences(asked) if says_something(each)]
     if len(questions) != 1 or len(said) != 1:
         return False
-    first, again = ([word for word in words(each) if word not in _ADDED_WORDS] for each in (*questions, *said))
+    first, again = (
+        [word for word in words(each) if word not in _ADDED_WORDS] for each in (*questions, *said)
+    )
     return bool(first) and first == again
 
 
 def _answers_yes_or_no(answer: str, question: str) -> bool:
-    """Return whether an answer that follows a question for yes or no says yes or no, and promises no later answer."""
+    """Return whether an answer that follows a question for yes or no says yes or no, and promises
+    no later answer.
+    """
     return (
         not _ORDERS.search(question)
         and _asked_kinds(question)[0] in (["yes_or_no"], ["stock"])
@@ -149,10 +168,11 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _is_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether a definite answer follows a request for news about a question, such as "What about the parking?".
+    """Return whether a definite answer follows a request for news about a question, such as "What
+    about the parking?".
 
-    All terms of this request, a clause of ``asked``, must be terms of the question. The answer to a question for a date, a
-    price or a number must have such a value.
+    All terms of this request, a clause of ``asked``, must be terms of the question. The answer to a
+    question for a date, a price or a number must have such a value.
     """
     kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if _ASKS_FOR_NEWS.search(each)]
@@ -163,12 +183,15 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
         and says_something(answer, "assistant")
         and not any(each.search(answer) for each in (POSTPONED, _PROMISES, _NO_NEWS))
         and not any(map(is_question, split_sentences(answer)))
-        and all(_GIVEN[kind].search(answer) for kind in kinds if kind in ("date", "price", "number"))
+        and all(
+            _GIVEN[kind].search(answer) for kind in kinds if kind in ("date", "price", "number")
+        )
     )
 
 
 def _asked_kinds(question: str) -> tuple[list[str], str]:
-    """Return the kinds of values that a text asks for, and its questions without the words that ask for the values.
+    """Return the kinds of values that a text asks for, and its questions without the words that ask
+    for the values.
 
     The list is empty if the text asks for anything else, such as a reason.
     """
@@ -182,21 +205,31 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 
 
 def _gives(kind: str, sentence: str, question: str) -> bool:
-    """Return whether a sentence states a value of a kind, such as a date, and otherwise has only terms of the question."""
+    """Return whether a sentence states a value of a kind, such as a date, and otherwise has only
+    terms of the question.
+    """
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
-    if is_question(sentence) or not values or (kind != "stock" and all(value in question for value in values)):
+    if (
+        is_question(sentence)
+        or not values
+        or (kind != "stock" and all(value in question for value in values))
+    ):
         return False
     for each in (kind,) if kind == "yes_or_no" else (kind, "date", "price"):
         sentence = _GIVEN[each].sub(" ", sentence)
     said = frozenset(term for term in _terms(sentence) if not term.isdigit())
     if kind == "date" and said:
         # The last word usually names the event, as in "When does my order arrive?".
-        event = max(_terms(_GIVEN["date"].sub(" ", question)), key=question.lower().rfind, default="")
+        event = max(
+            _terms(_GIVEN["date"].sub(" ", question)), key=question.lower().rfind, default=""
+        )
         return event in said and said <= _terms(question)
     return said <= _terms(question)
 
 
 def _terms(text: str) -> frozenset[str]:
-    """Return the terms of a text, except terms with hiragana and words that are common in requests and answers."""
+    """Return the terms of a text, except terms with hiragana and words that are common in requests
+    and answers.
+    """
     plain = _AROUND.sub(" ", REQUEST_WORDS.sub(" ", text))
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))

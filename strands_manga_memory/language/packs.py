@@ -1,7 +1,7 @@
 """Language packs: files with the patterns and word lists of a language.
 
-The pack of a language is the file ``packs/<code>.toml``. The packs ``entities`` and ``personal_data`` hold patterns for both
-languages. ``README.md`` explains the format of a pack.
+The pack of a language is the file ``packs/<code>.toml``. The packs ``entities`` and
+``personal_data`` hold patterns for both languages. ``README.md`` explains the format of a pack.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ class Rule:
     """One rule of a language pack, with the pattern that a text must match.
 
     Attributes:
-        key: Meaning of the pattern, such as the value of a ``DialogueAct`` or the key of a preference.
-        pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case text.
-        role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for messages of both roles.
-        cues: Texts of which at least one must occur in the message. In English a cue is a whole word.
+        key: Meaning of the pattern, such as the value of a ``DialogueAct`` or the key of a
+            preference.
+        pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case
+            text.
+        role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for
+            messages of both roles.
+        cues: Texts of which at least one must occur in the message. In English a cue is a whole
+            word.
         at_clause: Whether the pattern is tried only at the beginning of a clause.
-        revokes_instruction: Whether a matching message ends a standing instruction, an order for all later answers.
+        revokes_instruction: Whether a matching message ends a standing instruction, an order for
+            all later answers.
         check: Name of the function that validates a match. Without a name, every match is valid.
-        unless: Name of a pattern in the pack's section ``around``. If that pattern matches the nearby text, a match is invalid.
+        unless: Name of a pattern in the pack's section ``around``. If that pattern matches the
+            nearby text, a match is invalid.
     """
 
     key: str
@@ -47,7 +53,9 @@ class Rule:
 
 
 class Section:
-    """Patterns of one section of a language pack, as attributes. A pattern is compiled at its first use."""
+    """Patterns of one section of a language pack, as attributes.
+    A pattern is compiled at its first use.
+    """
 
     def __init__(self, pack: LanguagePack, entries: dict[str, dict[str, Any]]) -> None:
         self._pack = pack
@@ -64,7 +72,8 @@ class Section:
 class LanguagePack:
     """Patterns and word lists of one language, or of one subject in both languages.
 
-    Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of the section ``replies``.
+    Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
+    the section ``replies``.
 
     Args:
         data: Parsed content of the pack's file.
@@ -91,7 +100,9 @@ class LanguagePack:
         return frozenset(self._data["words"][section][list_name].split())
 
     def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return groups of words with the same meaning, such as all words for "manga". ``name`` has the form ``section.name``.
+        """Return groups of words with the same meaning, such as all words for "manga".
+
+        ``name`` has the form ``section.name``.
 
         Raises:
             KeyError: The pack has no such groups.
@@ -100,23 +111,30 @@ class LanguagePack:
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Compile and return the rules of a table in the pack's file, such as ``acts``, in order. Empty if there are none."""
+        """Compile and return the rules of a table in the pack's file, such as ``acts``, in order.
+        Empty if there are none.
+        """
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
         """Compile the patterns of an entry in the pack's file to one regular expression.
 
         Raises:
-            KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does not define.
+            KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does
+                not define.
         """
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Join the patterns of an entry in the pack's file to the source of one regular expression."""
+        """Join the patterns of an entry in the pack's file to the source of one regular
+        expression.
+        """
         return "|".join(map(self._expand, entry["any"]))
 
     def entry(self, name: str) -> dict[str, Any] | None:
-        """Return the entry of the pattern ``section.name`` in the pack's file. None if the pack has no such pattern."""
+        """Return the entry of the pattern ``section.name`` in the pack's file.
+        None if the pack has no such pattern.
+        """
         section, _, pattern = name.partition(".")
         found: dict[str, Any] | None = self._data.get("patterns", {}).get(section, {}).get(pattern)
         return found
@@ -138,7 +156,11 @@ class LanguagePack:
 
     def _part(self, section: str, name: str) -> str:
         part = self._data["fragments"][section][name]
-        return self._expand(part) if isinstance(part, str) else f"(?:{'|'.join(map(self._expand, part))})"
+        return (
+            self._expand(part)
+            if isinstance(part, str)
+            else f"(?:{'|'.join(map(self._expand, part))})"
+        )
 
     def _rule(self, entry: dict[str, Any]) -> Rule:
         return Rule(
@@ -163,10 +185,14 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read the language pack ``packs/<code>.toml``.
 
-    Each keyword argument is a list of words. For example, the words of an argument ``months`` replace ``{{words.months}}`` in
-    the patterns of the pack.
+    Each keyword argument is a list of words. For example, the words of an argument ``months``
+    replace ``{{words.months}}`` in the patterns of the pack.
     """
-    text = resources.files("strands_manga_memory.language").joinpath("packs", f"{code}.toml").read_text(encoding="utf-8")
+    text = (
+        resources.files("strands_manga_memory.language")
+        .joinpath("packs", f"{code}.toml")
+        .read_text(encoding="utf-8")
+    )
     data = tomllib.loads(text)
     data.setdefault("fragments", {})["words"] = words
     return LanguagePack(data)
@@ -176,15 +202,18 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Return a function that caches the results of ``function`` for texts of at most 400 characters.
+    """Return a function that caches the results of ``function`` for texts of at most 400
+    characters.
 
     Short texts, such as the facts that every summary must contain, are often passed again.
     """
     cached = functools.lru_cache(8_192)(function)
-    return functools.wraps(function)(lambda text: cached(text) if len(text) <= 400 else function(text))
+    return functools.wraps(function)(
+        lambda text: cached(text) if len(text) <= 400 else function(text)
+    )
 
 
-# --- All languages ------------------------------------------------------------------------------------------------------------
+# --- All languages --------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -194,7 +223,8 @@ def load_packs() -> tuple[LanguagePack, LanguagePack]:
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Combine the patterns ``name`` (written ``section.name``) of all language packs to one that matches texts of any language.
+    """Combine the patterns ``name`` (written ``section.name``) of all language packs to one that
+    matches texts of any language.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
@@ -207,7 +237,8 @@ def any_language(name: str) -> re.Pattern[str]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Map each word in the groups ``section.name`` of all language packs to the first word of its group.
+    """Map each word in the groups ``section.name`` of all language packs to the first word of its
+    group.
 
     The words of a group have the same meaning.
     """

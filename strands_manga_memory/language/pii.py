@@ -1,6 +1,7 @@
 """Search and replacement of personal data in English and Japanese text.
 
-Rules match the form of the data and the words before the data. A name, or an address without a number, is not found.
+Rules match the form of the data and the words before the data. A name, or an address without a
+number, is not found.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from strands_manga_memory.messages.texts import find_matches, map_stretches
 
 _NO_DIGIT = re.compile(r"\D")
 _ISSUER = re.compile(
-    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|(?:222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}"  # Visa, Mastercard
-    r"|3[47]\d{13}|(?:30[0-5]|3[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}"  # American Express, Diners Club, JCB
-    r"|(?:6011|64[4-9]\d|65\d\d)\d{12}|62\d{14,17}|(?:5[06-9]|6\d)\d{11,17}"  # Discover, UnionPay, Maestro
+    # Visa, Mastercard
+    r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|(?:222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}"
+    # American Express, Diners Club, JCB
+    r"|3[47]\d{13}|(?:30[0-5]|3[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}"
+    # Discover, UnionPay, Maestro
+    r"|(?:6011|64[4-9]\d|65\d\d)\d{12}|62\d{14,17}|(?:5[06-9]|6\d)\d{11,17}"
 )
 """Prefixes of the issuers of payment cards, with the lengths of the card numbers."""
 
@@ -31,11 +35,15 @@ def _digits(text: str) -> str:
 def is_card_number(text: str) -> bool:
     """Return whether the digits of a text are a valid payment card number.
 
-    The digits must have the prefix of an issuer, a valid length and a valid check digit. Thirteen digits that are a valid
-    article number, such as an ISBN, are not a card number.
+    The digits must have the prefix of an issuer, a valid length and a valid check digit. Thirteen
+    digits that are a valid article number, such as an ISBN, are not a card number.
     """
     digits = _digits(text)
-    if _ISSUER.fullmatch(digits) is None or text.count("\n") > 1 or (len(digits) == 13 and is_article_number(digits)):
+    if (
+        _ISSUER.fullmatch(digits) is None
+        or text.count("\n") > 1
+        or (len(digits) == 13 and is_article_number(digits))
+    ):
         return False
     doubled = [int(digit) * (1 + at % 2) for at, digit in enumerate(reversed(digits))]
     return sum(number - 9 if number > 9 else number for number in doubled) % 10 == 0
@@ -47,11 +55,19 @@ def is_article_number(digits: str) -> bool:
 
 
 def is_my_number(text: str) -> bool:
-    """Return whether a text is a Japanese individual number (My Number): 12 digits with a valid check digit."""
+    """Return whether a text is a Japanese individual number (My Number): 12 digits with a valid
+    check digit.
+    """
     digits = [int(digit) for digit in _digits(text)]
     if len(digits) != 12:
         return False
-    rest = sum(digit * (n + 1 if n <= 6 else n - 5) for n, digit in enumerate(reversed(digits[:11]), start=1)) % 11
+    rest = (
+        sum(
+            digit * (n + 1 if n <= 6 else n - 5)
+            for n, digit in enumerate(reversed(digits[:11]), start=1)
+        )
+        % 11
+    )
     return digits[11] == (0 if rest <= 1 else 11 - rest)
 
 
@@ -60,17 +76,26 @@ def is_japanese_phone(text: str) -> bool:
     digits = _digits(text)
     if text.lstrip().startswith("+"):
         digits = f"0{digits[2:].lstrip('0')}"
-    return len(digits) in (10, 11) and digits[0] == "0" and digits[1] != "0" and (len(digits) == 10 or digits[1:3] in _ELEVEN)
+    return (
+        len(digits) in (10, 11)
+        and digits[0] == "0"
+        and digits[1] != "0"
+        and (len(digits) == 10 or digits[1:3] in _ELEVEN)
+    )
 
 
 _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 
 def is_us_phone(text: str) -> bool:
-    """Return whether ten digits are a valid North American phone number. A valid ISBN is not a phone number."""
+    """Return whether ten digits are a valid North American phone number.
+    A valid ISBN is not a phone number.
+    """
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
-    checksum = sum(int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True))
+    checksum = sum(
+        int(digit) * weight for digit, weight in zip(text, range(10, 0, -1), strict=True)
+    )
     return checksum % 11 != 0 and phonenumbers.is_valid_number(phonenumbers.parse(text, "US"))
 
 
@@ -94,15 +119,25 @@ def is_ip_address(text: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Return whether a text has the length and the check digits of an international bank account number (IBAN)."""
+    """Return whether a text has the length and the check digits of an international bank account
+    number (IBAN).
+    """
     plain = text.replace(" ", "")
-    return 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1
+    return (
+        15 <= len(plain) <= 34
+        and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1
+    )
 
 
 def is_ssn(text: str) -> bool:
     """Return whether nine digits may be a US social security number."""
     digits = _digits(text)
-    return digits[:3] not in ("000", "666") and digits[0] != "9" and digits[3:5] != "00" and digits[5:] != "0000"
+    return (
+        digits[:3] not in ("000", "666")
+        and digits[0] != "9"
+        and digits[3:5] != "00"
+        and digits[5:] != "0000"
+    )
 
 
 Action = Literal["redact", "encrypt", "refuse"]
@@ -117,12 +152,16 @@ class PiiRule:
 
     Args:
         name: Name of the kind of data, in lower case letters and underscores.
-        pattern: Pattern of the data. The searched text has half-width instead of full-width letters, digits and signs.
-        check: Function that validates a match of the pattern. Without a function, every match is valid.
-        action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``. ``encrypt`` replaces the data by an
-            encrypted form, which the store decrypts on reading. ``refuse`` prevents that any part of the text is stored.
-        unless: Pattern for a context in which a match is not personal data. The pattern is searched in a text of the form
-            ``before<match>after``, with at most 40 characters before and after the match. Default: none.
+        pattern: Pattern of the data. The searched text has half-width instead of full-width
+            letters, digits and signs.
+        check: Function that validates a match of the pattern. Without a function, every match is
+            valid.
+        action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``.
+            ``encrypt`` replaces the data by an encrypted form, which the store decrypts on reading.
+            ``refuse`` prevents that any part of the text is stored.
+        unless: Pattern for a context in which a match is not personal data. The pattern is searched
+            in a text of the form ``before<match>after``, with at most 40 characters before and
+            after the match. Default: none.
 
     Raises:
         ValueError: The name or the action is not allowed.
@@ -136,14 +175,20 @@ class PiiRule:
 
     def __post_init__(self) -> None:
         if not self.name or self.name.strip(_OF_NAMES):
-            raise ValueError(f"name must be lower case letters and underscores, got {self.name!r:.80}")
+            raise ValueError(
+                f"name must be lower case letters and underscores, got {self.name!r:.80}"
+            )
         if self.action not in get_args(Action):
-            raise ValueError(f"action must be one of {', '.join(map(repr, get_args(Action)))}, got {self.action!r:.80}")
+            raise ValueError(
+                f"action must be one of {', '.join(map(repr, get_args(Action)))}, got"
+                f" {self.action!r:.80}"
+            )
 
     def finds(self, match: re.Match[str]) -> bool:
         """Return whether a match of the rule's pattern is personal data.
 
-        The function ``check`` must accept the match. The pattern ``unless`` must not match the text around the match.
+        The function ``check`` must accept the match. The pattern ``unless`` must not match the text
+        around the match.
         """
         if self.check is not None and not self.check(match[0]):
             return False
@@ -165,14 +210,21 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
 }
 
 DEFAULT_RULES = tuple(
-    PiiRule(rule.key, rule.pattern, _CHECKS.get(rule.check), unless=getattr(_PACK.around, rule.unless, None))
+    PiiRule(
+        rule.key,
+        rule.pattern,
+        _CHECKS.get(rule.check),
+        unless=getattr(_PACK.around, rule.unless, None),
+    )
     for rule in _PACK.rules("personal_data")
 )
-"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension numbers, bank account,
-IP address, card, My Number, phone and address."""
+"""Rules for e-mail, password, birthday, SSN, passport, driver's license, insurance and pension
+numbers, bank account, IP address, card, My Number, phone and address."""
 
 
-IDENTIFIERS = frozenset({"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"})
+IDENTIFIERS = frozenset(
+    {"bank_account", "card", "government_id", "license", "my_number", "passport", "password", "ssn"}
+)
 """Kinds of data that are removed from summaries, facts and state.
 
 Contact data stays, because a request may be about an address."""
@@ -185,7 +237,9 @@ _LONGEST = 64
 
 # Each character is replaced by one character, so positions stay the same.
 _HALF_WIDTH = str.maketrans(
-    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"　": " ", "￥": "¥"} | dict.fromkeys("‐‑‒–—―−ｰ", "-")
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+    | {"　": " ", "￥": "¥"}
+    | dict.fromkeys("‐‑‒–—―−ｰ", "-")
 )
 _MAY_IDENTIFY = re.compile(r"(?:\d[^\d]{0,9}){3}|pass|pw|pin|パスワード|パスコード", re.IGNORECASE)
 """Pattern of text that may contain an identifier. Other text is not searched by the rules."""
@@ -206,15 +260,17 @@ class PersonalData(NamedTuple):
 
 
 def half_width(text: str) -> str:
-    """Replace full-width letters, digits, signs and hyphens by half-width characters. Every character keeps its position."""
+    """Replace full-width letters, digits, signs and hyphens by half-width characters.
+    Every character keeps its position.
+    """
     return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the valid matches of a rule's pattern in a half-width text.
 
-    A valid match may begin inside an invalid match. In "2024 4111 1111 1111 1111", the card number begins at the second group
-    of digits.
+    A valid match may begin inside an invalid match. In "2024 4111 1111 1111 1111", the card number
+    begins at the second group of digits.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):
@@ -231,13 +287,16 @@ def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
             candidate = rule.pattern.search(plain, candidate.start() + 1, match.end() + _LONGEST)
 
 
-def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Callable[[PiiRule, str], str]) -> str:
+def replace_personal_data(
+    text: str, rules: Sequence[PiiRule], replacement: Callable[[PiiRule, str], str]
+) -> str:
     """Replace the personal data that rules find in a text, and return the changed text.
 
     Args:
         text: Text to search.
         rules: Rules in the order in which they are applied.
-        replacement: Function that returns the replacement for a rule and the matched half-width text.
+        replacement: Function that returns the replacement for a rule and the matched half-width
+            text.
     """
     plain = half_width(text)
     for rule in rules:
@@ -253,7 +312,9 @@ def replace_personal_data(text: str, rules: Sequence[PiiRule], replacement: Call
 
 @cached_if_short
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
-    """Return the personal data that the default rules find in a text. Of overlapping data, the earlier rule wins."""
+    """Return the personal data that the default rules find in a text.
+    Of overlapping data, the earlier rule wins.
+    """
     plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()
     for rule in DEFAULT_RULES:
@@ -272,8 +333,8 @@ _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIF
 def redact_identifiers(text: str) -> str:
     """Replace identifiers in a text by names such as ``[card]``.
 
-    Identifiers are numbers of cards, accounts and official documents, and passwords. Contact data stays, because a request may
-    be about an address.
+    Identifiers are numbers of cards, accounts and official documents, and passwords. Contact data
+    stays, because a request may be about an address.
     """
     if _MAY_IDENTIFY.search(half_width(text)) is None:
         return text
@@ -288,6 +349,10 @@ def redact_value_identifiers(value: Any) -> Any:
         return [redact_value_identifiers(item) for item in value]
     if isinstance(value, str):
         return redact_identifiers(value)
-    if isinstance(value, int) and not isinstance(value, bool) and (cleaned := redact_identifiers(str(value))) != str(value):
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and (cleaned := redact_identifiers(str(value))) != str(value)
+    ):
         return cleaned
     return value

@@ -1,7 +1,8 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A slot is the key of a preference, such as ``genre``. A clause states a preference by its verb ("I'm tired of ..."), or by
-evaluating a known value, such as a genre. Statements about others, questions and wishes of the moment are no preferences.
+A slot is the key of a preference, such as ``genre``. A clause states a preference by its verb ("I'm
+tired of ..."), or by evaluating a known value, such as a genre. Statements about others, questions
+and wishes of the moment are no preferences.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from strands_manga_memory.language.subjects import (
     SubjectTracker,
     split_clauses,
 )
-from strands_manga_memory.language.text_features import is_evaluative, sentiment_score, split_sentences, standard_spelling
+from strands_manga_memory.language.text_features import (
+    is_evaluative,
+    sentiment_score,
+    split_sentences,
+    standard_spelling,
+)
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
 EN, JA = load_packs()
@@ -40,9 +46,13 @@ EN, JA = load_packs()
 _SLOT_OF = canonical_words("preferences.slots")
 _OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
-_ANY_ROLE = "|".join(f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES)
+_ANY_ROLE = "|".join(
+    f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES
+)
 _ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
-"""Words before the name of a slot. "Favorite" keeps the slot, and words of dislike change the slot to ``dislikes``."""
+"""Words before the name of a slot. "Favorite" keeps the slot, and words of dislike change the slot
+to ``dislikes``.
+"""
 _OF_ROLE = {
     "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
     "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
@@ -62,10 +72,12 @@ class Preference:
     """A preference that a user stated.
 
     Attributes:
-        slot: Key under which the preference is stored, such as ``genre``, ``author``, ``format``, ``language``, ``budget``,
-            ``style``, ``likes`` or ``name``. Empty for a statement without such a key.
+        slot: Key under which the preference is stored, such as ``genre``, ``author``, ``format``,
+            ``language``, ``budget``, ``style``, ``likes`` or ``name``. Empty for a statement
+            without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the value is wanted, False if it is not wanted, None if it is no longer wanted.
+        liked: True if the value is wanted, False if it is not wanted, None if it is no longer
+            wanted.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -76,8 +88,12 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot (the normalized key) for a key. ``favorite genres`` and "my favorite genre" have the same slot."""
-    plain = " ".join(unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()).replace("favourite", "favorite")
+    """Return the slot (the normalized key) for a key.
+    ``favorite genres`` and "my favorite genre" have the same slot.
+    """
+    plain = " ".join(
+        unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
+    ).replace("favourite", "favorite")
     bare = _OWNER.sub("", plain)
     role = _ROLE.match(bare)
     name = bare if role is None else bare[role.end() :]
@@ -87,16 +103,34 @@ def slot_for_key(key: str) -> str:
             slot = _OF_ROLE[role.lastgroup].get(slot, "")
         if slot:
             return slot
-    return f"favorite {name}" if role is not None and role["wanted"] and not role["wanted"].isascii() else plain
+    return (
+        f"favorite {name}"
+        if role is not None and role["wanted"] and not role["wanted"].isascii()
+        else plain
+    )
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a value such as a genre. ``ホラー``, ``Horror manga`` and ``horror`` have the same form."""
+    """Return the canonical form of a value such as a genre.
+    ``ホラー``, ``Horror manga`` and ``horror`` have the same form.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
-    for ending in (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系"):
+    for ending in (
+        " manga",
+        " comics",
+        " stories",
+        " books",
+        " series",
+        "漫画",
+        "マンガ",
+        "もの",
+        "系",
+    ):
         shorter = plain.removesuffix(ending).strip()
         plain = shorter or plain
-    is_plural = len(plain) > 4 and plain.isascii() and plain.endswith("s") and not plain.endswith("ss")
+    is_plural = (
+        len(plain) > 4 and plain.isascii() and plain.endswith("s") and not plain.endswith("ss")
+    )
     singular = plain[:-1] if is_plural else plain
     known = _CANONICAL.get(plain.replace(" ", "-")) or _CANONICAL.get(singular.replace(" ", "-"))
     return known or singular
@@ -108,14 +142,18 @@ def split_values(text: str) -> list[str]:
 
 
 def remove_values(text: str, value: str) -> str:
-    """Return the comma-separated values of ``text`` without the comma-separated values of ``value``, in any spelling."""
+    """Return the comma-separated values of ``text`` without the comma-separated values of
+    ``value``, in any spelling.
+    """
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text. If no value shares a term, return the text."""
+    """Return the value that shares the most terms with a text.
+    If no value shares a term, return the text.
+    """
     wanted = instruction_terms(text)
     shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
@@ -125,14 +163,18 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
     if not said.adds and slot not in _MOST_VALUES:
         return said.value
     rest = split_values(remove_values(text, said.value))
-    kept = [said.value, *(each for each in rest if slot != STYLE or not contradicts_instruction(said.value, each))]
+    kept = [
+        said.value,
+        *(each for each in rest if slot != STYLE or not contradicts_instruction(said.value, each)),
+    ]
     return ", ".join(kept[: _MOST_VALUES.get(slot, _MOST_OF_A_SLOT)])
 
 
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
     """Return the stored preferences that change when a user states a preference.
 
-    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value no longer wanted is removed.
+    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value no
+    longer wanted is removed.
 
     Args:
         slots: Stored preferences, keyed by slot, such as ``genre``.
@@ -148,14 +190,26 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     if said.liked is None and slot_for_key(said.value) == said.slot:
         return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    leaves = (said.slot,) if said.slot in FACTS else (DISLIKES,) if said.liked else (*TASTES, said.slot, DISLIKES)
-    changed = {slot: remove_values(slots[slot], said.value) for slot in leaves if slot in slots and slot != into}
+    leaves = (
+        (said.slot,)
+        if said.slot in FACTS
+        else (DISLIKES,)
+        if said.liked
+        else (*TASTES, said.slot, DISLIKES)
+    )
+    changed = {
+        slot: remove_values(slots[slot], said.value)
+        for slot in leaves
+        if slot in slots and slot != into
+    }
     if into:
         changed[into] = _with_value(into, slots.get(into, ""), said)
     return {slot: text for slot, text in changed.items() if text != slots.get(slot)}
 
 
-_VALUES = tuple((slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language"))
+_VALUES = tuple(
+    (slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language")
+)
 _PERSONAL_FACTS = tuple(rule for pack in load_packs() for rule in pack.rules("personal_facts"))
 _AUTHOR = any_language("preferences.author")
 _ADDS = any_language("preferences.adds")
@@ -189,12 +243,13 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a message, in the order of the texts.
 
-    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only the beginning and the end of
-    a text of over 8,000 characters are read.
+    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only
+    the beginning and the end of a text of over 8,000 characters are read.
 
     Args:
         texts: Texts of the message.
-        before: Texts of the user's two previous messages. If these texts mention a gift, a budget in ``texts`` is left out.
+        before: Texts of the user's two previous messages. If these texts mention a gift, a budget
+            in ``texts`` is left out.
     """
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
@@ -206,11 +261,19 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 continue
             if _MATERIAL.search(sentence):
                 continue
-            for said in _of_sentence(subject.own_part(sentence)) or _changed_budget(sentence, earlier):
-                if not subject.is_own(said.slot) or (said.slot == "budget" and said.liked and not _NUMBER.search(said.value)):
+            for said in _of_sentence(subject.own_part(sentence)) or _changed_budget(
+                sentence, earlier
+            ):
+                if not subject.is_own(said.slot) or (
+                    said.slot == "budget" and said.liked and not _NUMBER.search(said.value)
+                ):
                     continue
                 place = said.slot, canonical_value(said.value)
-                adds = said.adds or said.slot == STYLE or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
+                adds = (
+                    said.adds
+                    or said.slot == STYLE
+                    or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
+                )
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
     chosen = sorted(found.values(), key=lambda said: not said.slot)[:MOST_PREFERENCES]
@@ -218,31 +281,45 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
-    """Return the new budget if a sentence ("make that 35") changes the budget in the last text of ``before``. Else empty."""
+    """Return the new budget if a sentence ("make that 35") changes the budget in the last text of
+    ``before``. Else empty.
+    """
     if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
-    budget = next((said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), "")
+    budget = next(
+        (said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), ""
+    )
     value = next(filter(None, amount.groups())).rstrip(".,")
-    numbers = _DIGITS.findall(budget) if _DIGITS.fullmatch(value) else []  # without a currency, it has that of the budget
-    changed = Preference("budget", budget.replace(numbers[0], value) if len(numbers) == 1 else value)
+    numbers = (
+        _DIGITS.findall(budget) if _DIGITS.fullmatch(value) else []
+    )  # without a currency, it has that of the budget
+    changed = Preference(
+        "budget", budget.replace(numbers[0], value) if len(numbers) == 1 else value
+    )
     return [changed] if budget else []
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
-    return said.liked is True and said.slot in TASTES and any(each.slot == said.slot and each.liked for each in before.values())
+    return (
+        said.liked is True
+        and said.slot in TASTES
+        and any(each.slot == said.slot and each.liked for each in before.values())
+    )
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
     """Return the preferences that a user states in several texts (the oldest first), keyed by slot.
 
-    Slots are keys such as ``genre``. A statement without a slot is keyed by its first 40 characters. Later preferences change
-    or extend earlier preferences.
+    Slots are keys such as ``genre``. A statement without a slot is keyed by its first 40
+    characters. Later preferences change or extend earlier preferences.
     """
     slots: dict[str, str] = {}
     said_by_user = list(texts)
     for number, text in enumerate(said_by_user):
         for said in extract_preferences([text], said_by_user[max(0, number - 2) : number]):
-            changed = apply_preference(slots, said) if said.slot else {_name_of(said.value): said.value}
+            changed = (
+                apply_preference(slots, said) if said.slot else {_name_of(said.value): said.value}
+            )
             for slot, value in changed.items():
                 slots.pop(slot, None)
                 if value:
@@ -251,7 +328,9 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and value of ``collect_preferences`` or a model's summary to preferences, one for each like or dislike."""
+    """Convert a key and value of ``collect_preferences`` or a model's summary to preferences, one
+    for each like or dislike.
+    """
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -270,7 +349,9 @@ def _name_of(statement: str) -> str:
 
 
 def _of_sentence(sentence: str) -> list[Preference]:
-    """Return the preferences that a user states in a sentence. Each clause of the sentence may state a preference."""
+    """Return the preferences that a user states in a sentence.
+    Each clause of the sentence may state a preference.
+    """
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)
@@ -281,7 +362,15 @@ def _of_sentence(sentence: str) -> list[Preference]:
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
         said = (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
-        new = [each for each in _of_no_slot(part) if each.slot == STYLE and (found or not has_condition)] if not said else []
+        new = (
+            [
+                each
+                for each in _of_no_slot(part)
+                if each.slot == STYLE and (found or not has_condition)
+            ]
+            if not said
+            else []
+        )
         rules += new
         found += said or new
     if found == rules and len(rules) == 1:
@@ -293,10 +382,17 @@ def _of_sentence(sentence: str) -> list[Preference]:
 
 
 def _is_known(clause: str) -> bool:
-    """Return whether a clause contains a known phrase of like or dislike, or speaks about another person."""
+    """Return whether a clause contains a known phrase of like or dislike, or speaks about another
+    person.
+    """
     return any(
         pattern.search(clause)
-        for pattern in (EN.preferences.likes, EN.preferences.dislikes, EN.preferences.once, JA.preferences.not_said)
+        for pattern in (
+            EN.preferences.likes,
+            EN.preferences.dislikes,
+            EN.preferences.once,
+            JA.preferences.not_said,
+        )
     ) or bool(EN.preferences.not_said.search(clause) and clause.rstrip().endswith("?"))
 
 
@@ -310,24 +406,35 @@ def _of_clause(clause: str) -> list[Preference]:
         return [Preference(slot, key, None)]
     if facts := _facts_and_wishes(said):
         return facts
-    return _japanese_preferences(said) if _JAPANESE.search(said) else _english_preferences(said, asked=asked)
+    return (
+        _japanese_preferences(said)
+        if _JAPANESE.search(said)
+        else _english_preferences(said, asked=asked)
+    )
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:
-    """Return the facts in a clause, such as name and home, and its first wish, such as a budget or a style of answers."""
+    """Return the facts in a clause, such as name and home, and its first wish, such as a budget or
+    a style of answers.
+    """
     found: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
             continue
         span = match.span(match.lastindex or 0)
-        name, value = shorten_line(slot_for_key(match.expand(rule.key)), 60), shorten_line(said[slice(*span)].strip(" ."), 120)
+        name, value = (
+            shorten_line(slot_for_key(match.expand(rule.key)), 60),
+            shorten_line(said[slice(*span)].strip(" ."), 120),
+        )
         if name in FACTS:
             liked = None if _is_past_or_denied(said, span) else True
             value = _AND.sub(", ", value) if name == ALLERGY else value
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
             if is_named and not _is_no_fact(said, span):
                 found.setdefault(name, Preference(name, value, liked))
-        elif (name == "budget" or ALLERGY in name) and EN.statements.not_meant.search(said[: span[0]]):
+        elif (name == "budget" or ALLERGY in name) and EN.statements.not_meant.search(
+            said[: span[0]]
+        ):
             continue  # "If my budget were ..." or "if my son is allergic to ..."
         elif name == STYLE and EN.statements.not_before.search(said[: span[0]]):
             continue  # "You don't have to be brief"
@@ -339,7 +446,9 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a found name, place or allergy is only quoted, only supposed, or a genre, as in "I live in fantasy"."""
+    """Return whether a found name, place or allergy is only quoted, only supposed, or a genre, as
+    in "I live in fantasy".
+    """
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -352,7 +461,8 @@ def _is_somebody_elses(sentence: str) -> bool:
     if sentence.isascii() and not EN.preferences.speaker.search(sentence):
         return True
     return any(
-        pattern.search(sentence) for pattern in (EN.preferences.not_said, JA.preferences.not_said, EN.preferences.somebody)
+        pattern.search(sentence)
+        for pattern in (EN.preferences.not_said, JA.preferences.not_said, EN.preferences.somebody)
     )
 
 
@@ -361,11 +471,14 @@ def _names_a_value(sentence: str) -> bool:
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
-    """Yield a whole sentence as a preference. An instruction gets the slot (key) ``style``, any other sentence no slot."""
+    """Yield a whole sentence as a preference.
+    An instruction gets the slot (key) ``style``, any other sentence no slot.
+    """
     if _REQUEST.search(sentence):
         sentence = sentence.rstrip("?？ ")
     if sentence.rstrip().endswith(("?", "？")) or any(
-        pattern.search(sentence) for pattern in (_ANAPHORA, _OF_A_SLOT, JA.preferences.as_one_likes, JA.statements.whether)
+        pattern.search(sentence)
+        for pattern in (_ANAPHORA, _OF_A_SLOT, JA.preferences.as_one_likes, JA.statements.whether)
     ):
         return
     act = dialogue_act(sentence, "user")
@@ -386,7 +499,9 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
 
 
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a clause denies the found name, home or allergy, or mentions it as past ("I no longer live in ...")."""
+    """Return whether a clause denies the found name, home or allergy, or mentions it as past ("I no
+    longer live in ...").
+    """
     start, end = value
     return (
         EN.statements.not_before.search(statement[:start]) is not None
@@ -401,32 +516,52 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
     found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
     if (author := _AUTHOR.search(text)) is not None:
         found.append(("author", author))
-    return [(slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found]
+    return [
+        (slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found
+    ]
 
 
-def _as_preferences(named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool) -> list[Preference]:
-    """Convert values found in a text to preferences. Wanted values of one slot (``genre``) are joined to one preference."""
+def _as_preferences(
+    named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
+) -> list[Preference]:
+    """Convert values found in a text to preferences.
+    Wanted values of one slot (``genre``) are joined to one preference.
+    """
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
-        values = [name.rstrip(".") if slot == "author" or name.isupper() else name.lower() for name in names]
-        found += [Preference(slot, value, liked, adds) for value in ([", ".join(values)] if liked else values)]
+        values = [
+            name.rstrip(".") if slot == "author" or name.isupper() else name.lower()
+            for name in names
+        ]
+        found += [
+            Preference(slot, value, liked, adds)
+            for value in ([", ".join(values)] if liked else values)
+        ]
     return found
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value in a text by ``*``, so that a genre such as "horror" does not count as a negative word."""
+    """Replace each found value in a text by ``*``, so that a genre such as "horror" does not count
+    as a negative word.
+    """
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
-    """Return the preferences in an English clause. In a question, only known values, such as genres, are returned."""
+    """Return the preferences in an English clause.
+    In a question, only known values, such as genres, are returned.
+    """
     said = clause.replace("\u2019", "'").strip()
     if EN.preferences.not_said.search(said) or EN.preferences.somebody.search(said):
         return []
-    for liked, pattern in ((None, EN.preferences.once), (False, EN.preferences.dislikes), (True, EN.preferences.likes)):
+    for liked, pattern in (
+        (None, EN.preferences.once),
+        (False, EN.preferences.dislikes),
+        (True, EN.preferences.likes),
+    ):
         if (match := pattern.search(said)) is not None:
             if not EN.tastes.thing.search(said[match.end() :]):
                 break  # what it is about stands before it: "horror is what I love most"
@@ -435,40 +570,61 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
             adds = _ADDS.search(said) is not None
             asked = asked or EN.preferences.moment.search(match[0]) is not None
             found = _of_object(rest, liked=liked, adds=adds, asked=asked)
-            return found + [each for other in others for each in _of_object(other, liked=liked is False, adds=True, asked=True)]
+            return found + [
+                each
+                for other in others
+                for each in _of_object(other, liked=liked is False, adds=True, asked=True)
+            ]
     return [] if asked else _of_evaluated_values(said)
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the known values, such as genres, in the object of a verb such as "love", or else the whole object."""
+    """Return the known values, such as genres, in the object of a verb such as "love", or else the
+    whole object.
+    """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
     if not named and EN.preferences.narrowed.match(whole[len(thing) :]):
         thing, named = whole, _find_values(whole)
     found = _as_preferences(named, liked=liked, adds=adds)
-    if found or asked or EN.preferences.empty_object.match(thing) or len(thing) > _LONGEST_THING or _is_at_hand(thing):
+    if (
+        found
+        or asked
+        or EN.preferences.empty_object.match(thing)
+        or len(thing) > _LONGEST_THING
+        or _is_at_hand(thing)
+    ):
         return found
     return [Preference(LIKES, thing, liked, adds=True)]
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Return whether the object of a verb is a particular item, such as "this volume", or a service of the shop."""
+    """Return whether the object of a verb is a particular item, such as "this volume", or a service
+    of the shop.
+    """
     return _SHOP.search(thing) is not None or (
-        EN.tastes.at_hand.match(thing) is not None and not any(word[:1].isupper() and word != "I" for word in thing.split())
+        EN.tastes.at_hand.match(thing) is not None
+        and not any(word[:1].isupper() and word != "I" for word in thing.split())
     )
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
-    """Return the wishes in a clause that follows a dislike, such as "mystery please" after "no more romance"."""
+    """Return the wishes in a clause that follows a dislike, such as "mystery please" after "no more
+    romance".
+    """
     asked = EN.tastes.instead.sub("", clause)
     if not _ASKS_FOR.search(clause) or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0:
         return []
-    return _as_preferences([each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True)
+    return _as_preferences(
+        [each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True
+    )
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return the known values in a clause, such as genres, as likes or dislikes. The sentiment of the other words decides."""
+    """Return the known values in a clause, such as genres, as likes or dislikes.
+    The sentiment of the other words decides.
+    """
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -477,20 +633,31 @@ def _of_evaluated_values(said: str) -> list[Preference]:
     score = sentiment_score(rest)
     if not score and not is_evaluative(rest):
         score = _side_by_habit(rest, {slot for slot, _, _ in named})
-    return _as_preferences(named, liked=score > 0, adds=_ADDS.search(said) is not None) if score else []
+    return (
+        _as_preferences(named, liked=score > 0, adds=_ADDS.search(said) is not None)
+        if score
+        else []
+    )
 
 
 def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
-    if any(EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
+    if any(
+        EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"
+    ):
         return False
-    return min(start for _, _, start in named) <= AT_THE_BEGINNING or EN.preferences.speaker.search(text) is not None
+    return (
+        min(start for _, _, start in named) <= AT_THE_BEGINNING
+        or EN.preferences.speaker.search(text) is not None
+    )
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 (a like) for a clause that states a habit, -1 (a dislike) for a denied habit, 0 for any other clause.
+    """Return 1 (a like) for a clause that states a habit, -1 (a dislike) for a denied habit, 0 for
+    any other clause.
 
-    A wish for a format or a language also counts as a like. A clause with a denial and a language gives 0, because the denial
-    is usually about another thing, as in "not npm; comments in English".
+    A wish for a format or a language also counts as a like. A clause with a denial and a language
+    gives 0, because the denial is usually about another thing, as in "not npm; comments in
+    English".
     """
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
@@ -500,7 +667,9 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return the preferences in a Japanese sentence. The first evaluating word after a value shows if the value is liked."""
+    """Return the preferences in a Japanese sentence.
+    The first evaluating word after a value shows if the value is liked.
+    """
     found: list[Preference] = []
     parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""
@@ -519,9 +688,16 @@ def _japanese_preferences(sentence: str) -> list[Preference]:
 
 def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
     excepted, sign, others = clause.partition("以外")
-    if sign and others and (liked := _liked_in(others, is_last=is_last)) and (but := _find_values(excepted)):
+    if (
+        sign
+        and others
+        and (liked := _liked_in(others, is_last=is_last))
+        and (but := _find_values(excepted))
+    ):
         sides = ((but, liked == "no"), (_find_values(others), liked == "yes"))
-        return [each for named, side in sides for each in _as_preferences(named, liked=side, adds=True)]
+        return [
+            each for named, side in sides for each in _as_preferences(named, liked=side, adds=True)
+        ]
     plain = JA.preferences.as_one_likes.sub("", clause)
     named = _find_values(plain)
     if any(slot != "author" for slot, _, _ in named):
@@ -541,7 +717,9 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
-    """Return ``yes`` if a Japanese clause states a like, ``no`` for a dislike, ``once`` for a past like. Otherwise empty."""
+    """Return ``yes`` if a Japanese clause states a like, ``no`` for a dislike, ``once`` for a past
+    like. Otherwise empty.
+    """
     if JA.preferences.once.search(clause):
         return "once"
     if JA.preferences.not_disliked.search(clause):
@@ -549,6 +727,11 @@ def _liked_in(clause: str, *, is_last: bool) -> str:
     score = sentiment_score(clause)
     if JA.preferences.likes.search(clause) or JA.preferences.only.search(clause):
         return "yes" if score >= 0 or JA.preferences.only.search(clause) else "no"
-    if score == 0 and is_last and JA.preferences.object.search(clause) and not JA.preferences.no_taste.search(clause):
+    if (
+        score == 0
+        and is_last
+        and JA.preferences.object.search(clause)
+        and not JA.preferences.no_taste.search(clause)
+    ):
         score = -1 if JA.preferences.negative.search(clause) else 1
     return "yes" if score > 0 else "no" if score < 0 else ""

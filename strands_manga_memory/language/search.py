@@ -1,6 +1,7 @@
 """Search in English and Japanese texts, and selection of the passages that answer a question.
 
-The module extracts search terms, splits texts into passages, compares embeddings, and holds a BM25 index.
+The module extracts search terms, splits texts into passages, compares embeddings, and holds a BM25
+index.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _SYNONYMS = JA.groups("search.synonyms")
 
 @cache
 def _stemmer() -> Any:
-    import snowballstemmer  # it loads thirty languages, which takes longer than the rest of the package
+    # it loads thirty languages, which takes longer than the rest of the package
+    import snowballstemmer
 
     return snowballstemmer.stemmer("english")
 
@@ -53,7 +55,8 @@ def _stem(word: str) -> str:
 def search_terms(text: str) -> list[str]:
     """Return the search terms of a text.
 
-    English terms are the stems of all words except stop words. Japanese terms are single kanji and pairs of characters.
+    English terms are the stems of all words except stop words. Japanese terms are single kanji and
+    pairs of characters.
     """
     plain = unicodedata.normalize("NFKC", _THOUSANDS.sub("", text[:_READ])).lower()
     found = [_stem(word) for word in _WORD.findall(plain) if word not in _STOP]
@@ -68,7 +71,9 @@ def long_numbers(text: str) -> set[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the distinct search terms of a question, including those of Japanese synonyms of its words."""
+    """Return the distinct search terms of a question, including those of Japanese synonyms of its
+    words.
+    """
     found = search_terms(text)
     for word in _synonyms(unicodedata.normalize("NFKC", text[:_READ])):
         found += _pairs(word)
@@ -83,16 +88,21 @@ def _synonyms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the search terms that express the subject of a question. A text that contains one of these terms is relevant.
+    """Return the search terms that express the subject of a question.
 
-    Words that are common in requests (such as "recommend" or "again"), grammatical words, single digits, and single kanji that
-    are no nouns are left out. A question about the user or the assistant, such as "What do I love?", may have no other words.
-    Then only grammatical words are left out.
+    A text that contains one of these terms is relevant.
+
+    Words that are common in requests (such as "recommend" or "again"), grammatical words, single
+    digits, and single kanji that are no nouns are left out. A question about the user or the
+    assistant, such as "What do I love?", may have no other words. Then only grammatical words are
+    left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = REQUEST_WORDS.sub(" ", question)
     subject = _evidence_of_question(stripped)
-    telling = frozenset(term for term in subject if len(term) > 1).union(JA.search.one_kanji_nouns.findall(stripped))
+    telling = frozenset(term for term in subject if len(term) > 1).union(
+        JA.search.one_kanji_nouns.findall(stripped)
+    )
     if telling or not _ASKS_OF_SPEAKERS.search(question):
         return telling
     return frozenset(subject or _evidence_of_question(question))
@@ -107,11 +117,13 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text that are compared with the terms of a question, from ``content_terms``.
+    """Return the terms of a text that are compared with the terms of a question, from
+    ``content_terms``.
 
-    For English, these are the ``search_terms``. In Japanese, katakana words give groups of three characters instead of pairs,
-    because カード and ハードカバー share a pair but no group of three. Pairs of a hiragana and another character are left out,
-    because they usually cross the border of two words.
+    For English, these are the ``search_terms``. In Japanese, katakana words give groups of three
+    characters instead of pairs, because カード and ハードカバー share a pair but no group of
+    three. Pairs of a hiragana and another character are left out, because they usually cross the
+    border of two words.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -128,7 +140,8 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 def _pairs(run: str) -> list[str]:
     """Return the kanji and the pairs of neighboring characters in a Japanese text.
 
-    Pairs of hiragana are left out, because they carry no content. A text of only hiragana gives groups of three characters.
+    Pairs of hiragana are left out, because they carry no content. A text of only hiragana gives
+    groups of three characters.
     """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):
@@ -146,28 +159,38 @@ GAP = " [...] "
 _FENCE = "```"
 _SENTENCE_END = re.compile(r"[。！？]+[」』）】]*(?![」』）】とっ])|[.!?][\"')\]”’]?(?=\s)")
 _LONGEST = 600
-"""Most characters of a passage. A longer passage is split before a field of a record or at a space if possible."""
+"""Most characters of a passage.
+A longer passage is split before a field of a record or at a space if possible.
+"""
 
 _FIELD = re.compile(r"[,;] (?=[^\W\d][\w.-]{0,60}: )")
 """Separator before a field of a record in plain text, such as ``title: Uzumaki, price: 19.90``."""
 
 _LEAD_FIELDS, _LEAD_CHARACTERS = 2, 80
-"""Number, and most characters, of the first fields of a record. A quote from its middle begins with these fields."""
+"""Number, and most characters, of the first fields of a record.
+A quote from its middle begins with these fields.
+"""
 
 _MOST_MISSES = 50
-"""Number of passages that did not fit, after which no further is tried. So not all tokens of a large text are counted."""
+"""Number of passages that did not fit, after which no further is tried.
+So not all tokens of a large text are counted.
+"""
 
 _CONTEXT = 0.3
-"""Share of the previous passage's score that a passage gets. An answer often follows the sentence that names its subject."""
+"""Share of the previous passage's score that a passage gets.
+An answer often follows the sentence that names its subject.
+"""
 
 
 def split_passages(text: str) -> list[str]:
     """Split a text into passages, which together are the whole text.
 
-    A passage is a sentence, a line such as a list item or a table row, or a fenced block of code. No passage has more than 600
-    characters.
+    A passage is a sentence, a line such as a list item or a table row, or a fenced block of code.
+    No passage has more than 600 characters.
     """
-    found: list[list[str]] = []  # the pieces of each: a text of blank lines would be copied once a line
+    found: list[
+        list[str]
+    ] = []  # the pieces of each: a text of blank lines would be copied once a line
     code: list[str] = []
     for line in text.splitlines(keepends=True):
         is_fence = line.lstrip().startswith(_FENCE)
@@ -222,10 +245,12 @@ def excerpt_for_query(
     records: bool = False,
     follows: bool = True,
 ) -> str:
-    """Return the passages of a text that answer a question best, in the order of the text. ``[...]`` replaces omitted passages.
+    """Return the passages of a text that answer a question best, in the order of the text.
 
-    A passage is relevant if it shares a term with the question, or follows a passage that does. If no passage shares a term
-    with the question, passages are taken from the beginning of the text.
+    ``[...]`` replaces omitted passages.
+
+    A passage is relevant if it shares a term with the question, or follows a passage that does. If
+    no passage shares a term with the question, passages are taken from the beginning of the text.
 
     Args:
         text: Text to quote.
@@ -233,8 +258,10 @@ def excerpt_for_query(
         most: Largest number of tokens of the result.
         count: Function that counts the tokens of a text.
         known: Function that returns True for passages to omit. Default: none.
-        records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The search ignores the names.
-        follows: Whether a passage may be quoted because it follows a relevant passage. Without effect if ``records`` is True.
+        records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The
+            search ignores the names.
+        follows: Whether a passage may be quoted because it follows a relevant passage. Without
+            effect if ``records`` is True.
     """
     parts = split_passages(text)
     starts = _record_starts(parts) if records else range(len(parts))
@@ -260,16 +287,19 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Return a text without field names, such as ``title:``. All lines have the same names, so a search ignores the names."""
+    """Return a text without field names, such as ``title:``.
+    All lines have the same names, so a search ignores the names.
+    """
     return _FIELD_NAME.sub("", text)
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages with a score above 0 for the terms ``asked``, the best passage first.
+    """Return the positions of the passages with a score above 0 for the terms ``asked``, the best
+    passage first.
 
-    The weights of the terms in a passage add up to the own score of the passage. Rare terms have higher weights. The own score
-    of the previous passage, multiplied by ``context``, is added. If no passage contains a term, all positions are returned in
-    order.
+    The weights of the terms in a passage add up to the own score of the passage. Rare terms have
+    higher weights. The own score of the previous passage, multiplied by ``context``, is added. If
+    no passage contains a term, all positions are returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -289,16 +319,19 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 
 
 def _lead(record: str) -> str:
-    """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90``. Empty if they have over 80 characters."""
+    """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90``.
+    Empty if they have over 80 characters.
+    """
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Join the chosen passages of a text whose lines have named fields, such as ``title: Uzumaki, price: 19.90``.
+    """Join the chosen passages of a text whose lines have named fields, such as
+    ``title: Uzumaki, price: 19.90``.
 
-    Each line of the result comes from one line of the text. If the beginning of a line is not chosen, the line's first two
-    fields are added.
+    Each line of the result comes from one line of the text. If the beginning of a line is not
+    chosen, the line's first two fields are added.
 
     Args:
         parts: Passages of the text.
@@ -311,7 +344,11 @@ def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) 
         if at == starts[at]:
             lines.append(parts[at])
         elif lines and starts[before] == starts[at]:
-            lines[-1] = lines[-1] + parts[at] if before == at - 1 else lines[-1].rstrip(" ,;") + GAP + parts[at]
+            lines[-1] = (
+                lines[-1] + parts[at]
+                if before == at - 1
+                else lines[-1].rstrip(" ,;") + GAP + parts[at]
+            )
         else:
             lines.append(_lead(parts[starts[at]]) + parts[at].lstrip())
         before = at
@@ -340,7 +377,9 @@ def unit(vector: Sequence[float]) -> list[float]:
 
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the dot product of two vectors. For vectors of length 1, it is their similarity, from -1 to 1.
+    """Return the dot product of two vectors.
+
+    For vectors of length 1, it is their similarity, from -1 to 1.
 
     Raises:
         ValueError: The vectors have different dimensions.
@@ -358,7 +397,9 @@ def embed_texts(embed: Embed, texts: Sequence[str]) -> list[list[float]]:
     """
     vectors = [unit([float(value) for value in vector]) for vector in embed(texts)] if texts else []
     if len(vectors) != len(texts):
-        raise ValueError(f"embed must return one vector for each text, got {len(vectors)} for {len(texts)}")
+        raise ValueError(
+            f"embed must return one vector for each text, got {len(vectors)} for {len(texts)}"
+        )
     return vectors
 
 
@@ -367,14 +408,17 @@ _Name = TypeVar("_Name", bound=Hashable)
 _NEAR_WEIGHT = 0.3
 _MOST_TERMS = 24
 _MOST_POSTINGS = 1_500
-"""Most index entries that a search reads for all terms together. Rare terms come first, because they distinguish texts best."""
+"""Most index entries that a search reads for all terms together.
+Rare terms come first, because they distinguish texts best.
+"""
 
 
 class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 
-    Each text has a name and may have neighbors, such as the turns before and after a turn. The terms of the neighbors weigh 0.3
-    instead of 1. An answer is therefore also found by the words of its question.
+    Each text has a name and may have neighbors, such as the turns before and after a turn. The
+    terms of the neighbors weigh 0.3 instead of 1. An answer is therefore also found by the words of
+    its question.
     """
 
     def __init__(self) -> None:
@@ -383,13 +427,17 @@ class LexicalIndex(Generic[_Name]):
         self._texts: dict[int, tuple[_Name, str, str]] = {}
         self._next = 1
         self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        # The texts themselves are not stored a second time; terms are made of letters and digits, as the tokenizer expects.
+        # The texts themselves are not stored a second time; terms are made of letters and digits,
+        # as the tokenizer expects.
         self._database.execute(
-            "CREATE VIRTUAL TABLE texts USING fts5(own, near, content = '', tokenize = 'unicode61 remove_diacritics 0')"
+            "CREATE VIRTUAL TABLE texts USING fts5(own, near, content = '', tokenize = 'unicode61"
+            " remove_diacritics 0')"
         )
         self._database.execute("CREATE VIRTUAL TABLE vocabulary USING fts5vocab(texts, row)")
         # In SQL, bm25() would be called through one more layer for each text found.
-        self._database.execute("INSERT INTO texts(texts, rank) VALUES ('rank', ?)", (f"bm25(1.0, {_NEAR_WEIGHT})",))
+        self._database.execute(
+            "INSERT INTO texts(texts, rank) VALUES ('rank', ?)", (f"bm25(1.0, {_NEAR_WEIGHT})",)
+        )
 
     def __len__(self) -> int:
         """Return the number of texts in the index."""
@@ -403,7 +451,8 @@ class LexicalIndex(Generic[_Name]):
     def put(self, texts: Iterable[tuple[_Name, str, str]]) -> None:
         """Add texts to the index, or replace the texts with the same names.
 
-        Each text is a tuple of its name, the text itself, and the text of its neighbors, such as the turns before and after it.
+        Each text is a tuple of its name, the text itself, and the text of its neighbors, such as
+        the turns before and after it.
         """
         with self._lock:
             self._database.execute("BEGIN")
@@ -412,7 +461,9 @@ class LexicalIndex(Generic[_Name]):
                 row, self._next = self._next, self._next + 1
                 self._rows[name], self._texts[row] = row, (name, own, near)
                 values = (row, " ".join(search_terms(own)), " ".join(search_terms(near)))
-                self._database.execute("INSERT INTO texts (rowid, own, near) VALUES (?, ?, ?)", values)
+                self._database.execute(
+                    "INSERT INTO texts (rowid, own, near) VALUES (?, ?, ?)", values
+                )
             self._database.execute("COMMIT")
 
     def remove(self, names: Iterable[_Name]) -> None:
@@ -429,10 +480,13 @@ class LexicalIndex(Generic[_Name]):
             return
         _, own, near = self._texts.pop(row)
         values = (row, " ".join(search_terms(own)), " ".join(search_terms(near)))
-        self._database.execute("INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values)
+        self._database.execute(
+            "INSERT INTO texts (texts, rowid, own, near) VALUES ('delete', ?, ?, ?)", values
+        )
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
-        """Search the index, and return the similarity of each text that shares a term with the query, keyed by name.
+        """Search the index, and return the similarity of each text that shares a term with the
+        query, keyed by name.
 
         The best text comes first, with the similarity 1. All similarities are above 0.
 
@@ -450,17 +504,21 @@ class LexicalIndex(Generic[_Name]):
                 (match, -1 if limit is None else limit),
             ).fetchall()
             best = max((-rank for _, rank in rows), default=0.0)
-            return {self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6 for row, rank in rows}
+            return {
+                self._texts[row][0]: max(1e-6, -rank / best) if best > 0 else 1e-6
+                for row, rank in rows
+            }
 
     def _rarest(self, asked: Sequence[str]) -> list[str]:
         """Return the terms in ``asked`` that a search of the index uses, the rarest first.
 
-        Terms that no text contains are left out. At most 24 terms are used. The numbers of texts with each term add up to at
-        most 1,500, but the rarest term is always used.
+        Terms that no text contains are left out. At most 24 terms are used. The numbers of texts
+        with each term add up to at most 1,500, but the rarest term is always used.
         """
         placeholders = ",".join("?" * len(asked))
         known = self._database.execute(
-            f"SELECT doc, term FROM vocabulary WHERE term IN ({placeholders}) ORDER BY doc, term LIMIT {_MOST_TERMS}",  # noqa: S608
+            f"SELECT doc, term FROM vocabulary WHERE term IN ({placeholders})"  # noqa: S608
+            f" ORDER BY doc, term LIMIT {_MOST_TERMS}",
             asked,
         )
         chosen: list[str] = []
@@ -474,6 +532,8 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of the search terms of ``text`` that ``source`` contains, from 0 to 1. 1 if ``text`` has no terms."""
+    """Return the share of the search terms of ``text`` that ``source`` contains, from 0 to 1.
+    1 if ``text`` has no terms.
+    """
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0

@@ -1,4 +1,6 @@
-"""Subjects of statements: clauses of a sentence that are about the user, and not about another person or one occasion."""
+"""Subjects of statements: clauses of a sentence that are about the user, and not about another
+person or one occasion.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ TASTES = ("genre", "author", "format", LIKES)
 
 ALLERGY = "allergy"
 FACTS = ("name", "home", "hometown", ALLERGY)
-"""Slots of facts about the user. A fact changes no taste, and its negation only removes the fact."""
+"""Slots of facts about the user.
+A fact changes no taste, and its negation only removes the fact.
+"""
 
 AT_THE_BEGINNING = 12
 """Number of characters at the beginning of a clause in which its subject is expected."""
@@ -35,20 +39,28 @@ _NAMED = any_language("subjects.named")
 _LASTING = frozenset((*TASTES, DISLIKES, ""))
 """Slots of tastes. A wish for one occasion does not change a taste."""
 _OF_A_PERSON = _LASTING | {"language", "budget", *FACTS}
-"""Slots whose value belongs to the person whom a sentence is about. Keys such as "sister's birthday" name the person."""
+"""Slots whose value belongs to the person whom a sentence is about.
+Keys such as "sister's birthday" name the person.
+"""
 
 
 def split_clauses(sentence: str) -> list[str]:
     """Split a sentence into clauses."""
     parts = ((clause, EN.clauses.instead.match(clause)) for clause in _NEXT.split(sentence))
-    return [part for clause, match in parts for part in (match.groups() if match else (clause,)) if part.strip()]
+    return [
+        part
+        for clause, match in parts
+        for part in (match.groups() if match else (clause,))
+        if part.strip()
+    ]
 
 
 class SubjectTracker:
     """Tracker of the person whom a user writes about, from sentence to sentence of a message.
 
     Args:
-        before: Texts of the user's earlier messages. They are read only for a gift and the person who gets the gift.
+        before: Texts of the user's earlier messages. They are read only for a gift and the person
+            who gets the gift.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:
@@ -63,19 +75,31 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return its clauses about the user.
 
-        The whole sentence is returned if it mentions nobody else or has no clause about the user. For ``is_own``, a sentence
-        that names no person is about the person of the previous sentence.
+        The whole sentence is returned if it mentions nobody else or has no clause about the user.
+        For ``is_own``, a sentence that names no person is about the person of the previous
+        sentence.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
-        self._is_occasional = _OCCASION.search(statements(sentence.removesuffix(clauses[-1]) if asks else sentence)) is not None
+        self._is_occasional = (
+            _OCCASION.search(statements(sentence.removesuffix(clauses[-1]) if asks else sentence))
+            is not None
+        )
         is_gift = _GIFT.search(sentence) is not None
-        self._has_other_budget = self._has_other_budget or is_gift or _UNDERTAKING.search(sentence) is not None
-        self._names_other = bool(_NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence)))
+        self._has_other_budget = (
+            self._has_other_budget or is_gift or _UNDERTAKING.search(sentence) is not None
+        )
+        self._names_other = bool(
+            _NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence))
+        )
         others = [_OTHER.search(clause) is not None for clause in clauses]
-        self._opens_with_other = (match := _OTHER.search(sentence)) is not None and match.start() < AT_THE_BEGINNING
+        self._opens_with_other = (
+            match := _OTHER.search(sentence)
+        ) is not None and match.start() < AT_THE_BEGINNING
         if match is None:
-            self._is_other = self._ends_with_other = self._ends_with_other and not _OWN.search(sentence)
+            self._is_other = self._ends_with_other = self._ends_with_other and not _OWN.search(
+                sentence
+            )
             return sentence
         first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
         own = [
@@ -87,9 +111,11 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference with the key ``slot`` in the last read sentence is a lasting preference of the user.
+        """Return whether a preference with the key ``slot`` in the last read sentence is a lasting
+        preference of the user.
 
-        The budget for a gift and the name of a pet are not the user's. A wish just for today does not last.
+        The budget for a gift and the name of a pet are not the user's. A wish just for today does
+        not last.
         """
         if self._is_occasional and slot in _LASTING:
             return False

@@ -39,7 +39,10 @@ EN, _ = load_packs()
 
 
 class FactKind(StrEnum):
-    """Kind of a fact. The kinds are in order of importance: if a summary lacks room, the facts of the first kinds are kept."""
+    """Kind of a fact.
+    The kinds are in order of importance: if a summary lacks room, the facts of the first kinds are
+    kept.
+    """
 
     CORRECTION = "correction"
     PREFERENCE = "preference"
@@ -64,9 +67,11 @@ class Fact:
         kind: Kind of the fact.
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
-        key: Subject of the fact. A later fact with the same key and the same kind replaces this fact. Corrections, preferences,
-            decisions and statements count as one kind. Empty for no subject.
-        weight: Amount of specific information in the fact, such as numbers and names, as in ``information_weight``.
+        key: Subject of the fact. A later fact with the same key and the same kind replaces this
+            fact. Corrections, preferences, decisions and statements count as one kind. Empty for no
+            subject.
+        weight: Amount of specific information in the fact, such as numbers and names, as in
+            ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
 
@@ -79,15 +84,23 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Protocol for extractors of facts from messages. An extractor may be slow, because it runs in the background."""
+    """Protocol for extractors of facts from messages.
+    An extractor may be slow, because it runs in the background.
+    """
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the facts in messages, in their order. The ``source`` of a fact must be the ``tracking_id`` of its message."""
+        """Return the facts in messages, in their order.
+        The ``source`` of a fact must be the ``tracking_id`` of its message.
+        """
         ...
 
 
-def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]) -> list[Fact]:
-    """Select the most important facts that fit into ``most_tokens`` tokens together, in the order of ``facts``."""
+def select_facts(
+    facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]
+) -> list[Fact]:
+    """Select the most important facts that fit into ``most_tokens`` tokens together, in the order
+    of ``facts``.
+    """
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
@@ -97,10 +110,14 @@ def select_facts(facts: Sequence[Fact], *, most_tokens: int, count: Callable[[st
     return [fact for fact in facts if fact in chosen]
 
 
-OF_USERS = frozenset({FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT})
+OF_USERS = frozenset(
+    {FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT}
+)
 
 _REACH = 6
-"""Number of facts before a correction that the correction may change. Facts further back must share its topic."""
+"""Number of facts before a correction that the correction may change.
+Facts further back must share its topic.
+"""
 
 _LONGER = 3
 """Length that a word of a topic exceeds."""
@@ -117,28 +134,35 @@ _COMPARED = frozenset(
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that a correction can replace, keyed by entity type and unit.
 
-    Of several values with the same type and unit, the last is returned. Only quantities have a unit.
+    Of several values with the same type and unit, the last is returned. Only quantities have a
+    unit.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
-    return {(one.type, one.value.partition(" ")[2] if one.type == "quantity" else ""): one for one in compared}
+    return {
+        (one.type, one.value.partition(" ")[2] if one.type == "quantity" else ""): one
+        for one in compared
+    }
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Replace outdated values in facts by the values of later corrections, and return all facts.
 
-    A correction is a fact of the kind ``CORRECTION``. A value of the correction can replace a value of the same entity type and
-    unit in an earlier fact of the user. One of these conditions must be met:
+    A correction is a fact of the kind ``CORRECTION``. A value of the correction can replace a value
+    of the same entity type and unit in an earlier fact of the user. One of these conditions must be
+    met:
 
     - The values are identifiers, such as order numbers.
     - The values are quantities with a unit, such as "3 books".
     - Both facts come from consecutive messages of the user.
 
-    Of several such facts, the fact that shares the most words with the correction is changed. If several facts share equally
-    many words, the latest is changed. Facts more than 6 positions before the correction are compared only if no nearer fact is
-    found. Such a fact must share two words with the correction, or one word if the values are identifiers.
+    Of several such facts, the fact that shares the most words with the correction is changed. If
+    several facts share equally many words, the latest is changed. Facts more than 6 positions
+    before the correction are compared only if no nearer fact is found. Such a fact must share two
+    words with the correction, or one word if the values are identifiers.
 
-    If the changed fact is itself a correction, the facts changed by that correction are changed again. The ids of the messages
-    with changed facts are added to ``corrects`` of the new correction.
+    If the changed fact is itself a correction, the facts changed by that correction are changed
+    again. The ids of the messages with changed facts are added to ``corrects`` of the new
+    correction.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -147,29 +171,41 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     """
     changed = list(facts)
     for at in range(since, len(changed)):
-        new_values = _values(changed[at].text, types) if changed[at].kind is FactKind.CORRECTION else {}
+        new_values = (
+            _values(changed[at].text, types) if changed[at].kind is FactKind.CORRECTION else {}
+        )
         for kind, new in new_values.items():
             before, old = _latest(changed, at, kind, types)
             if old is None or old.value == new.value:
                 continue
-            # The old value may itself come from a correction, which has changed earlier facts to it.
+            # The old value may itself come from a correction, which has changed earlier facts to
+            # it.
             sources = changed[before].corrects
             corrects = dict.fromkeys((*changed[at].corrects, *sources, changed[before].source))
             changed[at] = replace(changed[at], corrects=tuple(corrects))
-            for place in (before, *(number for number in range(before) if changed[number].source in sources)):
+            for place in (
+                before,
+                *(number for number in range(before) if changed[number].source in sources),
+            ):
                 known = _values(changed[place].text, types).get(kind)
                 if known is not None and known.value == old.value:
                     text = changed[place].text
-                    changed[place] = replace(changed[place], text=text[: known.start] + new.text + text[known.end :])
+                    changed[place] = replace(
+                        changed[place], text=text[: known.start] + new.text + text[known.end :]
+                    )
     return changed
 
 
-def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes) -> tuple[int, Entity | None]:
-    """Return the position and the old value of the fact that the correction at position ``at`` changes.
+def _latest(
+    facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
+) -> tuple[int, Entity | None]:
+    """Return the position and the old value of the fact that the correction at position ``at``
+    changes.
 
-    ``kind`` is the entity type and the unit of the value. Only facts from the user's other messages are compared. The fact that
-    shares the most words with the correction is chosen, the latest of several. A fact more than 6 positions away is chosen only
-    if no nearer fact is found. If there is no such fact, the result is ``at`` and None.
+    ``kind`` is the entity type and the unit of the value. Only facts from the user's other messages
+    are compared. The fact that shares the most words with the correction is chosen, the latest of
+    several. A fact more than 6 positions away is chosen only if no nearer fact is found. If there
+    is no such fact, the result is ``at`` and None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -181,7 +217,9 @@ def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: Entity
         if fact.source == facts[at].source or fact.kind not in OF_USERS:
             continue
         is_far = before < at - _REACH
-        if (is_far and found[1] is not None) or not (is_exact or kind[1] or _is_next(before, at, facts)):
+        if (is_far and found[1] is not None) or not (
+            is_exact or kind[1] or _is_next(before, at, facts)
+        ):
             break
         shared = len(topic & _topic(fact.text))
         if is_far and shared < shared_words:
@@ -192,11 +230,15 @@ def _latest(facts: Sequence[Fact], at: int, kind: tuple[str, str], types: Entity
 
 
 def _topic(text: str) -> frozenset[str]:
-    return frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha()) - EMPTY_WORDS
+    return (
+        frozenset(word for word in words(text) if len(word) > _LONGER and word.isalpha())
+        - EMPTY_WORDS
+    )
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether the facts at the positions ``before`` and ``at`` come from consecutive messages of the user.
+    """Return whether the facts at the positions ``before`` and ``at`` come from consecutive
+    messages of the user.
 
     Messages without facts are ignored.
     """
@@ -220,7 +262,9 @@ _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 
 
 def without_leading_no(text: str) -> str:
-    """Return a text without "No," at its beginning, because this word denies an earlier message and not the text itself."""
+    """Return a text without "No," at its beginning, because this word denies an earlier message and
+    not the text itself.
+    """
     return _LEADING_NO.sub("", text)
 
 
@@ -228,7 +272,9 @@ _LONGEST = 220
 """Most characters of the text of a fact. A longer sentence keeps its beginning and its end."""
 
 _END = 300
-"""Number of characters at the end of an answer that show to which question or offer the user replies."""
+"""Number of characters at the end of an answer that show to which question or offer the user
+replies.
+"""
 
 _ENOUGH = 0.5
 """Weight that a sentence of the assistant must exceed to be a finding."""
@@ -237,10 +283,11 @@ _ENOUGH = 0.5
 class RuleFactExtractor:
     """Extractor that uses rules, without a model.
 
-    The user's messages give preferences, corrections, decisions, open questions and other statements. The assistant's messages
-    give promises, outcomes, findings and identifiers, such as order numbers. Tool calls give the assistant's actions. Tool
-    results give no facts, because they are large and no part of the conversation. Numbers of cards, accounts and official
-    documents are redacted.
+    The user's messages give preferences, corrections, decisions, open questions and other
+    statements. The assistant's messages give promises, outcomes, findings and identifiers, such as
+    order numbers. Tool calls give the assistant's actions. Tool results give no facts, because they
+    are large and no part of the conversation. Numbers of cards, accounts and official documents are
+    redacted.
 
     Args:
         types: Entity types to search for.
@@ -250,7 +297,9 @@ class RuleFactExtractor:
         self.types = types
 
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
-        """Return the facts in messages, the oldest fact first, including outdated facts that ``merge_facts`` removes."""
+        """Return the facts in messages, the oldest fact first, including outdated facts that
+        ``merge_facts`` removes.
+        """
         found: list[Fact] = []
         open_questions: list[Fact] = []
         spoken: list[tuple[DialogueAct, str, str]] = []
@@ -261,15 +310,25 @@ class RuleFactExtractor:
                 text = redact_identifiers(message_text(message))
                 if not text:
                     continue
-                sentences = [(dialogue_act(sentence, "user"), sentence, source) for sentence in split_sentences(text)]
+                sentences = [
+                    (dialogue_act(sentence, "user"), sentence, source)
+                    for sentence in split_sentences(text)
+                ]
                 spoken += sentences
-                said = list(self._of_user(sentences, answer, continues=CONTINUES.search(text.lower()) is not None))
-                # The things that a question names are facts, answered or not; the question itself is open until its answer.
+                said = list(
+                    self._of_user(
+                        sentences, answer, continues=CONTINUES.search(text.lower()) is not None
+                    )
+                )
+                # The things that a question names are facts, answered or not; the question itself
+                # is open until its answer.
                 open_questions = [fact for fact in said if fact.kind is FactKind.QUESTION]
                 found += [
-                    replace(fact, kind=FactKind.STATEMENT, key="", weight=fact.weight - 0.5)
-                    if fact.kind is FactKind.QUESTION
-                    else fact
+                    (
+                        replace(fact, kind=FactKind.STATEMENT, key="", weight=fact.weight - 0.5)
+                        if fact.kind is FactKind.QUESTION
+                        else fact
+                    )
                     for fact in said
                 ]
                 continue
@@ -284,17 +343,30 @@ class RuleFactExtractor:
         ended = _revoked(spoken)
         return [fact for fact in found if (fact.source, fact.text) not in ended] + open_questions
 
-    def _of_user(self, sentences: Sequence[tuple[DialogueAct, str, str]], answer: str, *, continues: bool) -> Iterator[Fact]:
-        corrects, was_declined = False, DECLINES.search(answer[-_END:].lower()) is not None and not continues
+    def _of_user(
+        self, sentences: Sequence[tuple[DialogueAct, str, str]], answer: str, *, continues: bool
+    ) -> Iterator[Fact]:
+        corrects, was_declined = (
+            False,
+            DECLINES.search(answer[-_END:].lower()) is not None and not continues,
+        )
         for act, sentence, source in sentences:
             lower = sentence.lower()
             if act in SMALL_TALK_ACTS:
                 continue
-            corrects = corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
-            said, worth, entities = _cut(sentence), information_weight(sentence), self.types.find(sentence)
+            corrects = (
+                corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
+            )
+            said, worth, entities = (
+                _cut(sentence),
+                information_weight(sentence),
+                self.types.find(sentence),
+            )
             if not (worth or entities) and _is_empty(sentence):
                 continue
-            if (corrects and act is DialogueAct.CORRECTION) or ((corrects or was_declined) and _values(said, self.types)):
+            if (corrects and act is DialogueAct.CORRECTION) or (
+                (corrects or was_declined) and _values(said, self.types)
+            ):
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
                 kind = FactKind.PREFERENCE
@@ -307,7 +379,9 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as ``budget`` in "my budget is 30". Empty if there is none."""
+        """Return the subject of a sentence, such as ``budget`` in "my budget is 30".
+        Empty if there is none.
+        """
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -318,13 +392,17 @@ class RuleFactExtractor:
 
     def _of_assistant(self, text: str, source: str) -> Iterator[Fact]:
         for sentence in split_sentences(text) if text else ():
-            exact = [entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact]
+            exact = [
+                entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact
+            ]
             worth = information_weight(sentence)
             kind = self._kind_of_assistant(sentence, worth, names_something=bool(exact))
             if kind is not None:
                 yield Fact(kind, _cut(sentence), source, weight=worth + 2 * len(exact))
 
-    def _kind_of_assistant(self, sentence: str, worth: float, *, names_something: bool) -> FactKind | None:
+    def _kind_of_assistant(
+        self, sentence: str, worth: float, *, names_something: bool
+    ) -> FactKind | None:
         lower = sentence.lower()
         if not _OFFER.search(lower):
             if _OUTCOME.search(lower):
@@ -340,8 +418,17 @@ class RuleFactExtractor:
         for block in message["content"]:
             if "toolUse" in block:
                 use = block["toolUse"]
-                values = ", ".join(shorten_line(str(value), 40) for value in _leaves(redact_value_identifiers(use["input"])))
-                yield Fact(FactKind.TASK, f"{use['name']}({values})"[:_LONGEST], source, key=use["name"], weight=0.5)
+                values = ", ".join(
+                    shorten_line(str(value), 40)
+                    for value in _leaves(redact_value_identifiers(use["input"]))
+                )
+                yield Fact(
+                    FactKind.TASK,
+                    f"{use['name']}({values})"[:_LONGEST],
+                    source,
+                    key=use["name"],
+                    weight=0.5,
+                )
 
 
 def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[str, str]]:
@@ -358,15 +445,22 @@ def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[
 
 
 def _is_empty(sentence: str) -> bool:
-    """Return whether a sentence has only words without information, such as "Can you help me with that?"."""
-    return EMPTY_WORDS.issuperset(words(sentence)) or not (sentence.isascii() or content_terms(sentence))
+    """Return whether a sentence has only words without information, such as "Can you help me with
+    that?".
+    """
+    return EMPTY_WORDS.issuperset(words(sentence)) or not (
+        sentence.isascii() or content_terms(sentence)
+    )
 
 
 def _cut(sentence: str) -> str:
     sentence = sentence.strip(" .,;:|-。、")
     if len(sentence) <= _LONGEST:
         return sentence
-    return f"{sentence[: _LONGEST * 2 // 3].rsplit(' ', 1)[0]} … {sentence[-_LONGEST // 3 :].split(' ', 1)[-1]}"
+    return (
+        f"{sentence[: _LONGEST * 2 // 3].rsplit(' ', 1)[0]} …"
+        f" {sentence[-_LONGEST // 3 :].split(' ', 1)[-1]}"
+    )
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -377,17 +471,19 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP) -> list[Fact]:
+def merge_facts(
+    facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP
+) -> list[Fact]:
     """Return the facts that are still valid, the oldest fact first.
 
-    First, values of corrections replace outdated values. Then outdated facts are removed. A fact is outdated if a later fact
-    contains all words of the fact, or has the same kind and subject (``key``). Corrections, preferences, decisions and
-    statements count as one kind.
+    First, values of corrections replace outdated values. Then outdated facts are removed. A fact is
+    outdated if a later fact contains all words of the fact, or has the same kind and subject
+    (``key``). Corrections, preferences, decisions and statements count as one kind.
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call. The facts in this result are older than ``facts``, and are compared only with
-            ``facts``.
+        earlier: Result of the previous call. The facts in this result are older than ``facts``, and
+            are compared only with ``facts``.
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
@@ -397,18 +493,23 @@ def merge_facts(facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: E
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Return the facts that are not outdated, in their order.
 
-    A fact is outdated if a later fact contains all words of the fact, or has the same kind and subject (``key``). Words of the
-    assistant do not make a fact of the user outdated. Facts before position ``since`` were compared with each other in an
-    earlier call, and are now compared only with the facts from ``since`` on.
+    A fact is outdated if a later fact contains all words of the fact, or has the same kind and
+    subject (``key``). Words of the assistant do not make a fact of the user outdated. Facts before
+    position ``since`` were compared with each other in an earlier call, and are now compared only
+    with the facts from ``since`` on.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()
-    later: list[tuple[frozenset[str], bool]] = []  # the words of each later fact, and whether it is the user's
+    later: list[
+        tuple[frozenset[str], bool]
+    ] = []  # the words of each later fact, and whether it is the user's
     for at in yielding(range(len(facts) - 1, -1, -1)):
         fact = facts[at]
         is_of_user = fact.kind in OF_USERS
         group = FactKind.STATEMENT if is_of_user else fact.kind
-        said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or frozenset((fact.text,))
+        said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or frozenset(
+            (fact.text,)
+        )
         if not fact.text or (fact.key and (group, fact.key) in keys):
             continue
         # The user's statement stays; the assistant's repetition of it is the first to be left out.

@@ -1,8 +1,8 @@
 """Normalization, sentences, content words, features and sentiment of English and Japanese text.
 
-Normalization makes different spellings of a text equal. Features are numbers, names, dates, wishes, questions and words about
-the speaker. Sentiment counts evaluating words and their negation. The word lists contain stems, so that other forms of a word
-are recognized too.
+Normalization makes different spellings of a text equal. Features are numbers, names, dates, wishes,
+questions and words about the speaker. Sentiment counts evaluating words and their negation. The
+word lists contain stems, so that other forms of a word are recognized too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _WORK, _PAUSE = 0.001, 0.000_1
 def yielding(items: Iterable[_T]) -> Iterator[_T]:
     """Yield items with short pauses, so that other threads can run.
 
-    After each millisecond of work, the thread pauses for a tenth of a millisecond. Otherwise a busy thread would keep the
-    interpreter for 5 ms at a time and delay the event loop.
+    After each millisecond of work, the thread pauses for a tenth of a millisecond. Otherwise a busy
+    thread would keep the interpreter for 5 ms at a time and delay the event loop.
     """
     began = time.perf_counter()
     for item in items:
@@ -52,14 +52,20 @@ _SPACE = re.compile(r"\s+")
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])")
 
 _UNITS, _TENS = EN.groups("numbers.units")[0], EN.groups("numbers.tens")[0]
-_WORDS = {word: number for number, word in enumerate(_UNITS)} | {word: 10 * number for number, word in enumerate(_TENS, 2)}
-_ENGLISH_NUMBER = re.compile(rf"\b(?:(?:{'|'.join(_TENS)})[- ](?:{'|'.join(_UNITS[1:10])})|{'|'.join(_WORDS)})\b")
+_WORDS = {word: number for number, word in enumerate(_UNITS)} | {
+    word: 10 * number for number, word in enumerate(_TENS, 2)
+}
+_ENGLISH_NUMBER = re.compile(
+    rf"\b(?:(?:{'|'.join(_TENS)})[- ](?:{'|'.join(_UNITS[1:10])})|{'|'.join(_WORDS)})\b"
+)
 
 _KANJI_DIGITS = {digit: number for number, digit in enumerate("〇一二三四五六七八九")}
 _KANJI_PLACES = {"十": 10, "百": 100, "千": 1_000}
 _KANJI_COUNTERS = "巻冊話部点個本名人枚回件泊日月年時分円万歳箱通週"
 _KANJI_SIGNS = "".join((*_KANJI_DIGITS, *_KANJI_PLACES))
-_KANJI_NUMBER = re.compile(rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[{_KANJI_COUNTERS}目つ])")
+_KANJI_NUMBER = re.compile(
+    rf"(?<![{_KANJI_SIGNS}])[{_KANJI_SIGNS}]{{1,15}}+(?=[{_KANJI_COUNTERS}目つ])"
+)
 _LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
 
@@ -67,21 +73,26 @@ _LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 def normalized(text: str) -> str:
     """Return a text in a normal form for comparisons.
 
-    Upper and lower case, full and half width, hiragana and katakana, and kinds of quotes, dashes and spaces become the same.
-    Thousands separators are removed. Numbers in words become digits: in English up to 99, in Japanese before a counting word
-    such as ``冊``, the word for a number of books.
+    Upper and lower case, full and half width, hiragana and katakana, and kinds of quotes, dashes
+    and spaces become the same. Thousands separators are removed. Numbers in words become digits: in
+    English up to 99, in Japanese before a counting word such as ``冊``, the word for a number of
+    books.
     """
     text = unicodedata.normalize("NFKC", text).casefold().translate(_SIGNS).translate(_KATAKANA)
     text = _GROUPED.sub(lambda match: match[1].replace(",", ""), text)
     if not text.isascii():
         text = _KANJI_NUMBER.sub(lambda match: str(kanji_number(match[0])), text)
-        text = _LARGE_UNIT.sub(lambda match: str(int(float(match[1]) * 10_000) + int(match[2] or 0)), text)
+        text = _LARGE_UNIT.sub(
+            lambda match: str(int(float(match[1]) * 10_000) + int(match[2] or 0)), text
+        )
     text = _ENGLISH_NUMBER.sub(_english_number, text)
     return _SPACE.sub(" ", text).strip()
 
 
 def kanji_number(digits: str) -> int:
-    """Return the value of a number below ten thousand that is written in kanji. For example, ``二十一`` is 21."""
+    """Return the value of a number below ten thousand that is written in kanji.
+    For example, ``二十一`` is 21.
+    """
     if not any(place in digits for place in _KANJI_PLACES):
         return int("".join(str(_KANJI_DIGITS[digit]) for digit in digits))
     total, digit = 0, 0
@@ -98,11 +109,15 @@ def _english_number(match: re.Match[str]) -> str:
     return str(sum(_WORDS[word] for word in match[0].replace("-", " ").split()))
 
 
-_WORD = re.compile(r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u30fc]+|[\u3400-\u9fff々]+|[\uac00-\ud7af]+")
+_WORD = re.compile(
+    r"[a-z0-9][a-z0-9'._/@:+-]*[a-z0-9]|[a-z0-9]|[\u3041-\u3096\u30fc]+|[\u3400-\u9fff々]+|[\uac00-\ud7af]+"
+)
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in its normalized form: English words, numbers, and runs of hiragana or kanji."""
+    """Return the words of a text in its normalized form: English words, numbers, and runs of
+    hiragana or kanji.
+    """
     return list(_words(text))
 
 
@@ -112,22 +127,31 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode by ``?``: unpaired surrogates, which JSON can contain."""
+    """Replace characters that UTF-8 cannot encode by ``?``: unpaired surrogates, which JSON can
+    contain.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 _SPELLINGS = {
-    other.replace("+", " "): standard.replace("+", " ") for standard, *others in EN.groups("spelling.words") for other in others
+    other.replace("+", " "): standard.replace("+", " ")
+    for standard, *others in EN.groups("spelling.words")
+    for other in others
 }
-_OTHER_SPELLING = re.compile(rf"(?<![\w'@.&/?=:-])(?:{'|'.join(map(re.escape, _SPELLINGS))})(?![\w'@&/=-])")
+_OTHER_SPELLING = re.compile(
+    rf"(?<![\w'@.&/?=:-])(?:{'|'.join(map(re.escape, _SPELLINGS))})(?![\w'@&/=-])"
+)
 _REPEATED = re.compile(r"(?<=[a-z])([a-z])\1{2,8}(?=[a-z]|\b)")
 _CHAT_CHARACTERS = 300
 _SAME_LETTERS = re.compile(r"([a-z])\1\1")
-_FIRST_WORDS = frozenset(f"{other.split()[0]}{sign}" for other in _SPELLINGS for sign in ("", *",.!?"))
+_FIRST_WORDS = frozenset(
+    f"{other.split()[0]}{sign}" for other in _SPELLINGS for sign in ("", *",.!?")
+)
 
 
 def standard_spelling(text: str) -> str:
-    """Replace lower-case chat spellings, such as "im", "pls" and "looove", by standard spellings ("I'm", "please", "love").
+    """Replace lower-case chat spellings, such as "im", "pls" and "looove", by standard spellings
+    ("I'm", "please", "love").
 
     Repeated letters are replaced only in texts of under 300 characters.
     """
@@ -139,7 +163,9 @@ def standard_spelling(text: str) -> str:
     return _OTHER_SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)
 
 
-_ABBREVIATED = r"(?<!\b(?i:st|mr|ms|dr|no|vs|pp|ca|cf)\.)(?<!\b(?i:mrs|vol|etc|inc|ltd|fig)\.)(?<!\bapprox\.)"
+_ABBREVIATED = (
+    r"(?<!\b(?i:st|mr|ms|dr|no|vs|pp|ca|cf)\.)(?<!\b(?i:mrs|vol|etc|inc|ltd|fig)\.)(?<!\bapprox\.)"
+)
 _IN_A_LIST = r"(?<!\A\d\.)(?<!\A\d\d\.)"
 """Position at which no sentence ends: after the number of a list item, as in "2. Berserk"."""
 _SENTENCE_END = re.compile(
@@ -161,14 +187,17 @@ _NUMBER = re.compile(
     rf"\d+|(?=[otfsen])\b(?:(?<!the )(?<!this )(?<!that )one|{'|'.join(_UNITS[2:13])})\b|"
     r"(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
 )
-_LINE_NUMBER = re.compile(r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )")
+_LINE_NUMBER = re.compile(
+    r"\A\W*(?:(?:step|number|no|item|option) ?\d{1,3}\b ?[:.)-]|\d{1,3}[.)] )"
+)
 _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def information_weight(sentence: str) -> float:
     """Return the amount of specific information in a sentence, from 0 to 5.5.
 
-    Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number before a list item does not count.
+    Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number before a
+    list item does not count.
     """
     lower = sentence.lower()
     if (number := _LINE_NUMBER.match(lower)) is not None:
@@ -191,12 +220,13 @@ class TextFeatures:
 
     Attributes:
         number: Whether the text contains a number in digits or in words.
-        names: Number of names. Names are capitalized words within a sentence, or in Japanese runs of katakana and quoted
-            titles.
+        names: Number of names. Names are capitalized words within a sentence, or in Japanese runs
+            of katakana and quoted titles.
         time: Whether the text mentions a day, a date or a time.
         wants: Whether the speaker states a wish or a need.
         asks: Whether the text ends with a question.
-        tells: Whether the speaker talks about themselves, such as their possessions, actions or likes.
+        tells: Whether the speaker talks about themselves, such as their possessions, actions or
+            likes.
     """
 
     number: bool = False
@@ -213,7 +243,8 @@ STOP_WORDS = EN.words("features.stop_words")
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     """Return the features and the content words of the first 4,000 characters of a text.
 
-    Content words of English are all words except stop words. Content words of Japanese are runs of kanji and of katakana.
+    Content words of English are all words except stop words. Content words of Japanese are runs of
+    kanji and of katakana.
     """
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
@@ -237,11 +268,12 @@ _SETTLED_BAD = ("二度と", "な", "ま", "い")
 
 
 def sentiment_score(text: str) -> int:
-    """Return the sentiment of a text: above 0 for a positive text, below 0 for a negative text, 0 for a neutral text.
+    """Return the sentiment of a text: above 0 for a positive text, below 0 for a negative text, 0
+    for a neutral text.
 
     Args:
-        text: Sentence or clause in English or Japanese. The text must not contain names of genres, because "horror" would count
-            as a complaint.
+        text: Sentence or clause in English or Japanese. The text must not contain names of genres,
+            because "horror" would count as a complaint.
     """
     lower, score = text.replace("\u2019", "'").lower(), 0
     for pattern, worth in ((EN.sentiment.settled_good, 1), (EN.sentiment.withheld, -1)):
@@ -251,7 +283,10 @@ def sentiment_score(text: str) -> int:
         score -= not match["asked"] and EN.sentiment.english.search(match[0]) is not None
     lower = EN.sentiment.wished.sub(" ", lower)
     for match in EN.sentiment.english.finditer(lower):
-        is_not = EN.sentiment.negated.search(lower[max(0, match.start() - 60) : match.start()]) is not None
+        is_not = (
+            EN.sentiment.negated.search(lower[max(0, match.start() - 60) : match.start()])
+            is not None
+        )
         if match["good"]:
             score += -1 if is_not else 1
         else:

@@ -1,6 +1,7 @@
 """Checks of a draft of a summary for problems and for missing facts.
 
-A draft with a problem, such as an invented price, cannot be used. A draft with missing facts can be completed.
+A draft with a problem, such as an invented price, cannot be used. A draft with missing facts can be
+completed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ from dataclasses import dataclass
 
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.packs import any_language
-from strands_manga_memory.language.summary_facts import FILLER_WORDS, NEGATIVE_WORDS, ORDER_WORDS, Fact, without_leading_no
+from strands_manga_memory.language.summary_facts import (
+    FILLER_WORDS,
+    NEGATIVE_WORDS,
+    ORDER_WORDS,
+    Fact,
+    without_leading_no,
+)
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.texts import split_pieces
@@ -24,7 +31,9 @@ _STEM = 5
 
 
 class SearchableText:
-    """Text that can be searched for facts. Values in a fact, such as dates, are found in any spelling.
+    """Text that can be searched for facts.
+
+    Values in a fact, such as dates, are found in any spelling.
 
     Args:
         text: Text to search.
@@ -49,10 +58,14 @@ class SearchableText:
             value: Canonical form of the value.
             text: Text of the value as it was written.
         """
-        return _comparable(type_, value) in self._values or (bool(form := normalized(text)) and form in self.form)
+        return _comparable(type_, value) in self._values or (
+            bool(form := normalized(text)) and form in self.form
+        )
 
     def mentions(self, fact: Fact) -> bool:
-        """Return whether the text contains all entities and numbers of a fact, and most of its other words."""
+        """Return whether the text contains all entities and numbers of a fact, and most of its
+        other words.
+        """
         form = normalized(fact.text)
         if form in self.form:
             return True
@@ -72,7 +85,12 @@ class SearchableText:
             return False
         spoken = [word for word in left if word.isalpha()]
         known = sum(
-            word in self.form if not word.isascii() else word in self._words or word[:_STEM] in self._stems for word in spoken
+            (
+                word in self.form
+                if not word.isascii()
+                else word in self._words or word[:_STEM] in self._stems
+            )
+            for word in spoken
         )
         return known >= _SHARE_OF_WORDS * len(spoken)
 
@@ -94,7 +112,8 @@ class DraftCheck:
     """Result of checking a draft of a summary.
 
     Attributes:
-        problems: Reasons why the draft cannot be used, one line for each reason. Empty if the draft can be used.
+        problems: Reasons why the draft cannot be used, one line for each reason. Empty if the draft
+            can be used.
         missing: Required facts that the draft does not contain.
     """
 
@@ -118,8 +137,9 @@ def verify_draft(
 ) -> DraftCheck:
     """Check whether a draft of a summary can be used, and which required facts the draft lacks.
 
-    The draft must not be empty, a refusal or an instruction. It must have at most ``most_tokens`` tokens and be shorter than
-    the conversation. It must not contain entities, such as prices, that the conversation does not contain.
+    The draft must not be empty, a refusal or an instruction. It must have at most ``most_tokens``
+    tokens and be shorter than the conversation. It must not contain entities, such as prices, that
+    the conversation does not contain.
 
     Args:
         draft: Text of the draft.
@@ -132,7 +152,9 @@ def verify_draft(
     if not draft.strip():
         return DraftCheck(("it is empty",), tuple(required))
     if len(draft) > _CHARACTERS_OF_A_TOKEN * most_tokens:  # to read all of it takes long
-        return DraftCheck((f"it is far too long, {most_tokens} tokens are allowed",), tuple(required))
+        return DraftCheck(
+            (f"it is far too long, {most_tokens} tokens are allowed",), tuple(required)
+        )
     problems = []
     if _REFUSAL.search(draft) or _REFUSAL_ANYWHERE.search(draft):
         problems.append("it refuses")
@@ -163,6 +185,13 @@ def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:
     if problems:
         parts.append(f"Your last answer could not be used: {'; '.join(problems)}.")
     if missing:
-        parts.append("Your last answer left these out:\n" + "\n".join(f"- {escape_tags(fact.text)}" for fact in missing))
-    parts.append("Write your draft again, with what it left out." if missing and not problems else "Write the summary again.")
+        parts.append(
+            "Your last answer left these out:\n"
+            + "\n".join(f"- {escape_tags(fact.text)}" for fact in missing)
+        )
+    parts.append(
+        "Write your draft again, with what it left out."
+        if missing and not problems
+        else "Write the summary again."
+    )
     return "\n\n" + "\n".join(parts)

@@ -1,7 +1,8 @@
 """Guards for tools against failures of the tools and their MCP servers.
 
-Each tool has a circuit breaker. After several failures, the breaker opens and rejects the tool's calls, until a probe (a trial
-call) succeeds. Each server has a supervisor that reconnects to it. Failed calls return errors that help the model to continue.
+Each tool has a circuit breaker. After several failures, the breaker opens and rejects the tool's
+calls, until a probe (a trial call) succeeds. Each server has a supervisor that reconnects to it.
+Failed calls return errors that help the model to continue.
 """
 
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State

@@ -1,4 +1,5 @@
-"""Results that the model gets after a failed tool call: an error text with advice, or an earlier result of the same call.
+"""Results that the model gets after a failed tool call: an error text with advice, or an earlier
+result of the same call.
 
 Secrets are removed from error texts.
 """
@@ -49,7 +50,8 @@ class GoodResult:
 
 
 class ResultCache:
-    """Cache of the 1,024 most recent successful results of tools, each with at most 65,536 bytes of content.
+    """Cache of the 1,024 most recent successful results of tools, each with at most 65,536 bytes of
+    content.
 
     Args:
         ttl: Seconds after which a stored result is no longer used.
@@ -73,7 +75,10 @@ class ResultCache:
         try:
             content = list(result.get("content") or ())
             fits = all(set(block) <= {"text", "json"} for block in content)
-            fits = fits and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
+            fits = (
+                fits
+                and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
+            )
             content = copy.deepcopy(content) if fits else []
         except Exception:  # noqa: BLE001 - a tool may return anything
             fits = False
@@ -103,8 +108,12 @@ REASONS = {
     BAD_ARGUMENTS.code: "{tool} did not accept the arguments.",
     UNKNOWN_TOOL.code: "The server {server} does not know {tool}.",
     SERVER_ERROR.code: "The server {server} answered the call of {tool} with an error of its own.",
-    BAD_ANSWER.code: "The server {server} gave no answer to the call of {tool} that can be understood.",
-    SERVER_BLOCKED.code: "{tool} did not answer within {timeout:g} s: another tool keeps the server {server} busy.",
+    BAD_ANSWER.code: (
+        "The server {server} gave no answer to the call of {tool} that can be understood."
+    ),
+    SERVER_BLOCKED.code: (
+        "{tool} did not answer within {timeout:g} s: another tool keeps the server {server} busy."
+    ),
 }
 """Descriptions of failures by code, as format strings."""
 
@@ -114,9 +123,10 @@ class ToolFailure:
     """Failure of a tool call, described for the model.
 
     Args:
-        code: ``circuit_open``, ``server_unavailable``, ``server_blocked``, ``timeout``, ``tool_error``, ``agent_error``,
-            ``invalid_arguments``, ``unknown_tool``, ``elicitation_required``, ``server_error``, ``protocol_error``, or the code
-            of a custom classifier.
+        code: ``circuit_open``, ``server_unavailable``, ``server_blocked``, ``timeout``,
+            ``tool_error``, ``agent_error``, ``invalid_arguments``, ``unknown_tool``,
+            ``elicitation_required``, ``server_error``, ``protocol_error``, or the code of a custom
+            classifier.
         reason: Description in one sentence.
         request_id: The ``toolUseId`` of the call.
         duration: Duration of the call in seconds; 0 if it was rejected.
@@ -150,12 +160,14 @@ class ToolFailure:
     def as_json(self) -> dict[str, Any]:
         """Return the data about the failed tool call that the model needs to decide its next step.
 
-        The data are the error code, the seconds until a retry may succeed (``retry_after_s``), whether the call may have had
-        side effects, and the names of alternative tools.
+        The data are the error code, the seconds until a retry may succeed (``retry_after_s``),
+        whether the call may have had side effects, and the names of alternative tools.
         """
         return {
             "code": self.code,
-            "retry_after_s": round(self.retry_after, 3) if math.isfinite(self.retry_after) else None,
+            "retry_after_s": (
+                round(self.retry_after, 3) if math.isfinite(self.retry_after) else None
+            ),
             **({"side_effects_unknown": True} if self.side_effects_unknown else {}),
             **({"alternatives": list(self.alternatives)} if self.alternatives else {}),
         }
@@ -171,12 +183,17 @@ class ToolFailure:
         }
 
     def as_text(self) -> str:
-        """Return a text for the model with the cause of the failure, its consequences, and advice."""
+        """Return a text for the model with the cause of the failure, its consequences, and
+        advice.
+        """
         parts = [self.reason]
         if self.side_effects_unknown:
             parts.append("It may have taken effect all the same: check before you repeat it.")
         if self.partial:
-            parts.append(f"It had reported so far: {json.dumps(list(self.partial), ensure_ascii=False, default=str)}")
+            parts.append(
+                "It had reported so far:"
+                f" {json.dumps(list(self.partial), ensure_ascii=False, default=str)}"
+            )
         parts.append(self._advice())
         return " ".join(parts)
 
@@ -193,54 +210,87 @@ class ToolFailure:
         if not math.isfinite(self.retry_after):
             return f"Do not call it again for now; go on without it and say so.{others}"
         seconds = math.ceil(self.retry_after)
-        return f"Do not call it again within {seconds} s; go on without it, or tell the user to ask later.{others}"
+        return (
+            f"Do not call it again within {seconds} s; go on without it, or tell the user to ask"
+            f" later.{others}"
+        )
 
 
-def error_result(problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = "") -> dict[str, Any]:
+def error_result(
+    problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = ""
+) -> dict[str, Any]:
     """Return an error result that describes a failed tool call to the model.
 
     Args:
         problem: The failure.
-        original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied to the new result.
+        original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied to
+            the new result.
         text: Redacted error text of the tool.
     """
-    rest = {name: original[name] for name in ("isError", "metadata") if original is not None and name in original}
+    rest = {
+        name: original[name]
+        for name in ("isError", "metadata")
+        if original is not None and name in original
+    }
     words = f"{text}\n{problem.as_text()}" if text else problem.as_text()
     result = {**rest, "toolUseId": problem.request_id, "status": "error"}
     return _with_details(result, problem, [{"text": words}])
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
-    """Return an earlier result as the result of a failed call, marked as stale and with its age in seconds."""
+    """Return an earlier result as the result of a failed call, marked as stale and with its age in
+    seconds.
+    """
     note = (
-        f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)} old; it may be out of date. "
-        "Say so if it matters."
+        f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)}"
+        " old; it may be out of date. Say so if it matters."
     )
     result = {"toolUseId": problem.request_id, "status": "success"}
-    return _with_details(result, problem, [{"text": note}, *good.content], stale=True, age_s=round(good.age, 3))
+    return _with_details(
+        result, problem, [{"text": note}, *good.content], stale=True, age_s=round(good.age, 3)
+    )
 
 
-def fallback_result(result: Mapping[str, Any], problem: ToolFailure, *, used: str) -> dict[str, Any]:
-    """Return the result of a fallback tool, after a note for the model that the tool named ``used`` answered instead."""
+def fallback_result(
+    result: Mapping[str, Any], problem: ToolFailure, *, used: str
+) -> dict[str, Any]:
+    """Return the result of a fallback tool, after a note for the model that the tool named ``used``
+    answered instead.
+    """
     note = f"Note: {problem.reason} {used} answered instead."
     return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
 
 
-def _with_details(result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any) -> dict[str, Any]:
+def _with_details(
+    result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any
+) -> dict[str, Any]:
     """Return a copy of a tool result that contains data about a failure.
 
-    The new content is ``content``, followed by a JSON block with the main data of the failure. The metadata of the result gets
-    all data of the failure. ``marks`` are further data, added to the JSON block and the metadata.
+    The new content is ``content``, followed by a JSON block with the main data of the failure. The
+    metadata of the result gets all data of the failure. ``marks`` are further data, added to the
+    JSON block and the metadata.
     """
     given = result.get("metadata")
-    metadata = {**(given if isinstance(given, Mapping) else {}), DETAILS: {**problem.details(), **marks}}
-    return {**result, "content": [*content, {"json": {**problem.as_json(), **marks}}], "metadata": metadata}
+    metadata = {
+        **(given if isinstance(given, Mapping) else {}),
+        DETAILS: {**problem.details(), **marks},
+    }
+    return {
+        **result,
+        "content": [*content, {"json": {**problem.as_json(), **marks}}],
+        "metadata": metadata,
+    }
 
 
 def cancelled_result(request_id: str) -> dict[str, Any]:
     """Return the result of a cancelled tool call."""
     text = "Tool execution cancelled; what it had begun may have gone on"
-    return {"toolUseId": request_id, "status": "error", "content": [{"text": text}], "cancelled": True}
+    return {
+        "toolUseId": request_id,
+        "status": "error",
+        "content": [{"text": text}],
+        "cancelled": True,
+    }
 
 
 def content_of(result: Mapping[str, Any]) -> list[Any]:
@@ -250,7 +300,9 @@ def content_of(result: Mapping[str, Any]) -> list[Any]:
 
 
 def partial_of(event: Any) -> str:
-    """Return a progress event of a tool as text of at most 500 characters. If this fails, return the event's type name."""
+    """Return a progress event of a tool as text of at most 500 characters.
+    If this fails, return the event's type name.
+    """
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -260,10 +312,14 @@ def partial_of(event: Any) -> str:
 
 
 def _json_head(value: Any) -> str:
-    """Return the beginning of the JSON text of a value, or its representation if the value cannot be written as JSON."""
+    """Return the beginning of the JSON text of a value, or its representation if the value cannot
+    be written as JSON.
+    """
     parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
     try:
-        return "".join(islice(parts, PARTIAL_CHARACTERS))  # does not encode the rest of a large value
+        return "".join(
+            islice(parts, PARTIAL_CHARACTERS)
+        )  # does not encode the rest of a large value
     except (TypeError, ValueError, RecursionError):  # a cycle, or keys that are not strings
         return reprlib.repr(value)
 
@@ -280,14 +336,23 @@ MAX_TEXT = 1000
 CUT = "[cut]"
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):.*", re.DOTALL)
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL)
-# Repetitions are bounded or possessive, so that matching takes linear time: "[\w-]*secret" would scan a long run once
-# per letter.
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+# Repetitions are bounded or possessive, so that matching takes linear time: "[\w-]*secret" would
+# scan a long run once per letter.
 _RULES = (
     # user:password@ of a URL
     (re.compile(r"(?<=://)[^/\s:@]*:[^/\s]*@"), f"{CUT}@"),
-    (re.compile(r"\b(bearer|basic|token)\s{1,20}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {CUT}"),
-    (re.compile(r"\b(pass(?:word|wd|phrase))(\s{1,20}(?:is\s{1,20})?)[^\s,;]+", re.IGNORECASE), rf"\1\2{CUT}"),
+    (
+        re.compile(r"\b(bearer|basic|token)\s{1,20}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE),
+        rf"\1 {CUT}",
+    ),
+    (
+        re.compile(r"\b(pass(?:word|wd|phrase))(\s{1,20}(?:is\s{1,20})?)[^\s,;]+", re.IGNORECASE),
+        rf"\1\2{CUT}",
+    ),
     # name = value, name: value, "name": "value"
     (
         re.compile(
@@ -311,10 +376,11 @@ _RULES = (
 
 
 def redact_secrets(text: str) -> str:
-    """Remove passwords, keys, tokens and tracebacks from a text, and truncate the text to 1,000 characters.
+    """Remove passwords, keys, tokens and tracebacks from a text, and truncate the text to 1,000
+    characters.
 
-    The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and long runs of hexadecimal or
-    base64. They do not find a secret that looks like a word.
+    The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and
+    long runs of hexadecimal or base64. They do not find a secret that looks like a word.
     """
     text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
     for pattern, replacement in _RULES:

@@ -1,4 +1,6 @@
-"""One call of a guarded tool: arguments are checked, the breaker permits the call, and the result is classified."""
+"""One call of a guarded tool: arguments are checked, the breaker permits the call, and the result
+is classified.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress of a tool call as JSON values, with at most 500 characters of the message, without secrets."""
+        """Return the progress of a tool call as JSON values, with at most 500 characters of the
+        message, without secrets.
+        """
         text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
@@ -81,21 +85,30 @@ class Call:
         guard: Circuit breaker, argument schema and statistics of the tool.
         request_id: The ``toolUseId``.
         arguments: The input of the tool.
-        cancel_signal: Event that is set when the agent is cancelled; None if the agent cannot be cancelled.
+        cancel_signal: Event that is set when the agent is cancelled; None if the agent cannot be
+            cancelled.
         user: User of the call, or None if unknown.
 
     Attributes:
-        result: Final event of the call. None before the end, and if the tool requested an interrupt.
+        result: Final event of the call. None before the end, and if the tool requested an
+            interrupt.
         verdict: Classification of the call, or None if the call was rejected or interrupted.
-        unavailable: Failure of the call, if a fallback tool or an earlier result may be used in place of the tool. Otherwise
-            None.
+        unavailable: Failure of the call, if a fallback tool or an earlier result may be used in
+            place of the tool. Otherwise None.
     """
 
     def __init__(
-        self, guard: Guard, request_id: str, arguments: Any, cancel_signal: threading.Event | None = None, user: Any = None
+        self,
+        guard: Guard,
+        request_id: str,
+        arguments: Any,
+        cancel_signal: threading.Event | None = None,
+        user: Any = None,
     ) -> None:
         self._guard, self._user = guard, user
-        self._generation = self._number = 0  # the server's connection, and the number of the call at its supervisor
+        self._generation = self._number = (
+            0  # the server's connection, and the number of the call at its supervisor
+        )
         self.cancel_signal = cancel_signal
         self._partial: deque[Any] = deque(maxlen=_PARTIAL_EVENTS)
         self.request_id = request_id
@@ -105,21 +118,29 @@ class Call:
         self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record a progress message of the server. If the tool call fails, the model gets the last 20 messages."""
+        """Record a progress message of the server.
+        If the tool call fails, the model gets the last 20 messages.
+        """
         if self._guard.server is not None:
             self._guard.server.answered()
-        # Redacted later: a server may send thousands of messages, and only the last few reach the model.
+        # Redacted later: a server may send thousands of messages, and only the last few reach the
+        # model.
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     async def _admit(self, *, check: bool) -> Permit | None:
-        """Check the arguments if ``check`` is true, and ask the tool's circuit breaker for a permit. Return the permit.
+        """Check the arguments if ``check`` is true, and ask the tool's circuit breaker for a
+        permit. Return the permit.
 
         If the call is rejected, set ``result`` to an error result, and return None.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         wrong = guard.schema.problem(self.arguments) if check else None
         if wrong is not None:
-            self._reject(BAD_ARGUMENTS.code, f"The arguments of {guard.tool_name} are wrong: {wrong}.", retryable=False)
+            self._reject(
+                BAD_ARGUMENTS.code,
+                f"The arguments of {guard.tool_name} are wrong: {wrong}.",
+                retryable=False,
+            )
             return None
         # Only a probe needs a connection, an open breaker does not.
         if (
@@ -128,18 +149,33 @@ class Call:
             and breaker.retry_after <= 0
             and not await server.ready(guard.policy.timeout)
         ):
-            self._reject(NO_SERVER.code, f"The server {guard.server_name} of {guard.tool_name} cannot be reached.")
+            self._reject(
+                NO_SERVER.code,
+                f"The server {guard.server_name} of {guard.tool_name} cannot be reached.",
+            )
             return None
         start = time.perf_counter()
         permit = breaker.try_acquire()
-        note(BREAKER_CHECK, time.perf_counter() - start, _REJECTED if permit is None else _LET_THROUGH)
+        note(
+            BREAKER_CHECK,
+            time.perf_counter() - start,
+            _REJECTED if permit is None else _LET_THROUGH,
+        )
         if permit is None:
-            why = f"it failed {breaker.failures} times in a row" if breaker.failures else "it fails or is slow too often"
+            why = (
+                f"it failed {breaker.failures} times in a row"
+                if breaker.failures
+                else "it fails or is slow too often"
+            )
             self._reject("circuit_open", f"{guard.tool_name} is unavailable: {why}.")
         return permit
 
-    async def events(self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool) -> AsyncGenerator[Any, None]:
-        """Call the tool if the tool's breaker permits the call, and yield the events. Store the final event in ``result``.
+    async def events(
+        self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool
+    ) -> AsyncGenerator[Any, None]:
+        """Call the tool if the tool's breaker permits the call, and yield the events.
+
+        Store the final event in ``result``.
 
         Args:
             start: Function that starts the call and returns the stream of its events.
@@ -177,15 +213,25 @@ class Call:
                 raise
             result, outcome = None, self._ended(exception=error)
         finally:
-            self._end(outcome, result, permit, key)  # before the stream is closed, which may take the whole grace period
+            self._end(
+                outcome, result, permit, key
+            )  # before the stream is closed, which may take the whole grace period
             if stream is not None:
                 await stream.close()
 
-    def _end(self, outcome: CallOutcome | None, event: ToolResultEvent | None, permit: Permit, key: tuple[str, int]) -> None:
-        """Report the end of the call to breaker, statistics and supervisor, and set the attributes that describe the end.
+    def _end(
+        self,
+        outcome: CallOutcome | None,
+        event: ToolResultEvent | None,
+        permit: Permit,
+        key: tuple[str, int],
+    ) -> None:
+        """Report the end of the call to breaker, statistics and supervisor, and set the attributes
+        that describe the end.
 
         Args:
-            outcome: End of the call. None if the call was interrupted, cancelled or abandoned; the breaker ignores such a call.
+            outcome: End of the call. None if the call was interrupted, cancelled or abandoned; the
+                breaker ignores such a call.
             event: Final event of the tool, if there is one.
             permit: Permit of the tool's breaker.
             key: Key of the call in the statistics.
@@ -209,7 +255,9 @@ class Call:
             self.result = result_event(cancelled_result(self.request_id), outcome.exception)
             return
         problem = self._problem(outcome, verdict, duration)
-        self.result = result_event(error_result(problem, original=outcome.result, text=text), outcome.exception)
+        self.result = result_event(
+            error_result(problem, original=outcome.result, text=text), outcome.exception
+        )
         failed_probe = permit.is_probe and verdict.outcome is Outcome.TOOL_FAILURE
         if guard.read_only and (failed_probe or verdict.outcome is Outcome.SERVER_FAILURE):
             self.unavailable = problem
@@ -219,11 +267,15 @@ class Call:
             return self._ended(exception=RuntimeError("the tool returned no result"))
         result, exception = event.tool_result, event.exception
         if not isinstance(result, dict) or "content" not in result:
-            wrong = TypeError(f"the tool returned {type(result).__name__}, which is not a tool result")
+            wrong = TypeError(
+                f"the tool returned {type(result).__name__}, which is not a tool result"
+            )
             return self._ended(exception=exception if exception is not None else wrong)
         if exception is None and isinstance(result, FailedResult):
             exception = result.exception
-        plain: dict[str, Any] = dict(dict.items(cast("dict[str, Any]", result)))  # bypasses overridden methods of a subclass
+        plain: dict[str, Any] = dict(
+            dict.items(cast("dict[str, Any]", result))
+        )  # bypasses overridden methods of a subclass
         return self._ended(result=plain, exception=exception)
 
     def _ended(self, **how: Any) -> CallOutcome:
@@ -231,11 +283,15 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome) -> Verdict:
-        """Classify the end of the call, and report to the server's supervisor whether the server answered."""
+        """Classify the end of the call, and report to the server's supervisor whether the server
+        answered.
+        """
         server, number = self._guard.server, self._number
         verdict = self._guard.judge(outcome)
         if server is None:
-            return TOOL_ERROR if verdict == NO_SERVER else verdict  # a connection that the tool itself opened
+            return (
+                TOOL_ERROR if verdict == NO_SERVER else verdict
+            )  # a connection that the tool itself opened
         if verdict == NO_SERVER:
             server.lost(self._generation)
             server.withdrawn(number)
@@ -257,12 +313,17 @@ class Call:
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
         return guard.problem(
             code,
-            reason.format(tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout),
+            reason.format(
+                tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout
+            ),
             request_id=self.request_id,
             duration=duration,
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
-            partial=[event.as_json() if isinstance(event, Progress) else partial_of(event) for event in self._partial],
+            partial=[
+                event.as_json() if isinstance(event, Progress) else partial_of(event)
+                for event in self._partial
+            ],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
@@ -272,9 +333,14 @@ class Call:
         self.unavailable = problem if retryable else None
 
 
-def result_event(result: Mapping[str, Any], exception: BaseException | None = None) -> ToolResultEvent:
+def result_event(
+    result: Mapping[str, Any], exception: BaseException | None = None
+) -> ToolResultEvent:
     """Wrap a tool result, and the exception that caused it, in the final event of a call."""
-    return ToolResultEvent(cast("ToolResult", result), exception=exception if isinstance(exception, Exception) else None)
+    return ToolResultEvent(
+        cast("ToolResult", result),
+        exception=exception if isinstance(exception, Exception) else None,
+    )
 
 
 def _error_text(outcome: CallOutcome) -> str:
@@ -287,7 +353,8 @@ def _error_text(outcome: CallOutcome) -> str:
 def _must_be_raised(error: BaseException) -> bool:
     """Return whether an exception must reach the agent's caller.
 
-    A cancellation must reach the caller only if the caller requested it, not if the tool cancelled a task of its own.
+    A cancellation must reach the caller only if the caller requested it, not if the tool cancelled
+    a task of its own.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -301,14 +368,16 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the tenant and the user for whom a tool is called. Cached results are used only for the same tenant and user.
+    """Return the tenant and the user for whom a tool is called.
+
+    Cached results are used only for the same tenant and user.
 
     The result comes from the first of these sources that exists:
 
     1. The keys ``user_id`` and ``tenant`` of the invocation state.
     2. The user in the id of the agent's session.
-    3. A substitute for an unknown user: the id of the session or, without a session, a random id of the agent. All calls
-       outside agents have the same substitute.
+    3. A substitute for an unknown user: the id of the session or, without a session, a random id of
+       the agent. All calls outside agents have the same substitute.
     """
     user = invocation_state.get("user_id")
     if isinstance(user, str):
@@ -318,13 +387,19 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     if agent is None:
         return _NOBODY
     session = str(getattr(agent, "session_id", ""))
-    if _RANDOM_SESSION.fullmatch(session):  # no session manager, and too short to tell many users apart
+    if _RANDOM_SESSION.fullmatch(
+        session
+    ):  # no session manager, and too short to tell many users apart
         return ("", f"{_AGENT}{attachments(agent).setdefault('id', uuid.uuid4().hex)}")
     user, separator, _ = session.rpartition(":")
     # The storage id of a ConversationScope: tenant, user and session, each escaped.
-    return ("", f"scope:{user}") if separator and user.count(":") == 1 else ("", f"session:{session}")
+    return (
+        ("", f"scope:{user}") if separator and user.count(":") == 1 else ("", f"session:{session}")
+    )
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return ``user``, a result of ``user_of_call``; None if the result identifies neither a user nor a session."""
+    """Return ``user``, a result of ``user_of_call``; None if the result identifies neither a user
+    nor a session.
+    """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

@@ -1,10 +1,13 @@
 """Classification of ended tool calls as success, failure of the tool, or failure of its server.
 
-Cancelled calls and timeouts are recognized first. For other calls, the first of these sources that exists is used:
+Cancelled calls and timeouts are recognized first. For other calls, the first of these sources that
+exists is used:
 
-1. The text of an MCP result with ``isError``, because servers on the 1.x SDK report every error by such a result.
+1. The text of an MCP result with ``isError``, because servers on the 1.x SDK report every error by
+  such a result.
 2. The exception of the call, with its JSON-RPC code.
-3. The text of a Strands result with the status ``error``, because Strands converts exceptions of MCP calls to results.
+3. The text of a Strands result with the status ``error``, because Strands converts exceptions of
+  MCP calls to results.
 """
 
 from __future__ import annotations
@@ -42,14 +45,18 @@ class Outcome(StrEnum):
     TOOL_FAILURE = "tool_failure"
     """The tool failed. Counts against its breaker."""
     SERVER_FAILURE = "server_failure"
-    """The connection to the server is lost. Counts against no tool. The server must be reconnected."""
+    """The connection to the server is lost.
+    Counts against no tool. The server must be reconnected.
+    """
     IGNORED = "ignored"
     """No effect, for example because the call was cancelled, interrupted or invalid."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call. Its code, such as ``timeout`` or ``ok``, is used in error results and statistics."""
+    """Classification of a tool call.
+    Its code, such as ``timeout`` or ``ok``, is used in error results and statistics.
+    """
 
     outcome: Outcome
     code: str
@@ -125,22 +132,37 @@ _CONNECTION_LOST = (
     ConnectionResetError,
     MCPClientInitializationError,
 )
-"""Exceptions of the 1.x client for a lost connection. The 2.x client raises an error with a code and a text instead."""
+"""Exceptions of the 1.x client for a lost connection.
+The 2.x client raises an error with a code and a text instead.
+"""
 
-_CONTROL_FLOW = (InterruptException, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+_CONTROL_FLOW = (
+    InterruptException,
+    asyncio.CancelledError,
+    GeneratorExit,
+    KeyboardInterrupt,
+    SystemExit,
+)
 
 # Codes -32000 and -32600 have many meanings; only the text tells them apart.
 _NO_SERVER_TEXT = re.compile(
-    r"^connection closed$|connection to the mcp server was closed|client session (is|was) not|session (not found|terminated)",
+    r"^connection closed$|connection to the mcp server was closed|client session (is|was)"
+    r" not|session (not found|terminated)",
     re.IGNORECASE,
 )
 _TIMEOUT_TEXT = re.compile(r"\btimed out\b", re.IGNORECASE)
-_UNKNOWN_TOOL_TEXT = re.compile(r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE)
-_BAD_ARGUMENTS_TEXT = re.compile(r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE)
+_UNKNOWN_TOOL_TEXT = re.compile(
+    r"^(MCP error -32602: )?(Unknown tool\b|Tool \S+ not found)", re.IGNORECASE
+)
+_BAD_ARGUMENTS_TEXT = re.compile(
+    r"^(MCP error -32602: )?(Input validation error|Invalid arguments for tool)\b", re.IGNORECASE
+)
 MOST_CHARACTERS = 10_000
 """Most characters of an error text that are examined, because the rules run on the event loop."""
 
-_DECORATED_ARGUMENTS_TEXT = "Validation failed for input parameters"  # error of a function decorated with @tool
+_DECORATED_ARGUMENTS_TEXT = (  # error of a function decorated with @tool
+    "Validation failed for input parameters"
+)
 _FAILED_PREFIX = "Tool execution failed: "
 
 
@@ -149,11 +171,14 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
 
     Args:
         call: The end of the call.
-        tool_errors: Meaning of a result with ``isError``: ``failure``, or ``ignore`` to count neither a failure nor a success.
+        tool_errors: Meaning of a result with ``isError``: ``failure``, or ``ignore`` to count
+            neither a failure nor a success.
     """
     try:
         result, exception = call.result or {}, call.exception
-        if result.get("cancelled") is True or (exception is not None and is_control_flow(exception)):
+        if result.get("cancelled") is True or (
+            exception is not None and is_control_flow(exception)
+        ):
             return CANCELLED
         if call.timed_out:
             return CANCELLED if call.cancelled else TIMEOUT
@@ -181,7 +206,9 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Convert an object to text of at most 10,000 characters, or to its type's name if the conversion fails."""
+    """Convert an object to text of at most 10,000 characters, or to its type's name if the
+    conversion fails.
+    """
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code
@@ -189,7 +216,9 @@ def text_of(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception only controls the program flow, such as a cancellation, an interrupt or an exit."""
+    """Return whether an exception only controls the program flow, such as a cancellation, an
+    interrupt or an exit.
+    """
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
@@ -205,17 +234,23 @@ def rpc_code(exception: BaseException | None) -> int | None:
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Classify a result that the server marked with ``isError``. The server answered, so the connection works."""
+    """Classify a result that the server marked with ``isError``.
+    The server answered, so the connection works.
+    """
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL
-    if _BAD_ARGUMENTS_TEXT.match(text) or re.match(rf"\d+ validation errors? for {re.escape(call.tool)}Arguments\b", text):
+    if _BAD_ARGUMENTS_TEXT.match(text) or re.match(
+        rf"\d+ validation errors? for {re.escape(call.tool)}Arguments\b", text
+    ):
         return BAD_ARGUMENTS
     return Verdict(Outcome.IGNORED, TOOL_ERROR.code) if tool_errors == "ignore" else TOOL_ERROR
 
 
 def _raised(exception: BaseException) -> Verdict:
-    while isinstance(exception, EventLoopException) and exception.original_exception is not exception:
+    while (
+        isinstance(exception, EventLoopException) and exception.original_exception is not exception
+    ):
         exception = exception.original_exception
     if isinstance(exception, _ABOUT_THE_AGENT):
         return OF_THE_AGENT

@@ -12,7 +12,9 @@ from typing import Any
 from strands.tools.mcp import MCPClient
 
 _KEPT = ("_consumers", "_loaded_tools", "_tool_provider_started")
-"""Attributes that ``stop()`` resets, although consumers and other providers of the client need them after ``start()``."""
+"""Attributes that ``stop()`` resets, although consumers and other providers of the client need them
+after ``start()``.
+"""
 
 _LOOP = "_background_thread_event_loop"
 _ERROR_HANDLER = "_handle_tool_execution_error"
@@ -25,7 +27,8 @@ class FailedResult(dict[str, Any]):
 
 
 def restart(client: MCPClient) -> None:
-    """Restart an MCP client that has lost its connection, and restore the attributes that ``stop()`` resets.
+    """Restart an MCP client that has lost its connection, and restore the attributes that
+    ``stop()`` resets.
 
     This function blocks, so call it off the event loop. Do not call it on the client's own thread.
 
@@ -56,8 +59,15 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
     If the client's thread has ended, its event loop is closed first.
     """
-    thread, loop, started = (getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future"))
-    if thread is not None and started is not None and started.done() and started.exception() is not None:
+    thread, loop, started = (
+        getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future")
+    )
+    if (
+        thread is not None
+        and started is not None
+        and started.done()
+        and started.exception() is not None
+    ):
         thread.join(timeout=1)
     if thread is not None and loop is not None and not thread.is_alive():
         loop.close()
@@ -66,7 +76,8 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make a client return a ``FailedResult``, which has the exception, for each tool call that raised an exception.
+    """Make a client return a ``FailedResult``, which has the exception, for each tool call that
+    raised an exception.
 
     The error results of Strands have only the text of the exception, without the JSON-RPC code.
     """
@@ -84,5 +95,7 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the progress callback of a client, or None. The callback of a single call replaces the client's callback."""
+    """Return the progress callback of a client, or None.
+    The callback of a single call replaces the client's callback.
+    """
     return getattr(client, "_progress_callback", None)

@@ -1,4 +1,6 @@
-"""State of a guarded tool between its calls: policy, circuit breaker, argument schema and call statistics."""
+"""State of a guarded tool between its calls: policy, circuit breaker, argument schema and call
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from strands_manga_memory.call_state import declares_read_only
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.mcp.answers import ToolFailure
-from strands_manga_memory.mcp.classify import TOOL_ERROR, CallOutcome, Classify, Outcome, Verdict, classify
+from strands_manga_memory.mcp.classify import (
+    TOOL_ERROR,
+    CallOutcome,
+    Classify,
+    Outcome,
+    Verdict,
+    classify,
+)
 from strands_manga_memory.mcp.client import keep_exceptions
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
 from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
@@ -45,18 +54,21 @@ class BreakerPolicy:
         failures: Consecutive failures that open the breaker. Default 5.
         reset_after: Seconds an open breaker waits before it allows a probe. Default 30.
         timeout: Seconds a call may take. Default 2; give slow tools their own policy.
-        tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a failure, ``"ignore"`` does not.
-            Use ``"ignore"`` for tools that report findings as errors.
-        users: Number of different users who must get an error of the tool before such errors open the breaker. Other failures,
-            such as timeouts, and errors of unknown users count without this condition. Default 2, so that wrong arguments of
-            one user do not make the tool unavailable for others.
-        classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply the built-in rules. Default:
-            the built-in rules.
-        read_only: Whether the tool has no side effects, so that an earlier result may replace a call. None: as the tool's
-            ``readOnlyHint`` declares.
+        tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a
+            failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
+            errors.
+        users: Number of different users who must get an error of the tool before such errors open
+            the breaker. Other failures, such as timeouts, and errors of unknown users count without
+            this condition. Default 2, so that wrong arguments of one user do not make the tool
+            unavailable for others.
+        classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
+            the built-in rules. Default: the built-in rules.
+        read_only: Whether the tool has no side effects, so that an earlier result may replace a
+            call. None: as the tool's ``readOnlyHint`` declares.
 
     Raises:
-        ValueError: A number is out of range, or another argument is invalid. The message names the argument.
+        ValueError: A number is out of range, or another argument is invalid. The message names the
+            argument.
     """
 
     failures: int = 5
@@ -73,10 +85,16 @@ class BreakerPolicy:
         positive("users", self.users)
         for name in ("reset_after", "timeout"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 < value < math.inf
+            ):
                 raise ValueError(f"{name} must be a number of seconds over 0, got {value!r:.80}")
         if self.tool_errors not in ("failure", "ignore"):
-            raise ValueError(f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}")
+            raise ValueError(
+                f"tool_errors must be 'failure' or 'ignore', got {self.tool_errors!r:.80}"
+            )
         if self.read_only not in (True, False, None):
             raise ValueError(f"read_only must be True, False or None, got {self.read_only!r:.80}")
         if self.classify is not None:
@@ -84,7 +102,9 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds after which another probe (trial call) is allowed if a probe has not ended. No call takes so long."""
+        """Seconds after which another probe (trial call) is allowed if a probe has not ended.
+        No call takes so long.
+        """
         return self.timeout + GRACE + 1.0
 
 
@@ -94,18 +114,19 @@ class ToolStatus(TypedDict):
     Attributes:
         server: Name of the tool's server, or None.
         server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
-        health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the failures that open it) or
-            ``unavailable`` (breaker open, or server not up).
+        health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the
+            failures that open it) or ``unavailable`` (breaker open, or server not up).
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
         retry_after_s: Seconds until a call may be allowed; 0 for immediately.
         failures_in_a_row: Consecutive failures.
         calls: Number of calls that reached the tool.
-        failures: Number of failed calls, keyed by error code, including failures that do not count for the breaker.
+        failures: Number of failed calls, keyed by error code, including failures that do not count
+            for the breaker.
         rejected: Number of calls that were rejected, for example because the breaker was open.
         fallbacks: Number of calls that a fallback tool answered instead.
         stale: Number of calls that an earlier result answered instead.
-        latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls, in milliseconds. All values
-            are None without calls.
+        latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls,
+            in milliseconds. All values are None without calls.
         last_error: Error code, redacted text and age in seconds of the last failure, or None.
         in_flight: Seconds since the start of each running call, keyed by request id.
     """
@@ -127,7 +148,8 @@ class ToolStatus(TypedDict):
 
 
 class CallLog:
-    """Statistics of the calls of one tool: counts, the last error, running calls, and durations of the last 512 calls.
+    """Statistics of the calls of one tool: counts, the last error, running calls, and durations of
+    the last 512 calls.
 
     Args:
         clock: Function that returns monotonic seconds.
@@ -151,7 +173,9 @@ class CallLog:
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Record the end of a call and return its duration in seconds. ``text`` is the error text without secrets."""
+        """Record the end of a call and return its duration in seconds.
+        ``text`` is the error text without secrets.
+        """
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -164,7 +188,9 @@ class CallLog:
         return now - began
 
     def rejected(self, code: str, text: str = "") -> None:
-        """Count a call that was rejected before it reached the tool, for example by an open circuit breaker."""
+        """Count a call that was rejected before it reached the tool, for example by an open circuit
+        breaker.
+        """
         with self._lock:
             self._counts["rejected"] += 1
             self._failures[code] += 1
@@ -172,7 +198,9 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Count a call that an earlier result (``stale`` is True) or a fallback tool answered in place of the tool."""
+        """Count a call that an earlier result (``stale`` is True) or a fallback tool answered in
+        place of the tool.
+        """
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
@@ -185,8 +213,14 @@ class CallLog:
                 **self._counts,
                 "failures": dict(self._failures),
                 "latency_ms": latency(seconds),
-                "last_error": None if last is None else {"code": last[0], "text": last[1], "age_s": round(now - last[2], 3)},
-                "in_flight": {key[0]: round(now - began, 3) for key, began in self._in_flight.items()},
+                "last_error": (
+                    None
+                    if last is None
+                    else {"code": last[0], "text": last[1], "age_s": round(now - last[2], 3)}
+                ),
+                "in_flight": {
+                    key[0]: round(now - began, 3) for key, began in self._in_flight.items()
+                },
             }
 
 
@@ -203,8 +237,8 @@ def latency(seconds: list[float]) -> dict[str, float | None]:
 class ArgumentSchema:
     """Input schema of a tool, against which the arguments of calls are checked.
 
-    An invalid schema, or one that refers to another document, accepts all arguments, because the server checks them too.
-    References to other documents are never followed.
+    An invalid schema, or one that refers to another document, accepts all arguments, because the
+    server checks them too. References to other documents are never followed.
 
     Args:
         schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
@@ -217,10 +251,15 @@ class ArgumentSchema:
         try:
             dialect = validator_for(schema, default=Draft202012Validator)
             dialect.check_schema(dict(schema))
-            # An empty registry keeps jsonschema from fetching documents that a server's schema refers to.
+            # An empty registry keeps jsonschema from fetching documents that a server's schema
+            # refers to.
             self._validator = dialect(schema, registry=Registry())
         except (SchemaError, RecursionError, TypeError, ValueError) as error:
-            logger.debug("tool=<%s>, error=<%s> | the input schema is not valid, arguments are not checked", name, error)
+            logger.debug(
+                "tool=<%s>, error=<%s> | the input schema is not valid, arguments are not checked",
+                name,
+                error,
+            )
 
     def problem(self, arguments: Any) -> str | None:
         """Return a description of an error in the arguments, or None if the arguments are valid."""
@@ -230,7 +269,10 @@ class ArgumentSchema:
             found = best_match(self._validator.iter_errors(arguments))
         except Exception as error:  # noqa: BLE001 - a foreign schema may raise anything; the server checks the arguments
             logger.debug(
-                "tool=<%s>, error=<%s> | the input schema cannot be used, arguments are not checked", self._name, error
+                "tool=<%s>, error=<%s> | the input schema cannot be used, arguments are not"
+                " checked",
+                self._name,
+                error,
             )
             return None
         if found is None:
@@ -246,7 +288,9 @@ def canonical_json(value: Any) -> str:
         TypeError: The value is not JSON.
         ValueError: The value contains NaN, an infinity, or a cycle.
     """
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
 
 
 class Guard:
@@ -258,7 +302,8 @@ class Guard:
         remote_name: Name of the tool at its server. Default: the name in ``spec``.
         server: Supervisor of the tool's server, or None.
         clock: Function that returns monotonic seconds.
-        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's
+            state.
     """
 
     def __init__(
@@ -278,7 +323,12 @@ class Guard:
         self.server_name = server.name if server else None
         key = f"{self.server_name or ''}/{self.remote_name}"
         self.breaker = CircuitBreaker(
-            policy.failures, policy.reset_after, lease=policy.lease, name=key, clock=clock, on_event=self._changed
+            policy.failures,
+            policy.reset_after,
+            lease=policy.lease,
+            name=key,
+            clock=clock,
+            on_event=self._changed,
         )
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
@@ -291,17 +341,24 @@ class Guard:
     def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
         """Create the guard (circuit breaker, argument schema and statistics) of a tool.
 
-        The guards of all MCP tools of one client share the supervisor of the server's connection. ``settings`` are further
-        arguments of the constructor.
+        The guards of all MCP tools of one client share the supervisor of the server's connection.
+        ``settings`` are further arguments of the constructor.
         """
         if not isinstance(tool, MCPAgentTool):
             return cls(tool.tool_spec, policy, **settings)
         keep_exceptions(tool.mcp_client)
         server = ServerSupervisor.of(tool.mcp_client, clock=settings["clock"])
-        return cls(tool.tool_spec, policy, remote_name=tool.mcp_tool.name, server=server, **settings)
+        return cls(
+            tool.tool_spec, policy, remote_name=tool.mcp_tool.name, server=server, **settings
+        )
 
     def _changed(self, event: BreakerEvent) -> None:
-        change = {"tool": event.name, "from": str(event.before), "to": str(event.after), "reason": event.reason}
+        change = {
+            "tool": event.name,
+            "from": str(event.before),
+            "to": str(event.after),
+            "reason": event.reason,
+        }
         note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
         if self._on_event is not None:
             self._on_event(event)
@@ -312,7 +369,9 @@ class Guard:
         The built-in rules apply if there is no classifier, or if it fails or returns None.
         """
         if self.policy.classify is not None:
-            with logged_errors(logger, f"the classifier of {self.tool_name} failed, the built-in rules apply"):
+            with logged_errors(
+                logger, f"the classifier of {self.tool_name} failed, the built-in rules apply"
+            ):
                 verdict = self.policy.classify(call)
                 if verdict is not None:
                     return Verdict(Outcome(verdict.outcome), str(verdict.code))
@@ -321,9 +380,9 @@ class Guard:
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the classification of a user's call to the breaker.
 
-        Wrong arguments of one user, such as order ids that do not exist, may cause errors of the tool. Such errors open the
-        breaker only after ``policy.users`` different users got an error. Other failures, such as timeouts, and errors of
-        unknown users always count.
+        Wrong arguments of one user, such as order ids that do not exist, may cause errors of the
+        tool. Such errors open the breaker only after ``policy.users`` different users got an error.
+        Other failures, such as timeouts, and errors of unknown users always count.
         """
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
@@ -344,7 +403,8 @@ class Guard:
         return len(self._reporters) >= self.policy.users
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
-        """Return a description of a failed call for the model, with the current state of the breaker and the server.
+        """Return a description of a failed call for the model, with the current state of the
+        breaker and the server.
 
         ``details`` are further fields of the ``ToolFailure``.
         """

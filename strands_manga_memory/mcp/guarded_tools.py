@@ -1,4 +1,6 @@
-"""Wrappers of tools whose failures never make the agent fail. Use the function ``guard_tool`` to wrap a tool."""
+"""Wrappers of tools whose failures never make the agent fail.
+Use the function ``guard_tool`` to wrap a tool.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,10 @@ class ToolOwner(Protocol):
 class GuardedTool(AgentTool):
     """Tool with a circuit breaker and a deadline, created by ``guard_tool`` or ``GuardedMCPTools``.
 
-    While the tool is unavailable, the model gets a substitute result. A call ends at most a quarter of a second after the
-    ``timeout`` of the tool's policy. If the server has to be connected first, the call may take another ``timeout``. Only a
-    tool that blocks the event loop can delay the result.
+    While the tool is unavailable, the model gets a substitute result. A call ends at most a quarter
+    of a second after the ``timeout`` of the tool's policy. If the server has to be connected first,
+    the call may take another ``timeout``. Only a tool that blocks the event loop can delay the
+    result.
 
     Args:
         tool: The wrapped tool.
@@ -62,13 +65,17 @@ class GuardedTool(AgentTool):
         self.fallbacks: tuple[GuardedTool, ...] = ()
         self._last_good = last_good if guard.read_only else None
         self.owner = owner
-        # A decorated function checks its arguments itself, and accepts more than its schema ("5" for 5).
+        # A decorated function checks its arguments itself, and accepts more than its schema ("5"
+        # for 5).
         self._checks_arguments = not isinstance(tool, DecoratedFunctionTool)
         # A subclass with its own stream keeps it, without progress.
-        self._calls_server = isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
+        self._calls_server = (
+            isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
+        )
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the fallback tools, which are called with the same arguments, in this order, while this tool is unavailable.
+        """Set the fallback tools, which are called with the same arguments, in this order, while
+        this tool is unavailable.
 
         Fallbacks of the fallback tools are not used.
         """
@@ -84,7 +91,7 @@ class GuardedTool(AgentTool):
         """Return the health, breaker state and call statistics of the tool."""
         return self.guard.status()
 
-    # --- as the tool itself --------------------------------------------------------------------------------------------
+    # --- as the tool itself -----------------------------------------------------------------------
 
     @property
     def tool_name(self) -> str:
@@ -110,12 +117,15 @@ class GuardedTool(AgentTool):
         """Return the tool's display properties."""
         return self.tool.get_display_properties()
 
-    # --- a call --------------------------------------------------------------------------------------------------------
+    # --- a call -----------------------------------------------------------------------------------
 
-    async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
+    async def stream(
+        self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
+    ) -> ToolGenerator:
         """Call the tool and stream its events. The last event is the tool's result.
 
-        While the tool is unavailable, the last event is the result of a fallback tool, an earlier result, or an error result.
+        While the tool is unavailable, the last event is the result of a fallback tool, an earlier
+        result, or an error result.
         """
         invocation_state = CallState(invocation_state)  # before the first await
         if self.owner is not None:
@@ -126,7 +136,8 @@ class GuardedTool(AgentTool):
                 yield event
         key = self._key(tool_use, invocation_state)
         for other in self.fallbacks if call.unavailable is not None else ():
-            instead, events = other._begin({**tool_use, "name": other.tool_name}, invocation_state, kwargs)  # noqa: SLF001
+            replaced: ToolUse = {**tool_use, "name": other.tool_name}
+            instead, events = other._begin(replaced, invocation_state, kwargs)  # noqa: SLF001
             async with aclosing(events):
                 async for event in events:
                     yield event
@@ -134,7 +145,11 @@ class GuardedTool(AgentTool):
                 return  # the tool interrupted the agent
             if instead.verdict == OK and call.unavailable is not None:
                 self.guard.log.stood_in(stale=False)
-                yield result_event(fallback_result(instead.result.tool_result, call.unavailable, used=other.tool_name))
+                yield result_event(
+                    fallback_result(
+                        instead.result.tool_result, call.unavailable, used=other.tool_name
+                    )
+                )
                 return
         if (result := self._result(call, key)) is not None:
             yield result
@@ -142,7 +157,9 @@ class GuardedTool(AgentTool):
     def _begin(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
-        """Return the ``Call`` object of a tool use, and a generator that runs the wrapped tool and yields its events."""
+        """Return the ``Call`` object of a tool use, and a generator that runs the wrapped tool and
+        yields its events.
+        """
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
         user = known_user(user_of_call(invocation_state))
         call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
@@ -155,7 +172,8 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call: the result of the call or, if the tool is unavailable, an earlier result.
+        """Return the final event of a call: the result of the call or, if the tool is unavailable,
+        an earlier result.
 
         A good result is cached under ``key``. If ``key`` is None, no result is cached.
         """
@@ -218,19 +236,25 @@ def guard_tool(
     """Guard a tool with its own circuit breaker and a deadline.
 
     Args:
-        tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a module tool, its import path
-            or file, an ``MCPAgentTool``, an agent, a list of them, or a provider of tools. For an ``MCPClient`` prefer
-            ``GuardedMCPTools``: it also connects to a server that is down at first, and updates changed tools.
+        tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a
+            module tool, its import path or file, an ``MCPAgentTool``, an agent, a list of them, or
+            a provider of tools. For an ``MCPClient`` prefer ``GuardedMCPTools``: it also connects
+            to a server that is down at first, and updates changed tools.
         policy: Policy of the breaker. Default: ``BreakerPolicy()``.
-        fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is unavailable. They are guarded, too.
-        stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of an equal call of the same
-            user, while the tool is unavailable. None (default): no earlier result is used.
+        fallbacks: Tools to call with the same arguments, in this order, while ``tool`` is
+            unavailable. They are guarded, too.
+        stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of
+            an equal call of the same user, while the tool is unavailable. None (default): no
+            earlier result is used.
         clock: Function that returns monotonic seconds.
-        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's
+            state.
 
     Returns:
-        A ``GuardedTool``. If ``tool`` is a list, or a module or file with several tools, a list of guarded tools. If ``tool``
-            is a provider, a provider of guarded tools. ``Agent(tools=[...])`` accepts each of these results.
+        A ``GuardedTool``. If ``tool`` is a list, or a module or file with several tools, a list of
+        guarded tools. If ``tool``
+            is a provider, a provider of guarded tools. ``Agent(tools=[...])`` accepts each of these
+            results.
 
     Raises:
         ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.
@@ -238,11 +262,16 @@ def guard_tool(
     policy = policy or BreakerPolicy()
     last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
     settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
-    others = [guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)]
+    others = [
+        guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)
+    ]
 
     def guard(one: AgentTool) -> GuardedTool:
         if isinstance(one, GuardedTool):
-            raise ValueError(f"tool must not be guarded already, or its failures count twice; got {one.tool_name!r:.80}")
+            raise ValueError(
+                "tool must not be guarded already, or its failures count twice; got"
+                f" {one.tool_name!r:.80}"
+            )
         guarded = GuardedTool(one, Guard.of(one, policy, **settings), last_good=last_good)
         guarded.fall_back_on(others)
         return guarded
@@ -250,15 +279,24 @@ def guard_tool(
     if isinstance(tool, ToolProvider):
         return GuardedToolProvider(tool, guard)
     if isinstance(tool, Iterable) and not isinstance(tool, str | Mapping | AgentTool):
-        each = [guard_tool(one, policy, fallbacks=others, stale_ttl=stale_ttl, **settings) for one in tool]
+        each = [
+            guard_tool(one, policy, fallbacks=others, stale_ttl=stale_ttl, **settings)
+            for one in tool
+        ]
         return [one for found in each for one in (found if isinstance(found, list) else [found])]
     found = [guard(one) for one in _tools_of(tool)]
     return found[0] if len(found) == 1 else found
 
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return a tool with a circuit breaker. A tool that already has a circuit breaker is returned unchanged."""
-    return tool if isinstance(tool, GuardedTool) else GuardedTool(tool, Guard.of(tool, policy, **settings))
+    """Return a tool with a circuit breaker.
+    A tool that already has a circuit breaker is returned unchanged.
+    """
+    return (
+        tool
+        if isinstance(tool, GuardedTool)
+        else GuardedTool(tool, Guard.of(tool, policy, **settings))
+    )
 
 
 class GuardedToolProvider(ToolProvider):
@@ -277,14 +315,18 @@ class GuardedToolProvider(ToolProvider):
         self._tools: list[GuardedTool] = []
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Load the provider's tools and return them with circuit breakers. A tool that was loaded before keeps its breaker.
+        """Load the provider's tools and return them with circuit breakers.
+
+        A tool that was loaded before keeps its breaker.
 
         Raises:
             ValueError: The provider guards its tools already.
         """
         loaded = await self.provider.load_tools(**kwargs)
         known = {id(tool.tool): tool for tool in self._tools}  # a tool may be unhashable
-        self._tools = list({tool.tool_name: known.get(id(tool)) or self._guard(tool) for tool in loaded}.values())
+        self._tools = list(
+            {tool.tool_name: known.get(id(tool)) or self._guard(tool) for tool in loaded}.values()
+        )
         return list(self._tools)
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
@@ -304,7 +346,7 @@ def _tools_of(tool: Any) -> list[AgentTool]:
     names = registry.process_tools([tool])
     if not names:
         raise ValueError(
-            "tool must be a value that Agent(tools=[...]) accepts, such as a function with @tool or a module with a TOOL_SPEC, "
-            f"got {type(tool).__name__}: {tool!r:.80}"
+            "tool must be a value that Agent(tools=[...]) accepts, such as a function with @tool"
+            f" or a module with a TOOL_SPEC, got {type(tool).__name__}: {tool!r:.80}"
         )
     return [registry.registry[name] for name in names]

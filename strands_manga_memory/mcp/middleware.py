@@ -21,21 +21,23 @@ from strands_manga_memory.mcp.guarded_tools import GuardedTool
 class BreakerMiddleware:
     """Middleware that guards every tool of an agent with a circuit breaker.
 
-    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. Use it for tools that cannot be wrapped, such
-    as tools of plugins, dynamic tools, or the tools of a plain ``MCPClient``. Each tool has a breaker of its own. A tool that
-    is guarded already keeps its breaker. Agents may share one ``BreakerMiddleware`` and its breakers.
+    Add it with ``agent.add_middleware(ExecuteToolStage, BreakerMiddleware())``. Use it for tools
+    that cannot be wrapped, such as tools of plugins, dynamic tools, or the tools of a plain
+    ``MCPClient``. Each tool has a breaker of its own. A tool that is guarded already keeps its
+    breaker. Agents may share one ``BreakerMiddleware`` and its breakers.
 
-    Unlike ``guard_tool`` and ``GuardedMCPTools``, this middleware has no fallbacks and no cached results, and does not follow
-    changes of a server's tools. It cannot be removed from an agent.
+    Unlike ``guard_tool`` and ``GuardedMCPTools``, this middleware has no fallbacks and no cached
+    results, and does not follow changes of a server's tools. It cannot be removed from an agent.
 
-    Middleware that is added after this middleware gets a ``GuardedTool``, whose attribute ``tool`` is the agent's tool. The
-    deadline of a call limits only the tool, not such middleware.
+    Middleware that is added after this middleware gets a ``GuardedTool``, whose attribute ``tool``
+    is the agent's tool. The deadline of a call limits only the tool, not such middleware.
 
     Args:
         policy: Policy of tools without an override. Default: ``BreakerPolicy()``.
         overrides: Policies of single tools, keyed by tool name.
         clock: Function that returns monotonic seconds.
-        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's
+            state.
     """
 
     def __init__(

@@ -39,23 +39,29 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     A failing tool or server never makes the agent fail. Each tool has a circuit breaker of its own.
 
-    Any number of agents in any threads may share one object. Create one object per client, so that a breaker counts the
-    failures of all agents. If the object has started the client, the object stops the client after the last agent is gone.
+    Any number of agents in any threads may share one object. Create one object per client, so that
+    a breaker counts the failures of all agents. If the object has started the client, the object
+    stops the client after the last agent is gone.
 
-    When the server's tools change, the tools of an agent are updated if the agent has called one of them. To update an agent
-    from the start, pass this object in ``hooks`` too: ``Agent(tools=[guarded], hooks=[guarded])``.
+    When the server's tools change, the tools of an agent are updated if the agent has called one of
+    them. To update an agent from the start, pass this object in ``hooks`` too:
+    ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
         client: Client of the MCP server, started or not.
-        policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker for 30 s, and calls may take
-            2 s.
-        overrides: Policies of single tools, keyed by the server's tool name or by the name with the client's prefix.
-        fallbacks: Tools to call with the same arguments while a tool is unavailable, keyed by the name of that tool. Each value
-            is a tool, the name of another tool of the server, or a list of these in the order of use.
-        stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of an equal call of the same
-            user, while the tool is unavailable. Such a result is marked as stale. None (default): no earlier result is used.
+        policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker
+            for 30 s, and calls may take 2 s.
+        overrides: Policies of single tools, keyed by the server's tool name or by the name with the
+            client's prefix.
+        fallbacks: Tools to call with the same arguments while a tool is unavailable, keyed by the
+            name of that tool. Each value is a tool, the name of another tool of the server, or a
+            list of these in the order of use.
+        stale_ttl: Seconds for which an earlier result of a read-only tool may replace the result of
+            an equal call of the same user, while the tool is unavailable. Such a result is marked
+            as stale. None (default): no earlier result is used.
         clock: Function that returns monotonic seconds.
-        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's state.
+        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's
+            state.
 
     Raises:
         ValueError: ``client`` is not an ``MCPClient``, or a setting is invalid.
@@ -81,7 +87,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
         self._settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
         self._clock = clock
-        self._lock = threading.RLock()  # garbage collection of an agent may call remove_consumer at any moment
+        self._lock = (
+            threading.RLock()
+        )  # garbage collection of an agent may call remove_consumer at any moment
         self._loading = threading.Lock()
         self._tools: dict[str, GuardedTool] = {}
         self._loaded = False
@@ -107,21 +115,25 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     @property
     def tools(self) -> list[GuardedTool]:
-        """Guarded tools that were loaded from the MCP server so far; empty before the first load."""
+        """Guarded tools that were loaded from the MCP server so far; empty before the first
+        load.
+        """
         return list(self._tools.values())
 
     def status(self) -> dict[str, ToolStatus]:
         """Return the status of each tool, keyed by the tool name that the model uses."""
         return ReportDict({name: tool.status() for name, tool in self._tools.items()})
 
-    # --- ToolProvider --------------------------------------------------------------------------------------------------
+    # --- ToolProvider -----------------------------------------------------------------------------
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Return the guarded tools of the MCP server. The first call connects to the server if necessary. This method blocks.
+        """Return the guarded tools of the MCP server.
+
+        The first call connects to the server if necessary. This method blocks.
 
         Raises:
-            ToolProviderException: The server cannot be reached. With the client's ``continue_on_error``, an empty list is
-                returned instead.
+            ToolProviderException: The server cannot be reached. With the client's
+                ``continue_on_error``, an empty list is returned instead.
         """
         with self._loading:
             if not self._loaded:
@@ -129,9 +141,13 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     self._update(self._listed_tools())
                 except Exception as error:
                     if not self.client.continue_on_error:
-                        raise ToolProviderException(f"cannot load the tools of {self.supervisor.name}: {error}") from error
+                        raise ToolProviderException(
+                            f"cannot load the tools of {self.supervisor.name}: {error}"
+                        ) from error
                     logger.warning(
-                        "server=<%s> | no connection to the MCP server, continuing without its tools", self.supervisor.name
+                        "server=<%s> | no connection to the MCP server, continuing without its"
+                        " tools",
+                        self.supervisor.name,
                     )
                     return []
         return self.tools
@@ -143,7 +159,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer of the tools, such as an agent. After the last one, stop the client if this provider started it."""
+        """Remove a consumer of the tools, such as an agent.
+        After the last one, stop the client if this provider started it.
+        """
         with self._lock:
             self._consumers.discard(consumer_id)
             if self._consumers:
@@ -155,17 +173,25 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             if started_here:
                 stop(self.client)
         except ToolProviderException as error:  # raised for a connection that was lost before
-            logger.debug("server=<%s>, error=<%s> | the connection was lost before", self.supervisor.name, error)
+            logger.debug(
+                "server=<%s>, error=<%s> | the connection was lost before",
+                self.supervisor.name,
+                error,
+            )
 
-    # --- changes of the server's tools ---------------------------------------------------------------------------------
+    # --- changes of the server's tools ------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register hooks that update the tools of an agent before each invocation."""
         registry.add_callback(AgentInitializedEvent, lambda event: self._agents.add(event.agent))
-        registry.add_callback(BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent))
+        registry.add_callback(
+            BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent)
+        )
 
     def refresh(self) -> None:
-        """Read the list of the server's tools again, and update the tools of the agents. This method blocks.
+        """Read the list of the server's tools again, and update the tools of the agents.
+
+        This method blocks.
 
         Raises:
             MCPClientInitializationError: There is no connection.
@@ -174,11 +200,17 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Read the list of the server's tools again after a reconnection, because the tools may have changed. Ignore errors."""
+        """Read the list of the server's tools again after a reconnection, because the tools may
+        have changed. Ignore errors.
+        """
         try:
             self.refresh()
         except Exception as error:  # noqa: BLE001 - the refresh is optional
-            logger.debug("server=<%s>, error=<%s> | the tools could not be listed", self.supervisor.name, type(error).__name__)
+            logger.debug(
+                "server=<%s>, error=<%s> | the tools could not be listed",
+                self.supervisor.name,
+                type(error).__name__,
+            )
 
     def _listed_tools(self, *, start: bool = True) -> list[MCPAgentTool]:
         try:
@@ -207,8 +239,14 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self._removed = {name: tool for name, tool in known.items() if name not in now}
             is_first, self._tools, self._loaded = not self._loaded, now, True
             for name, guarded in now.items():
-                others = self._fallbacks.get(guarded.guard.remote_name) or self._fallbacks.get(name) or ()
-                guarded.fall_back_on([other for other in map(self._other, others) if other is not None])
+                others = (
+                    self._fallbacks.get(guarded.guard.remote_name)
+                    or self._fallbacks.get(name)
+                    or ()
+                )
+                guarded.fall_back_on(
+                    [other for other in map(self._other, others) if other is not None]
+                )
             agents = list(self._agents) if now != before else []
             if is_first:
                 self._warn_of_unknown_names()
@@ -220,11 +258,17 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         known = {name for tool in tools for name in (tool.tool_name, tool.guard.remote_name)}
         for name in sorted({*self._overrides, *self._fallbacks} - known):
             logger.warning(
-                "server=<%s>, tool=<%s> | overrides or fallbacks name a tool that does not exist", self.supervisor.name, name
+                "server=<%s>, tool=<%s> | overrides or fallbacks name a tool that does not exist",
+                self.supervisor.name,
+                name,
             )
 
     def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
-        policy = self._overrides.get(tool.mcp_tool.name) or self._overrides.get(tool.tool_name) or self.policy
+        policy = (
+            self._overrides.get(tool.mcp_tool.name)
+            or self._overrides.get(tool.tool_name)
+            or self.policy
+        )
         guard = Guard.of(tool, policy, **self._settings)
         return GuardedTool(tool, guard, last_good=self._last_good, owner=self)
 
@@ -234,14 +278,18 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             found = self._tools.get(other) or by_remote_name.get(other)
             if found is None:
                 logger.warning(
-                    "server=<%s>, tool=<%s> | a fallback is not among the server's tools", self.supervisor.name, other
+                    "server=<%s>, tool=<%s> | a fallback is not among the server's tools",
+                    self.supervisor.name,
+                    other,
                 )
             return found
         if id(other) not in self._others:
-            self._others[id(other)] = guarded_once(other, self._overrides.get(other.tool_name) or self.policy, **self._settings)
+            self._others[id(other)] = guarded_once(
+                other, self._overrides.get(other.tool_name) or self.policy, **self._settings
+            )
         return self._others[id(other)]
 
-    # --- notifications of tools (ToolOwner)-------------------------------------------------------------------------------
+    # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
         """Remember an agent when it first calls one of the tools, and update the agent's tools.
@@ -254,7 +302,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self._bring_up_to_date(agent)
 
     def unknown(self) -> None:
-        """Start a thread that reads the server's tools again, because the server did not know a called tool.
+        """Start a thread that reads the server's tools again, because the server did not know a
+        called tool.
 
         Nothing happens if the tools were read within the last 5 seconds.
         """
@@ -278,7 +327,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                     changed[name] = tools[name]
             changed.update({name: tool for name, tool in tools.items() if name not in changed})
             if list(changed.items()) != list(registry.registry.items()):
-                # Replaced as a whole, because the agent may be reading the old one in another thread.
+                # Replaced as a whole, because the agent may be reading the old one in another
+                # thread.
                 registry.registry = changed
 
 

@@ -26,7 +26,9 @@ _numbers = itertools.count(1)
 _MOST_BACKOFF = 30.0
 """Most seconds between two attempts to connect."""
 _DROPPED_TOGETHER = 0.5
-"""Seconds within which response streams that end without an answer count as one failure of the server."""
+"""Seconds within which response streams that end without an answer count as one failure of the
+server.
+"""
 
 
 class ServerState(StrEnum):
@@ -38,14 +40,15 @@ class ServerState(StrEnum):
 
 
 class ServerSupervisor:
-    """Supervisor that reconnects to an MCP server after a lost connection, because Strands does not.
+    """Supervisor that reconnects to an MCP server after a lost connection, because Strands does
+    not.
 
-    A call that finds the connection lost reports this with ``lost``. After a pause, the next call starts a reconnection in a
-    thread, and waits for the new connection. Other calls are rejected until there is a connection. The pause grows after each
-    failed attempt.
+    A call that finds the connection lost reports this with ``lost``. After a pause, the next call
+    starts a reconnection in a thread, and waits for the new connection. Other calls are rejected
+    until there is a connection. The pause grows after each failed attempt.
 
-    A timeout of a call causes no reconnection, because a reconnection would end the calls of all other tools. Use ``of`` to
-    share one supervisor per client.
+    A timeout of a call causes no reconnection, because a reconnection would end the calls of all
+    other tools. Use ``of`` to share one supervisor per client.
 
     Args:
         client: Client whose connection is supervised.
@@ -54,9 +57,10 @@ class ServerSupervisor:
 
     Attributes:
         client: Client whose connection is supervised.
-        name: Name of the server: the client's name, or ``mcp-1``, ``mcp-2``, ... in the order of creation.
-        generation: Number of the current connection, incremented by each reconnection. Read the number before a call, and pass
-            it to ``lost`` if the call fails.
+        name: Name of the server: the client's name, or ``mcp-1``, ``mcp-2``, ... in the order of
+            creation.
+        generation: Number of the current connection, incremented by each reconnection. Read the
+            number before a call, and pass it to ``lost`` if the call fails.
         reconnects: Number of reconnections so far.
     """
 
@@ -69,7 +73,8 @@ class ServerSupervisor:
     ) -> None:
         self.client = client
         self.name = client.client_name or f"mcp-{next(_numbers)}"
-        self._backoff = 0.5  # seconds before the first attempt, doubled after each failure and reduced by up to half
+        # seconds before the first attempt, doubled after each failure and reduced by up to half
+        self._backoff = 0.5
         self._clock = clock
         self._connect = connect
         self._random = random.Random()  # noqa: S311 - jitter
@@ -83,20 +88,28 @@ class ServerSupervisor:
         self._asked = 0
         self._dropped_at = float("-inf")
         self._unanswered: dict[int, tuple[str, bool]] = {}
-        """Tool of each call without an answer, and whether a call of another tool was unanswered when the call began."""
+        """Tool of each call without an answer, and whether a call of another tool was unanswered
+        when the call began.
+        """
 
     @classmethod
-    def of(cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic) -> ServerSupervisor:
+    def of(
+        cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic
+    ) -> ServerSupervisor:
         """Return the supervisor of a client. All agents and tools that use the client share it."""
         attached = attachments(client)
-        found: ServerSupervisor = attached.get("supervisor") or attached.setdefault("supervisor", cls(client, clock=clock))
+        found: ServerSupervisor = attached.get("supervisor") or attached.setdefault(
+            "supervisor", cls(client, clock=clock)
+        )
         return found
 
-    # --- the connection ------------------------------------------------------------------------------------------------
+    # --- the connection ---------------------------------------------------------------------------
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection to the MCP server worked at the last call or connection attempt."""
+        """Whether the connection to the MCP server worked at the last call or connection
+        attempt.
+        """
         return self._next_attempt is None
 
     @property
@@ -115,13 +128,17 @@ class ServerSupervisor:
         with self._lock:
             if self._next_attempt is None:
                 return 0.0
-            return self._backoff if self._attempt is not None else max(0.0, self._next_attempt - self._clock())
+            return (
+                self._backoff
+                if self._attempt is not None
+                else max(0.0, self._next_attempt - self._clock())
+            )
 
     def lost(self, generation: int) -> None:
         """Report that a call found the connection to the MCP server lost.
 
-        ``generation`` is the number of the connection that the call used. Nothing happens if a newer connection has replaced
-        it.
+        ``generation`` is the number of the connection that the call used. Nothing happens if a
+        newer connection has replaced it.
         """
         with self._lock:
             if generation != self.generation or self._next_attempt is not None:
@@ -131,10 +148,13 @@ class ServerSupervisor:
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
     async def ready(self, within: float) -> bool:
-        """Return whether the MCP server can be called. If the connection is lost and the waiting time is over, reconnect first.
+        """Return whether the MCP server can be called.
+
+        If the connection is lost and the waiting time is over, reconnect first.
 
         Args:
-            within: Seconds to wait for the new connection. A longer attempt to connect continues in its own thread.
+            within: Seconds to wait for the new connection. A longer attempt to connect continues in
+                its own thread.
         """
         if self._next_attempt is None:
             return True
@@ -145,11 +165,14 @@ class ServerSupervisor:
         try:
             await asyncio.wait({done}, timeout=within)
         finally:
-            done.cancel()  # otherwise the attempt would call back into this loop, which may be closed by then
+            # otherwise the attempt would call back into this loop, which may be closed by then
+            done.cancel()
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect to the MCP server now, even during the wait after a failed attempt. This method blocks.
+        """Connect to the MCP server now, even during the wait after a failed attempt.
+
+        This method blocks.
 
         If an attempt to connect is already running, wait for its result.
 
@@ -167,16 +190,26 @@ class ServerSupervisor:
 
     def _begin(self) -> Future[Exception | None] | None:
         with self._lock:
-            if self._next_attempt is None or self._attempt is not None or self._clock() < self._next_attempt:
+            if (
+                self._next_attempt is None
+                or self._attempt is not None
+                or self._clock() < self._next_attempt
+            ):
                 return None
             attempt = self._attempt = _attempt()
-        context = contextvars.copy_context()  # as start() does, so that the client's thread has the same context variables
-        thread = threading.Thread(target=context.run, args=(self._run, attempt), name="mcp-reconnect", daemon=True)
+        context = (
+            contextvars.copy_context()
+        )  # as start() does, so that the client's thread has the same context variables
+        thread = threading.Thread(
+            target=context.run, args=(self._run, attempt), name="mcp-reconnect", daemon=True
+        )
         thread.start()
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Try to connect to the MCP server. Store the error, or None after success, as the result of the future ``attempt``."""
+        """Try to connect to the MCP server.
+        Store the error, or None after success, as the result of the future ``attempt``.
+        """
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -193,7 +226,11 @@ class ServerSupervisor:
                 self._failed_attempts += 1
                 self._postpone()
         if failed is not None:
-            logger.warning("server=<%s>, error=<%s> | no connection to the MCP server", self.name, type(failed).__name__)
+            logger.warning(
+                "server=<%s>, error=<%s> | no connection to the MCP server",
+                self.name,
+                type(failed).__name__,
+            )
         elif was_down:
             logger.info("server=<%s> | reconnected to the MCP server", self.name)
         attempt.set_result(failed)
@@ -207,18 +244,23 @@ class ServerSupervisor:
     def listen(self, listener: Any) -> None:
         """Register a listener, whose method ``reconnected()`` is called after each reconnection.
 
-        The method runs in the thread that has reconnected, and must not raise errors. The supervisor has only a weak reference
-        to the listener.
+        The method runs in the thread that has reconnected, and must not raise errors. The
+        supervisor has only a weak reference to the listener.
         """
         self._listeners.add(listener)
 
-    # --- causes of missing answers -------------------------------------------------------------------------------------
+    # --- causes of missing answers ----------------------------------------------------------------
 
     def asked(self, tool: str) -> int:
-        """Record that a call of a tool has begun. Return a number that identifies the call in later reports."""
+        """Record that a call of a tool has begun.
+        Return a number that identifies the call in later reports.
+        """
         with self._lock:
             self._asked += 1
-            self._unanswered[self._asked] = tool, any(other != tool for other, _ in self._unanswered.values())
+            self._unanswered[self._asked] = (
+                tool,
+                any(other != tool for other, _ in self._unanswered.values()),
+            )
             return self._asked
 
     def answered(self) -> None:
@@ -227,10 +269,13 @@ class ServerSupervisor:
             self._unanswered = {}
 
     def dropped(self) -> bool:
-        """Record that a call's response stream ended without an answer. Return whether the server is the cause.
+        """Record that a call's response stream ended without an answer.
 
-        The server is the cause if another of its streams also ended without an answer within the last half second. With version
-        1.x of the MCP SDK, a dying server ends all its streams, but a proxy that closes a slow stream ends only this stream.
+        Return whether the server is the cause.
+
+        The server is the cause if another of its streams also ended without an answer within the
+        last half second. With version 1.x of the MCP SDK, a dying server ends all its streams, but
+        a proxy that closes a slow stream ends only this stream.
         """
         with self._lock:
             now = self._clock()
@@ -239,22 +284,27 @@ class ServerSupervisor:
             return one_of_several
 
     def withdrawn(self, number: int) -> None:
-        """Remove a tool call from the list of unanswered calls, because nobody waits for its answer any more."""
+        """Remove a tool call from the list of unanswered calls, because nobody waits for its answer
+        any more.
+        """
         with self._lock:
             self._unanswered.pop(number, None)
 
     def blocked_by_another(self, number: int) -> bool:
-        """Return whether a tool call probably timed out because another tool blocks the whole server.
+        """Return whether a tool call probably timed out because another tool blocks the whole
+        server.
 
-        This is so if a call of another tool was already unanswered when this call began, and the server has answered no call
-        since.
+        This is so if a call of another tool was already unanswered when this call began, and the
+        server has answered no call since.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]
 
 
 def _attempt() -> Future[Exception | None]:
-    """Return a future for the result of an attempt to connect. Callers that wait for the future cannot cancel it."""
+    """Return a future for the result of an attempt to connect.
+    Callers that wait for the future cannot cancel it.
+    """
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt

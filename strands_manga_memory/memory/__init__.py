@@ -1,4 +1,6 @@
-"""Long-term memory of a user across sessions: facts, preferences, and summaries of sessions, weeks and months."""
+"""Long-term memory of a user across sessions: facts, preferences, and summaries of sessions, weeks
+and months.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ if TYPE_CHECKING:
         TablePreferenceSink,
         TableProfileSource,
     )
-    from strands_manga_memory.memory.records import RETENTION, AgentContext, MemoryRecord, MemoryType, Owner, Retention
+    from strands_manga_memory.memory.records import (
+        RETENTION,
+        AgentContext,
+        MemoryRecord,
+        MemoryType,
+        Owner,
+        Retention,
+    )
     from strands_manga_memory.memory.statements import PreferenceSignal
     from strands_manga_memory.memory.store import UserMemoryStore
 
@@ -38,14 +47,16 @@ _NAMES = {
     "plugin": "Learn UserContext",
     "hot_profile": "ProfileCache",
     "profile_service": (
-        "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSink Profile ProfileReader ProfileSource "
-        "TablePreferenceSink TableProfileSource"
+        "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSink Profile"
+        " ProfileReader ProfileSource TablePreferenceSink TableProfileSource"
     ),
     "records": "RETENTION AgentContext MemoryRecord MemoryType Owner Retention",
     "statements": "PreferenceSignal",
     "store": "UserMemoryStore",
 }
-"""Public names of each module. A module is imported at the first use of one of its names, so that imports stay fast."""
+"""Public names of each module.
+A module is imported at the first use of one of its names, so that imports stay fast.
+"""
 
 __all__ = [
     "RETENTION",

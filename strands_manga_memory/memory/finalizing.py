@@ -1,4 +1,5 @@
-"""Finalizing of ended conversations: their summary, preferences and messages become memories of the user.
+"""Finalizing of ended conversations: their summary, preferences and messages become memories of the
+user.
 
 Sessions of past weeks and months are then summarized.
 """
@@ -35,7 +36,12 @@ from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MOST_MONTHS, MOST_WEEKS, PERIODS, RECENT_DAYS
 from strands_manga_memory.memory.memory_search import OlderMemories
-from strands_manga_memory.memory.partition import MOST_COVERED, PartitionContent, UserPartition, not_erased_since
+from strands_manga_memory.memory.partition import (
+    MOST_COVERED,
+    PartitionContent,
+    UserPartition,
+    not_erased_since,
+)
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at, forgotten_id
 from strands_manga_memory.memory.records import (
@@ -73,7 +79,9 @@ from strands_manga_memory.stores.table import Item, Table
 logger = logging.getLogger(__name__)
 
 WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
-"""Most tokens of a weekly and of a monthly summary, so that 5 weeks and 4 months fit into an agent's context."""
+"""Most tokens of a weekly and of a monthly summary, so that 5 weeks and 4 months fit into an
+agent's context.
+"""
 
 _MOST_TOPICS = 5
 
@@ -98,7 +106,10 @@ _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
 
 _LONG_SESSION = 3 * 3600.0
-"""Seconds. The memories of a longer session may sort behind those of later sessions, so a list of words may lack them."""
+"""Seconds.
+The memories of a longer session may sort behind those of later sessions, so a list of words may
+lack them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,16 +137,22 @@ class MemoryKeeper:
     hot: HotStore | None = None
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
-        """Store the summary, preferences and messages of an ended conversation as memories of the user.
+        """Store the summary, preferences and messages of an ended conversation as memories of the
+        user.
 
-        A failed call can be repeated. A later call replaces the summary if messages were added or redacted. A conversation
-        that is created again after its deletion or expiry gets a summary of its own.
+        A failed call can be repeated. A later call replaces the summary if messages were added or
+        redacted. A conversation that is created again after its deletion or expiry gets a summary
+        of its own.
 
         Returns:
-            The stored summary of the conversation. None if the conversation has neither a message to summarize nor a stored
-            summary. Also None if the user's data are erased during the call.
+            The stored summary of the conversation. None if the conversation has neither a message
+            to summarize nor a stored summary. Also None if the user's data are erased during the
+            call.
         """
-        user, id_ = self._user(Owner(transcript.user_id, transcript.tenant)), _summary_id(transcript)
+        user, id_ = (
+            self._user(Owner(transcript.user_id, transcript.tenant)),
+            _summary_id(transcript),
+        )
         partition, erased = user.partition, user.erased
         after = max(user.deleted_at(id_), erased_at(erased), complete_since(user.removals))
         transcript = _without_removed(transcript, user.removals, after=after)
@@ -149,26 +166,42 @@ class MemoryKeeper:
         if stored is None:
             return None
         self._keep_episodes(user, id_, transcript, stored)
-        by_model = {} if stored.metadata.get("by_rules") else dict(stored.metadata.get("preferences") or {})
+        by_model = (
+            {}
+            if stored.metadata.get("by_rules")
+            else dict(stored.metadata.get("preferences") or {})
+        )
         if stated := stated_in(transcript, by_model):
             user.log.apply(PreferenceChange(statements=stated))
         loaded = partition.load_context({type_: days * DAY for type_, days, _ in PERIODS})
-        loaded.records.setdefault(id_, stored)  # a session that is finalized late may be older than the sessions that were read
+        loaded.records.setdefault(
+            id_, stored
+        )  # a session that is finalized late may be older than the sessions that were read
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
         if loaded.uses:
             partition.fold()
-        partition.delete_many(loaded.expired)  # else they would use up the limits of the reads at session start
+        partition.delete_many(
+            loaded.expired
+        )  # else they would use up the limits of the reads at session start
         self._roll_up(user, loaded.records)
         user.log.renew(drops_context=True)  # the next session starts with the memories of this one
-        if is_new and (stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION):
-            OlderMemories(partition).delete_list()  # after the log, whose change stops a list that is being made
+        if is_new and (
+            stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION
+        ):
+            OlderMemories(
+                partition
+            ).delete_list()  # after the log, whose change stops a list that is being made
         return loaded.records.get(id_, stored)
 
     def _user(self, owner: Owner) -> _FinalizedUser:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
-        publish = None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec).publish
-        log = PreferenceLog(partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance)
+        publish = (
+            None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec).publish
+        )
+        log = PreferenceLog(
+            partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance
+        )
         erased = partition.erased()
         partition.guard = not_erased_since(owner.partition, erased)
         return _FinalizedUser(partition, log, erased, *log.removals())
@@ -183,12 +216,17 @@ class MemoryKeeper:
         return first.changed(**{"updated_at": now, **fields})
 
     def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:
-        """Create missing weekly and monthly summaries of a user, and update those that lack a new or changed session summary.
+        """Create missing weekly and monthly summaries of a user, and update those that lack a new
+        or changed session summary.
 
-        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions that ended at least 30 days
-        ago. If a weekly or monthly summary was deleted, sessions that ended before the deletion are left out.
+        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions
+        that ended at least 30 days ago. If a weekly or monthly summary was deleted, sessions that
+        ended before the deletion are left out.
         """
-        sessions = sorted((record for record in records.values() if record.type == MemoryType.SUMMARY), key=ended_at)
+        sessions = sorted(
+            (record for record in records.values() if record.type == MemoryType.SUMMARY),
+            key=ended_at,
+        )
         now = self.clock()
         for type_, days, name_of in PERIODS:
             periods: dict[str, list[MemoryRecord]] = defaultdict(list)
@@ -212,7 +250,9 @@ class MemoryKeeper:
         versions = {record.memory_id: record.version for record in sessions}
 
         def is_up_to_date(rollup: MemoryRecord | None) -> bool:
-            return rollup is not None and all(rollup.covers.get(id_) == version for id_, version in versions.items())
+            return rollup is not None and all(
+                rollup.covers.get(id_) == version for id_, version in versions.items()
+            )
 
         if is_up_to_date(stored):
             return
@@ -225,16 +265,26 @@ class MemoryKeeper:
             if is_up_to_date(known):
                 return known
             covers = {**(known.covers if known else {}), **versions}
-            metadata = {"period": period, "sessions": len(covers), "topics": topics, "ended_at": ended_at(sessions[-1])}
+            metadata = {
+                "period": period,
+                "sessions": len(covers),
+                "topics": topics,
+                "ended_at": ended_at(sessions[-1]),
+            }
             covers = dict(list(covers.items())[-MOST_COVERED:])
-            return self._changed(known, id_, content=content, metadata=metadata, covers=covers, expires_at=expires_at)
+            return self._changed(
+                known, id_, content=content, metadata=metadata, covers=covers, expires_at=expires_at
+            )
 
         user.store(id_, made)
 
-    def _rollup_text(self, owner: Owner, sessions: Sequence[MemoryRecord], most: int, number: int) -> tuple[str, list[str]]:
+    def _rollup_text(
+        self, owner: Owner, sessions: Sequence[MemoryRecord], most: int, number: int
+    ) -> tuple[str, list[str]]:
         """Return text and topics of a weekly or monthly summary.
 
-        ``sessions`` are the session summaries that were read, and ``number`` is the number of all sessions of the period.
+        ``sessions`` are the session summaries that were read, and ``number`` is the number of all
+        sessions of the period.
         """
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
@@ -242,18 +292,25 @@ class MemoryKeeper:
             text = _by_rules(sessions, topics, number)
         else:
             lines = [("user", record.content) for record in sessions]
-            summary = summarize_session(self.summarizer, lines, max_tokens=most, timeout=self.timeout)
+            summary = summarize_session(
+                self.summarizer, lines, max_tokens=most, timeout=self.timeout
+            )
             text = _by_rules(sessions, topics, number) if summary.by_rules else summary.text
         text = self.pii.applied(text, place=owner.partition)
         return truncate_to_tokens(text, most), topics
 
-    def _keep_summary(self, user: _FinalizedUser, id_: str, transcript: Transcript) -> MemoryRecord | None:
-        """Summarize a session, store the summary and its open questions, and return the stored summary.
+    def _keep_summary(
+        self, user: _FinalizedUser, id_: str, transcript: Transcript
+    ) -> MemoryRecord | None:
+        """Summarize a session, store the summary and its open questions, and return the stored
+        summary.
 
-        An earlier summary of the session is replaced. If the user's memories were erased since the finalizer began, nothing is
-        stored, and the result is None.
+        An earlier summary of the session is replaced. If the user's memories were erased since the
+        finalizer began, nothing is stored, and the result is None.
         """
-        summary = summarize_session(self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout)
+        summary = summarize_session(
+            self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
+        )
         cleaned = self.pii.applied_to(summary.model_dump(), place=user.partition.owner.partition)
         summary = SessionSummary.model_validate(cleaned)
         metadata = {
@@ -262,14 +319,17 @@ class MemoryKeeper:
             "turn_count": transcript.turns,
             "topics": list(summary.topics),
             "sentiment": summary.sentiment,
-            "open_questions": [shorten_line(question, _OPEN_CHARACTERS) for question in summary.open_questions],
+            "open_questions": [
+                shorten_line(question, _OPEN_CHARACTERS) for question in summary.open_questions
+            ],
             "preferences": dict(summary.preferences),
             "ended_at": transcript.ended_at,
             "covered": transcript.covered,
             "revisions": transcript.revisions,
             "by_rules": summary.by_rules,
         }
-        # Counted from the end of the session, so that a late or repeated summary is not kept longer.
+        # Counted from the end of the session, so that a late or repeated summary is not kept
+        # longer.
         expires_at = self.retention[MemoryType.SUMMARY].expires_at(transcript.ended_at)
 
         def made(known: MemoryRecord | None) -> MemoryRecord:
@@ -277,38 +337,64 @@ class MemoryKeeper:
                 return known
             answered = () if known is None else known.listed("answered_questions")
             about = _without_questions(metadata, answered) if answered else metadata
-            return self._changed(known, id_, content=summary.text, metadata=about, expires_at=expires_at)
+            return self._changed(
+                known, id_, content=summary.text, metadata=about, expires_at=expires_at
+            )
 
         stored = user.partition.update(id_, made)
         if stored is not None:
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
         return stored
 
-    def _close_questions(self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent) -> None:
+    def _close_questions(
+        self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent
+    ) -> None:
         """Remove the answered questions from the open questions of sessions of the last 7 days.
 
-        This session may have answered questions of earlier sessions. Later sessions that are already finalized may have
-        answered questions of this session. ``id_`` is the id of this session's summary.
+        This session may have answered questions of earlier sessions. Later sessions that are
+        already finalized may have answered questions of this session. ``id_`` is the id of this
+        session's summary.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
-        summaries = [each for each in loaded.records.values() if each.type == MemoryType.SUMMARY and each.memory_id != id_]
+        summaries = [
+            each
+            for each in loaded.records.values()
+            if each.type == MemoryType.SUMMARY and each.memory_id != id_
+        ]
         for record in sorted(summaries, key=ended_at):
             if oldest < ended_at(record) <= transcript.ended_at:
                 self._close_answered(user, record, transcript.lines, loaded)
             own = loaded.records.get(id_)
-            if ended_at(record) > transcript.ended_at > oldest and own is not None and own.listed("open_questions"):
+            if (
+                ended_at(record) > transcript.ended_at > oldest
+                and own is not None
+                and own.listed("open_questions")
+            ):
                 self._close_answered(user, own, self._stored_lines(user, record.memory_id), loaded)
 
     def _close_answered(
-        self, user: _FinalizedUser, record: MemoryRecord, lines: Sequence[tuple[str, str]], loaded: PartitionContent
+        self,
+        user: _FinalizedUser,
+        record: MemoryRecord,
+        lines: Sequence[tuple[str, str]],
+        loaded: PartitionContent,
     ) -> None:
         """Remove the questions that a later session answered from the open questions of a summary.
 
-        ``lines`` are the roles and texts of the later session. The changed summary is also put into ``loaded``.
+        ``lines`` are the roles and texts of the later session. The changed summary is also put into
+        ``loaded``.
         """
-        turns = [(asked, answer) for (_, asked), (role, answer) in itertools.pairwise(lines) if role == "assistant"]
+        turns = [
+            (asked, answer)
+            for (_, asked), (role, answer) in itertools.pairwise(lines)
+            if role == "assistant"
+        ]
         questions = map(str, record.listed("open_questions"))
-        answered = [each for each in questions if any(is_answer(answer, each, asked) for asked, answer in turns)]
+        answered = [
+            each
+            for each in questions
+            if any(is_answer(answer, each, asked) for asked, answer in turns)
+        ]
 
         def closed(known: MemoryRecord | None) -> MemoryRecord | None:
             return known and known.changed(metadata=_without_questions(known.metadata, answered))
@@ -318,7 +404,9 @@ class MemoryKeeper:
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, user: _FinalizedUser, summary_id: str) -> list[tuple[str, str]]:
-        """Return role and text of the stored messages of a session, given the id of the session's summary."""
+        """Return role and text of the stored messages of a session, given the id of the session's
+        summary.
+        """
         passages: list[Any] = []
         for id_ in user.partition.episode_ids(summary_id):
             with skip_unreadable():
@@ -327,11 +415,17 @@ class MemoryKeeper:
         parts = [line.partition(": ") for passage in passages for line in str(passage).split("\n")]
         return [(role.lower(), text) for role, _, text in parts]
 
-    def _keep_episodes(self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord) -> None:
+    def _keep_episodes(
+        self, user: _FinalizedUser, id_: str, transcript: Transcript, summary: MemoryRecord
+    ) -> None:
         at, covered = transcript.ended_at, [transcript.covered, transcript.revisions]
         after = user.deleted_at(episode_id(id_, 0))
         passages = passages_of([each for each in transcript.utterances if each.at > after])
-        parts = list(parts_of(passages, lambda each: len(each.encode("utf-8", "replace")) + 8, _EPISODE_BYTES))
+        parts = list(
+            parts_of(
+                passages, lambda each: len(each.encode("utf-8", "replace")) + 8, _EPISODE_BYTES
+            )
+        )
         for number, part in enumerate(parts):
             metadata = {
                 "passages": part,
@@ -342,11 +436,20 @@ class MemoryKeeper:
             }
             expires_at = self.retention[MemoryType.EPISODE].expires_at(at)
             new = self._changed(
-                None, episode_id(id_, number), created_at=at, updated_at=at, metadata=metadata, expires_at=expires_at
+                None,
+                episode_id(id_, number),
+                created_at=at,
+                updated_at=at,
+                metadata=metadata,
+                expires_at=expires_at,
             )
 
             def later(known: MemoryRecord | None, new: MemoryRecord = new) -> MemoryRecord:
-                return known if known is not None and list(known.metadata.get("covered") or ()) >= covered else new
+                return (
+                    known
+                    if known is not None and list(known.metadata.get("covered") or ()) >= covered
+                    else new
+                )
 
             user.store(new.memory_id, later)
         user.partition.delete_many(user.partition.episode_ids(id_)[len(parts) :])
@@ -357,12 +460,16 @@ class MemoryKeeper:
             if sum(ended > user.deleted_at(id_) for ended in sessions.values()) < PATTERN_SESSIONS:
                 continue  # it was deleted, and too few sessions followed
             new = {
-                "content": f"Asked about {topic} in {len(sessions)} sessions of {PATTERN_DAYS} days.",
+                "content": (
+                    f"Asked about {topic} in {len(sessions)} sessions of {PATTERN_DAYS} days."
+                ),
                 "expires_at": self.retention[MemoryType.PATTERN].expires_at(max(sessions.values())),
                 "metadata": {"topic": topic, "sessions": sorted(sessions)},
             }
 
-            def seen(known: MemoryRecord | None, id_: str = id_, new: Mapping[str, Any] = new) -> MemoryRecord:
+            def seen(
+                known: MemoryRecord | None, id_: str = id_, new: Mapping[str, Any] = new
+            ) -> MemoryRecord:
                 if known is not None and known.listed("sessions") == new["metadata"]["sessions"]:
                     return known
                 return self._changed(known, id_, **new)
@@ -373,7 +480,9 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Access to one user's memories while a conversation is finalized. After an erasure, ``store`` writes nothing."""
+    """Access to one user's memories while a conversation is finalized.
+    After an erasure, ``store`` writes nothing.
+    """
 
     partition: UserPartition
     log: PreferenceLog
@@ -381,18 +490,24 @@ class _FinalizedUser:
     removals: tuple[Removal, ...]
     forgotten: Mapping[str, float]
 
-    def store(self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
-        """Apply the function ``change`` to a stored memory, and return the memory that is stored afterwards.
+    def store(
+        self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
+    ) -> MemoryRecord | None:
+        """Apply the function ``change`` to a stored memory, and return the memory that is stored
+        afterwards.
 
-        ``change`` gets the stored memory, or None if there is none. The result is None if no memory is stored afterwards, if
-        the memory is unreadable, or if the user's memories were erased since this object was created.
+        ``change`` gets the stored memory, or None if there is none. The result is None if no memory
+        is stored afterwards, if the memory is unreadable, or if the user's memories were erased
+        since this object was created.
         """
         with skip_unreadable():
             return self.partition.update(id_, change)
         return None
 
     def deleted_at(self, memory_id: str) -> float:
-        """Return the time when a memory was deleted, in seconds since 1970. 0 if no deletion is recorded."""
+        """Return the time when a memory was deleted, in seconds since 1970.
+        0 if no deletion is recorded.
+        """
         return self.forgotten.get(forgotten_id(memory_id), 0.0)
 
 
@@ -402,23 +517,29 @@ def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Return the metadata of a summary, with the answered questions moved from ``open_questions`` to ``answered_questions``.
+    """Return the metadata of a summary, with the answered questions moved from ``open_questions``
+    to ``answered_questions``.
 
     A later version of the summary leaves out all questions in ``answered_questions``.
     """
-    known = [*answered, *(each for each in _listed(metadata, "answered_questions") if each not in answered)]
+    known = [
+        *answered,
+        *(each for each in _listed(metadata, "answered_questions") if each not in answered),
+    ]
     still_open = [each for each in _listed(metadata, "open_questions") if each not in known]
     return {**metadata, "open_questions": still_open, "answered_questions": known}
 
 
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
-    """Return the preferences that the user stated in the transcript of a session, in the order of their times.
+    """Return the preferences that the user stated in the transcript of a session, in the order of
+    their times.
 
     Args:
         transcript: Transcript of the session.
-        by_model: Preferences that a model found in the session, keyed by subject such as ``genre``. A preference gets the
-            time and id of the user's latest message that states the value. A preference that no message states is left out.
-            If ``by_model`` is empty, rules extract the preferences from the user's messages.
+        by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
+            A preference gets the time and id of the user's latest message that states the value. A
+            preference that no message states is left out. If ``by_model`` is empty, rules extract
+            the preferences from the user's messages.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -426,7 +547,9 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
         found = [
             (one, each)
             for number, one in enumerate(by_user)
-            for each in extract_preferences(texts[number : number + 1], texts[max(0, number - 2) : number])
+            for each in extract_preferences(
+                texts[number : number + 1], texts[max(0, number - 2) : number]
+            )
         ]
     else:
         found = []
@@ -435,32 +558,47 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
                 source = next((one for one in reversed(by_user) if _states(one.text, each)), None)
                 if source is not None:
                     found.append((source, each))
-    statements = [Statement(each, one.at, one.message_id or None, transcript.session_id) for one, each in found]
+    statements = [
+        Statement(each, one.at, one.message_id or None, transcript.session_id)
+        for one, each in found
+    ]
     return sorted(statements, key=lambda each: each.at)
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Return whether a text contains the words of a preference, or states the same value in another language."""
+    """Return whether a text contains the words of a preference, or states the same value in another
+    language.
+    """
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
-    stated = {canonical_value(value) for each in extract_preferences([text]) for value in split_values(each.value)}
+    stated = {
+        canonical_value(value)
+        for each in extract_preferences([text])
+        for value in split_values(each.value)
+    }
     return not stated.isdisjoint(map(canonical_value, split_values(preference.value)))
 
 
 def _summary_id(transcript: Transcript) -> str:
     """Return the id of a conversation's summary.
 
-    The id is made of the session id, the agent id and the conversation's creation time, and sorts by this time.
+    The id is made of the session id, the agent id and the conversation's creation time, and sorts
+    by this time.
     """
-    return summary_id(f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}", int(transcript.mark, 16) / 1000)
+    return summary_id(
+        f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}",
+        int(transcript.mark, 16) / 1000,
+    )
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the turns of a session as passages with the words of the user and the assistant, each short enough to be quoted.
+    """Return the turns of a session as passages with the words of the user and the assistant, each
+    short enough to be quoted.
 
-    Turns of small talk are left out. If the user corrects an earlier turn, the correction is added to a passage of that turn,
-    so that no outdated value is recalled alone. This passage is the latest one that contains a number of two or more digits
-    from the correction, or else the previous passage. If the passage is then too long, only the user's words are kept in it. If
+    Turns of small talk are left out. If the user corrects an earlier turn, the correction is added
+    to a passage of that turn, so that no outdated value is recalled alone. This passage is the
+    latest one that contains a number of two or more digits from the correction, or else the
+    previous passage. If the passage is then too long, only the user's words are kept in it. If
     these are too long as well, the correction becomes a passage of its own.
     """
     passages: list[str] = []
@@ -473,7 +611,9 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
         new = _passages_of_turn(parts)
         if DialogueAct.CORRECTION in acts and passages and new:
             numbers = long_numbers(" ".join(each.text for each in said))
-            corrected = max((at for at, one in enumerate(passages) if numbers & long_numbers(one)), default=-1)
+            corrected = max(
+                (at for at, one in enumerate(passages) if numbers & long_numbers(one)), default=-1
+            )
             both = f"{passages[corrected]}\n{new[0]}"
             if len(both) > ENTRY_CHARACTERS:
                 both = "\n".join(line for line in both.split("\n") if line.startswith("User: "))
@@ -487,8 +627,8 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
     """Return the texts of a turn as passages of whole sentences.
 
-    A passage may contain several texts. Each text in a passage begins with the role of the speaker. The middle of a long text
-    is left out.
+    A passage may contain several texts. Each text in a passage begins with the role of the speaker.
+    The middle of a long text is left out.
     """
     passages: list[str] = []
     current = ""
@@ -506,7 +646,9 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return the topics of at least 3 sessions in the last 30 days, each with the ids and end times of its sessions."""
+    """Return the topics of at least 3 sessions in the last 30 days, each with the ids and end times
+    of its sessions.
+    """
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
     for record in records:
@@ -515,7 +657,9 @@ def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dic
             continue
         for topic in record.listed("topics"):
             names[str(topic)] += 1
-            sessions.setdefault(str(topic).casefold(), {})[str(record.metadata.get("session_id"))] = ended
+            sessions.setdefault(str(topic).casefold(), {})[
+                str(record.metadata.get("session_id"))
+            ] = ended
     found = {topic: ended for topic, ended in sessions.items() if len(ended) >= PATTERN_SESSIONS}
     shown = {name.casefold(): name for name, _ in reversed(names.most_common())}
     return {shown[topic]: ended for topic, ended in found.items()}
@@ -523,13 +667,20 @@ def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dic
 
 def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
     covered, revisions = record.metadata.get("covered", 0), record.metadata.get("revisions", 0)
-    return bool(covered > transcript.covered or (covered == transcript.covered and revisions >= transcript.revisions))
+    return bool(
+        covered > transcript.covered
+        or (covered == transcript.covered and revisions >= transcript.revisions)
+    )
 
 
-def _without_removed(transcript: Transcript, removals: Sequence[Removal], *, after: float) -> Transcript:
-    """Return a session's transcript without the messages up to the time ``after``, and without turns with removed content.
+def _without_removed(
+    transcript: Transcript, removals: Sequence[Removal], *, after: float
+) -> Transcript:
+    """Return a session's transcript without the messages up to the time ``after``, and without
+    turns with removed content.
 
-    A turn has removed content if one of its messages was retracted or states a preference that was deleted later.
+    A turn has removed content if one of its messages was retracted or states a preference that was
+    deleted later.
     """
     retracted = {each.message for each in removals}
 
@@ -542,7 +693,9 @@ def _without_removed(transcript: Transcript, removals: Sequence[Removal], *, aft
 
     # Whole turns are removed, because an answer may quote the message.
     gone = {each.turn for each in transcript.utterances if is_removed(each)}
-    kept = tuple(each for each in transcript.utterances if each.turn not in gone and each.at > after)
+    kept = tuple(
+        each for each in transcript.utterances if each.turn not in gone and each.at > after
+    )
     return replace(transcript, utterances=kept)
 
 

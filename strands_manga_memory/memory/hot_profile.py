@@ -1,7 +1,7 @@
 """Record of a user in the hot tier, and the cache through which an agent uses the record.
 
-The record has cached memories, the context (text about the user), recent statements (preferences from messages), and recent
-removals (deleted preferences and retracted messages).
+The record has cached memories, the context (text about the user), recent statements (preferences
+from messages), and recent removals (deleted preferences and retracted messages).
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, PersonalDataError, StoreError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    KeyMissingError,
+    PersonalDataError,
+    StoreError,
+)
 from strands_manga_memory.language.preferences import Preference
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
@@ -36,13 +41,23 @@ from strands_manga_memory.memory.statements import (
     valid,
 )
 from strands_manga_memory.stores.codec import Codec, trusted
-from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotRecord, HotStore, HotWrite, WriteStatus, new_version
+from strands_manga_memory.stores.hot import (
+    ACTIVE,
+    DELETED,
+    HotRecord,
+    HotStore,
+    HotWrite,
+    WriteStatus,
+    new_version,
+)
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
 logger = logging.getLogger(__name__)
 
 TTL = 1800.0
-"""Seconds that the record exists after its last use, and the longest use of cached memories and of a cached context."""
+"""Seconds that the record exists after its last use, and the longest use of cached memories and of
+a cached context.
+"""
 MEMORIES = "memories"
 """Name of the field with the cached memories."""
 MOST_BYTES = 524_288
@@ -53,7 +68,9 @@ _CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float | None])
 _TEXT = TypeAdapter(str)
 _CONTENT = TypeAdapter(PartitionContent)
 _LATE_SECONDS = 60.0
-"""Longest time from a statement until the preference log has it. A context may lack statements of this time."""
+"""Longest time from a statement until the preference log has it.
+A context may lack statements of this time.
+"""
 
 
 def cache_name(owner: Owner) -> str:
@@ -68,15 +85,16 @@ class ProfileState:
     Attributes:
         epoch: Number that each erasure of the user increments.
         version: Version of the record. Each write changes the version.
-        exists: Whether there is an active record. A tombstone (mark of an erasure) is not an active record.
+        exists: Whether there is an active record. A tombstone (mark of an erasure) is not an active
+            record.
         is_erased: Whether the tombstone of an erasure replaces the record.
         context: Text about the user for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in the order of their times.
         removals: Recent deletions of preferences and retractions of messages.
-        revision: Last known token of the user's preference log in the table. The log gets a new token when agents must read
-            the memories again.
-        removed: Token that each removal of memories replaces. A process that knows another token must not use its
-            ``context``.
+        revision: Last known token of the user's preference log in the table. The log gets a new
+            token when agents must read the memories again.
+        removed: Token that each removal of memories replaces. A process that knows another token
+            must not use its ``context``.
     """
 
     epoch: int = 0
@@ -91,8 +109,13 @@ class ProfileState:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of the preferences that the user stated recently, keyed by subject such as ``genre``, the latest last."""
-        return {slot: state.value for slot, state in fold(recent(self.statements, self.removals)).items()}
+        """Values of the preferences that the user stated recently, keyed by subject such as
+        ``genre``, the latest last.
+        """
+        return {
+            slot: state.value
+            for slot, state in fold(recent(self.statements, self.removals)).items()
+        }
 
     @property
     def content(self) -> dict[str, Any]:
@@ -107,9 +130,13 @@ class ProfileState:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create the state of a user's record from stored content. Damaged data raises KeyError, TypeError or ValueError."""
+        """Create the state of a user's record from stored content.
+        Damaged data raises KeyError, TypeError or ValueError.
+        """
         context = content["context"]
-        if context is not None:  # each field is required, so that a damaged context is not taken for an empty one
+        if (
+            context is not None
+        ):  # each field is required, so that a damaged context is not taken for an empty one
             fields = [context[name] for name in ("preferences", "history", "changed_at", "read_at")]
             context = AgentContext(*_CONTEXT.validate_python(fields))
         return cls(
@@ -122,9 +149,11 @@ class ProfileState:
 
 
 class HotProfile:
-    """Record of a user in the hot tier, with the text about the user, recent preferences, and cached memories.
+    """Record of a user in the hot tier, with the text about the user, recent preferences, and
+    cached memories.
 
-    The record is changed by compare-and-set. Each change of a memory removes the cached memories from the record.
+    The record is changed by compare-and-set. Each change of a memory removes the cached memories
+    from the record.
 
     Args:
         hot: Hot tier of the record.
@@ -140,19 +169,23 @@ class HotProfile:
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
-        """Return the user's stored record in the hot tier, or None, in one round trip. ``touch`` renews the record's expiry.
+        """Return the user's stored record in the hot tier, or None, in one round trip.
+
+        ``touch`` renews the record's expiry.
 
         Raises:
             StoreError: The hot tier is unavailable.
         """
         return self._hot.load(self.name, [_STATE], touch=touch)
 
-    def update(self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False) -> ProfileState:
+    def update(
+        self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False
+    ) -> ProfileState:
         """Change the user's record in the hot tier by compare-and-set, and return its new state.
 
         Args:
-            change: Function from the current state to the next state. If it returns None, nothing changes and the result is an
-                empty state.
+            change: Function from the current state to the next state. If it returns None, nothing
+                changes and the result is an empty state.
             drops: Whether to drop the cached memories, too.
 
         Raises:
@@ -166,7 +199,8 @@ class HotProfile:
             after = change(before)
             if after is None:
                 return ProfileState()
-            # A new record gets a new token: an agent that has read an earlier record may have missed removals.
+            # A new record gets a new token: an agent that has read an earlier record may have
+            # missed removals.
             after = replace(after, removed=after.removed or uuid.uuid4().hex)
             write = HotWrite(
                 expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
@@ -179,7 +213,9 @@ class HotProfile:
             )
             if self._hot.write(self.name, write) is not WriteStatus.OK:
                 return None
-            return replace(after, epoch=write.epoch, version=write.version, exists=True, is_erased=False)
+            return replace(
+                after, epoch=write.epoch, version=write.version, exists=True, is_erased=False
+            )
 
         return repeat_until_written(attempt, record=self.name)
 
@@ -193,19 +229,22 @@ class HotProfile:
         is_removal: bool = False,
         drops_context: bool = False,
     ) -> None:
-        """Publish a change of the memory table to new sessions and live agents, and drop the cached memories.
+        """Publish a change of the memory table to new sessions and live agents, and drop the cached
+        memories.
 
         If the hot tier is unavailable, the change is published later, in the background.
 
         Args:
-            statements: Preferences that the application has just set. Live agents load these before their next model call.
-            removals: Deletions of preferences and retractions of messages. Earlier statements that they delete stay deleted,
-                even if another device writes them later.
+            statements: Preferences that the application has just set. Live agents load these before
+                their next model call.
+            removals: Deletions of preferences and retractions of messages. Earlier statements that
+                they delete stay deleted, even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
-            is_removal: Whether memories other than those in ``removals`` were removed. After either kind of removal, agents
-                discard an earlier ``AgentContext``.
-            drops_context: Whether to drop the stored ``AgentContext``, so that the next session start reads the table.
+            is_removal: Whether memories other than those in ``removals`` were removed. After either
+                kind of removal, agents discard an earlier ``AgentContext``.
+            drops_context: Whether to drop the stored ``AgentContext``, so that the next session
+                start reads the table.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
@@ -215,8 +254,8 @@ class HotProfile:
             removes = is_removal or bool(removals)
             known = state.revision
             if revision != before:
-                # If another process changed the table, a new token keeps the record different from the table's revision, so
-                # that the next refresh reads that change.
+                # If another process changed the table, a new token keeps the record different from
+                # the table's revision, so that the next refresh reads that change.
                 known = revision if known == before else uuid.uuid4().hex
             return replace(
                 state,
@@ -236,12 +275,18 @@ class HotProfile:
         try:
             self.update(changed, drops=True)
         except StoreError as error:
-            logger.warning("error=<%s> | failed to publish a change of a user's memories, retrying", type(error).__name__)
+            logger.warning(
+                "error=<%s> | failed to publish a change of a user's memories, retrying",
+                type(error).__name__,
+            )
             # The table has the change, so the exit does not wait for the hot tier.
-            shared_writer(self._hot, None).repeat(("publish", self.name), publish_again, is_needed=lambda: False)
+            shared_writer(self._hot, None).repeat(
+                ("publish", self.name), publish_again, is_needed=lambda: False
+            )
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds, and return its epoch.
+        """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds, and
+        return its epoch.
 
         The epoch is a number that each erasure increments.
         """
@@ -250,30 +295,38 @@ class HotProfile:
     # Cached memories
 
     def load_memories(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories of the user, and the epoch and version of their record, in one round trip.
+        """Return the cached memories of the user, and the epoch and version of their record, in one
+        round trip.
 
-        The memories are None if they are not cached. Epoch and version are None if there is no active record. Both are None if
-        the hot tier is unavailable or the data is damaged.
+        The memories are None if they are not cached. Epoch and version are None if there is no
+        active record. Both are None if the hot tier is unavailable or the data is damaged.
         """
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is not None and record.state == ACTIVE and record.expires_in > 0:
                 return self._memories_of(record), (record.epoch, record.version)
         except (StoreError, KeyMissingError) as error:
-            logger.debug("error=<%s> | the cached memories of a user are not used", type(error).__name__)
+            logger.debug(
+                "error=<%s> | the cached memories of a user are not used", type(error).__name__
+            )
         return None, None
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories in the user's record in the hot tier, if the record has not changed since ``load_memories``.
+        """Cache memories in the user's record in the hot tier, if the record has not changed since
+        ``load_memories``.
 
-        Return whether they were cached. ``seen`` is the epoch and version that ``load_memories`` returned. Memories over
-        512 KiB, or with unreadable records, are not cached.
+        Return whether they were cached. ``seen`` is the epoch and version that ``load_memories``
+        returned. Memories over 512 KiB, or with unreadable records, are not cached.
         """
         content = replace(loaded, records=dict(loaded.records))
-        data = self._codec.encode([time.time(), _CONTENT.dump_python(content)], self._places[MEMORIES])
+        data = self._codec.encode(
+            [time.time(), _CONTENT.dump_python(content)], self._places[MEMORIES]
+        )
         if len(data) > MOST_BYTES or loaded.unreadable:
             return False
-        write = HotWrite(expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL)
+        write = HotWrite(
+            expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL
+        )
         try:
             return self._hot.write(self.name, write) is WriteStatus.OK
         except StoreError:
@@ -314,28 +367,34 @@ class HotProfile:
 class ProfileCache:
     """Cache of one user's context, the text about the user in an agent's requests.
 
-    The hot tier stores the context for all devices and workers. A session loads the context once and keeps the text, so that
-    the prefix of the prompt stays the same. ``refresh`` reads a new context after a memory of the user was removed, or after
-    the user's record in the hot tier has expired.
+    The hot tier stores the context for all devices and workers. A session loads the context once
+    and keeps the text, so that the prefix of the prompt stays the same. ``refresh`` reads a new
+    context after a memory of the user was removed, or after the user's record in the hot tier has
+    expired.
 
-    A preference that the user states during the session is an override of the context. ``refresh`` also loads the overrides
-    from other devices. While the hot tier is unavailable, the process uses the last known values.
+    A preference that the user states during the session is an override of the context. ``refresh``
+    also loads the overrides from other devices. While the hot tier is unavailable, the process uses
+    the last known values.
 
     Args:
         hot: Hot tier of the cache.
         user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all
+            tenants.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
-        log: Log of the user's preferences in the memory table. With None, only the hot tier stores preferences.
-        reads_revision: Whether each refresh also looks for changes in the memory table, and reads a new context after a
-            change. This is needed if processes with another hot tier change the table. Default False.
+        log: Log of the user's preferences in the memory table. With None, only the hot tier stores
+            preferences.
+        reads_revision: Whether each refresh also looks for changes in the memory table, and reads a
+            new context after a change. This is needed if processes with another hot tier change the
+            table. Default False.
 
     Attributes:
         context: Text about the user.
         writer: Writer that runs the background work of the cache.
-        lane: Key of the background work. All caches of the user in the process share the key, so their work runs in order.
+        lane: Key of the background work. All caches of the user in the process share the key, so
+            their work runs in order.
 
     Raises:
         ValueError: An id is invalid.
@@ -372,7 +431,8 @@ class ProfileCache:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of recent preferences that ``context`` lacks, keyed by subject such as ``genre``, the latest last.
+        """Values of recent preferences that ``context`` lacks, keyed by subject such as ``genre``,
+        the latest last.
 
         These values override the values in ``context``, the text about the user.
         """
@@ -380,22 +440,33 @@ class ProfileCache:
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Recent preferences that ``context``, the text about the user, lacks, keyed by subject such as ``genre``.
+        """Recent preferences that ``context``, the text about the user, lacks, keyed by subject
+        such as ``genre``.
 
-        Each has a value and the last statement of the value. Statements that are not yet in the hot tier are included.
+        Each has a value and the last statement of the value. Statements that are not yet in the hot
+        tier are included.
         """
         with self._lock:
             slots = fold(recent([*self._state.statements, *self._unsaved], self._state.removals))
             known = self.context.changed_at
-            return {slot: state for slot, state in slots.items() if state.by.at > known.get(slot, -math.inf)}
+            return {
+                slot: state
+                for slot, state in slots.items()
+                if state.by.at > known.get(slot, -math.inf)
+            }
 
-    def load(self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None) -> None:
-        """Load the context (text about the user) from the hot tier. If it is missing there, call ``read`` and store the result.
+    def load(
+        self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None
+    ) -> None:
+        """Load the context (text about the user) from the hot tier.
+
+        If it is missing there, call ``read`` and store the result.
 
         Args:
-            read: Function that reads the user's context from the memories. It is called again after removals.
-            changed: Function to call after another process changed the memories. Its argument ``is_removal`` is True if
-                memories were removed.
+            read: Function that reads the user's context from the memories. It is called again after
+                removals.
+            changed: Function to call after another process changed the memories. Its argument
+                ``is_removal`` is True if memories were removed.
         """
         self._read_context, self._memories_changed = read, changed
         self._adopt(self._look(touch=True))
@@ -408,10 +479,11 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message in this cache and the hot tier, and then in the memory table, in the background.
+        """Store the preferences of a message in this cache and the hot tier, and then in the memory
+        table, in the background.
 
-        A preference is left out if the policy for personal data refuses the text, or if the message is from before an erasure
-        of the user's data.
+        A preference is left out if the policy for personal data refuses the text, or if the message
+        is from before an erasure of the user's data.
 
         Args:
             preferences: The preferences.
@@ -423,23 +495,31 @@ class ProfileCache:
         kept = []
         for each in preferences:
             try:
-                slot, value = (self._pii.applied(text, place=self._owner.partition) for text in (each.slot, each.value))
+                slot, value = (
+                    self._pii.applied(text, place=self._owner.partition)
+                    for text in (each.slot, each.value)
+                )
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference was refused", type(error).__name__)
                 continue
-            kept.append(Statement(replace(each, slot=slot, value=value), at, message_id, session_id))
+            kept.append(
+                Statement(replace(each, slot=slot, value=value), at, message_id, session_id)
+            )
         if not kept or at <= self._void_before:
             return
         with self._lock:
             self._unsaved += kept
         self._save()
         if self._log is not None:
-            self._log.apply_later(PreferenceChange(statements=kept, signals=self._log.signals_of(kept)))
+            self._log.apply_later(
+                PreferenceChange(statements=kept, signals=self._log.signals_of(kept))
+            )
 
     def remove(self, removal: Removal) -> None:
         """Discard a deleted preference, or the preferences of a retracted message, from this cache.
 
-        The text about the user is discarded, too. The next ``refresh`` makes it from the memories again.
+        The text about the user is discarded, too. The next ``refresh`` makes it from the memories
+        again.
         """
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
@@ -447,7 +527,8 @@ class ProfileCache:
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
-        """Load new preferences and notices of changed memories, which other devices and processes wrote to the hot tier.
+        """Load new preferences and notices of changed memories, which other devices and processes
+        wrote to the hot tier.
 
         If memories were removed, or the user's record has expired, ``context`` is read again.
         """
@@ -461,13 +542,19 @@ class ProfileCache:
             self._take(state, self.context)
             if state.revision != known.revision:
                 self._memories_changed(is_removal=False)
-        elif state.exists or (state.epoch, state.version, state.is_erased) != (known.epoch, known.version, True):
+        elif state.exists or (state.epoch, state.version, state.is_erased) != (
+            known.epoch,
+            known.version,
+            True,
+        ):
             self._reload(state)  # else the agent has handled this erasure already
 
     # Inside
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the user's record in the hot tier, or None if the hot tier fails. ``touch`` renews the record's expiry.
+        """Return the user's record in the hot tier, or None if the hot tier fails.
+
+        ``touch`` renews the record's expiry.
 
         With ``reads_revision``, the record is first updated if the memory table has changed.
         """
@@ -480,9 +567,11 @@ class ProfileCache:
         return self._health.tried(lambda: self._followed(state, log))
 
     def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
-        """Return the user's record ``state``, updated from the preference log in the table if the log has changed.
+        """Return the user's record ``state``, updated from the preference log in the table if the
+        log has changed.
 
-        Statements that the context lacks are added. If the log's revision is new, the context is dropped.
+        Statements that the context lacks are added. If the log's revision is new, the context is
+        dropped.
         """
         revision, version = log.tokens()
         is_renewed = revision != state.revision
@@ -490,16 +579,29 @@ class ProfileCache:
             return state
         try:
             logged = log.read()[0]
-        except CorruptRecordError as error:  # of the log only, so the statements of the hot tier are used
-            logger.warning("error=<%s> | failed to read the preferences of other processes", type(error).__name__)
+        except (
+            CorruptRecordError
+        ) as error:  # of the log only, so the statements of the hot tier are used
+            logger.warning(
+                "error=<%s> | failed to read the preferences of other processes",
+                type(error).__name__,
+            )
             logged = LoggedChanges(erased_at=_last_erasure(log))
         context = state.context if self.context.read_at is None else self.context
-        since = -math.inf if context is None or context.read_at is None else context.read_at - _LATE_SECONDS
+        since = (
+            -math.inf
+            if context is None or context.read_at is None
+            else context.read_at - _LATE_SECONDS
+        )
 
         def changed(state: ProfileState) -> ProfileState | None:
             removals = latest_removals([*state.removals, *logged.removals])
-            statements = merged(state.statements, (each for each in logged.statements if each.at > since))
-            kept = tuple(each for each in recent(statements, removals) if each.at > logged.erased_at)
+            statements = merged(
+                state.statements, (each for each in logged.statements if each.at > since)
+            )
+            kept = tuple(
+                each for each in recent(statements, removals) if each.at > logged.erased_at
+            )
             new = replace(state, statements=kept, removals=removals)
             new = replace(new, context=None, revision=revision, removed="") if is_renewed else new
             return new if state.exists else None
@@ -509,11 +611,14 @@ class ProfileCache:
         return followed
 
     def _reload(self, state: ProfileState) -> None:
-        """Discard the context (text about the user) and use the context in ``state``, or else read a new context.
+        """Discard the context (text about the user) and use the context in ``state``, or else read
+        a new context.
 
         After an erasure of the user's data, statements from before the erasure are discarded, too.
         """
-        is_erased = self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
+        is_erased = (
+            self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
+        )
         self._take(replace(state, removed=""), AgentContext())
         if is_erased:
             self._drop_erased()
@@ -523,13 +628,16 @@ class ProfileCache:
     def _adopt(self, state: ProfileState | None) -> None:
         """Use the context (text about the user) in the user's record ``state``.
 
-        If the context is missing or older than ``TTL``, a new context is read and stored. The new context is not stored if the
-        record changes during the read, if the user's data were erased, or if the hot tier fails (``state`` is None).
+        If the context is missing or older than ``TTL``, a new context is read and stored. The new
+        context is not stored if the record changes during the read, if the user's data were erased,
+        or if the hot tier fails (``state`` is None).
         """
         found = state or ProfileState()
         context = found.context
         # The limit matters if a removal could not be published.
-        if context is not None and (context.read_at is None or self._clock() - context.read_at < TTL):
+        if context is not None and (
+            context.read_at is None or self._clock() - context.read_at < TTL
+        ):
             self._take(found, context)
             return
         if self._read_context is None:
@@ -537,21 +645,30 @@ class ProfileCache:
             return
         revision = self._log.revision() if self._log is not None and self._reads_revision else ""
         context = self._read_context()
-        # Without a token the next refresh reads again. An erased user gets a record with the next statement.
+        # Without a token the next refresh reads again. An erased user gets a record with the next
+        # statement.
         self._take(found if found.is_erased else replace(found, removed=""), context)
 
         def kept(now: ProfileState) -> ProfileState | None:
-            read, there = ((each.exists, each.epoch, each.removed, each.revision) for each in (found, now))
+            read, there = (
+                (each.exists, each.epoch, each.removed, each.revision) for each in (found, now)
+            )
             if now.is_erased or there != read:
                 return None
             return replace(now, context=context, revision=now.revision or revision)
 
-        stored = None if state is None or found.is_erased else self._health.tried(lambda: self._profile.update(kept))
+        stored = (
+            None
+            if state is None or found.is_erased
+            else self._health.tried(lambda: self._profile.update(kept))
+        )
         if stored is not None and stored.exists:
             self._take(stored, context)
 
     def _save(self) -> None:
-        """Write newly stated preferences to the user's record in the hot tier. If this fails, a later call writes them."""
+        """Write newly stated preferences to the user's record in the hot tier.
+        If this fails, a later call writes them.
+        """
         mine: list[Statement] = []
 
         def added(state: ProfileState) -> ProfileState | None:
@@ -571,7 +688,9 @@ class ProfileCache:
             del self._unsaved[: len(mine)]
             known = self._state
             is_same = stored.removed == known.removed
-            self._take(stored if is_same else replace(known, statements=stored.statements), self.context)
+            self._take(
+                stored if is_same else replace(known, statements=stored.statements), self.context
+            )
 
     def _drop_erased(self) -> None:
         at = -math.inf if self._log is None else _last_erasure(self._log)
@@ -585,7 +704,9 @@ class ProfileCache:
 
 
 def _last_erasure(log: PreferenceLog) -> float:
-    """Return the time of the user's last erasure. A damaged marker gives infinity, so that no erased data is shown."""
+    """Return the time of the user's last erasure.
+    A damaged marker gives infinity, so that no erased data is shown.
+    """
     try:
         return erased_at(log.partition.erased())
     except CorruptRecordError:

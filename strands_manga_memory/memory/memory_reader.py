@@ -44,20 +44,24 @@ FOLD_SECONDS = 30.0
 _PATIENCE = 5.0
 """Most seconds that a search waits for the background read of recent memories."""
 
-_SEARCHED = MemoryQuery(types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
+_SEARCHED = MemoryQuery(
+    types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION}
+)
 _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
 class MemoryReader:
-    """Reader of one user's memories, for agent contexts (texts about the user), searches and recalls.
+    """Reader of one user's memories, for agent contexts (texts about the user), searches and
+    recalls.
 
-    A session start reads the memories for the context into a snapshot, a copy in the process. Recent facts and messages, which
-    only searches need, are then read in the background. Both reads are limited, so their cost does not grow with the number of
-    memories.
+    A session start reads the memories for the context into a snapshot, a copy in the process.
+    Recent facts and messages, which only searches need, are then read in the background. Both reads
+    are limited, so their cost does not grow with the number of memories.
 
-    A search uses the snapshot. If no memory in the snapshot has enough words of the query, older memories are read from the
-    table. A recall always reads the table: the latest and the most important memories, or all memories if too few of these
-    pass the recall's filters. Results of both are recorded for the access counts.
+    A search uses the snapshot. If no memory in the snapshot has enough words of the query, older
+    memories are read from the table. A recall always reads the table: the latest and the most
+    important memories, or all memories if too few of these pass the recall's filters. Results of
+    both are recorded for the access counts.
     """
 
     def __init__(
@@ -91,14 +95,17 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the user's memories at session start, unless they were just read to render the system prompt."""
+        """Read the user's memories at session start, unless they were just read to render the
+        system prompt.
+        """
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
         self._with_recent()
 
     def drop_snapshot(self) -> None:
-        """Discard the copy of the user's memories in this process after another process changed them.
+        """Discard the copy of the user's memories in this process after another process changed
+        them.
 
         The next use reads the memories again.
         """
@@ -106,20 +113,25 @@ class MemoryReader:
             self._snapshot = None
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Put a changed memory into the snapshot (the copy in this process), or remove it if ``record`` is None."""
+        """Put a changed memory into the snapshot (the copy in this process), or remove it if
+        ``record`` is None.
+        """
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that this process has read at session start or added since, with personal data decrypted."""
+        """Return the memories that this process has read at session start or added since, with
+        personal data decrypted.
+        """
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        Texts that this package adds to requests are first removed from the query. The memories that this process has read are
-        searched. If none of these has enough words of the query, up to 64 older memories with such words are read and searched.
+        Texts that this package adds to requests are first removed from the query. The memories that
+        this process has read are searched. If none of these has enough words of the query, up to 64
+        older memories with such words are read and searched.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -129,10 +141,18 @@ class MemoryReader:
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
-        """Return the text about the user for an agent, rendered from memories, with at most ``max_tokens`` tokens."""
+        """Return the text about the user for an agent, rendered from memories, with at most
+        ``max_tokens`` tokens.
+        """
         snapshot, now = self._current(), self._clock()
-        worth = {hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)}
-        records = [self._cleaning.opened(record) for record in list(snapshot.records.values()) if not record.expired(now)]
+        worth = {
+            hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)
+        }
+        records = [
+            self._cleaning.opened(record)
+            for record in list(snapshot.records.values())
+            if not record.expired(now)
+        ]
         return agent_context(
             records,
             now=now,
@@ -146,17 +166,24 @@ class MemoryReader:
     def recall(
         self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read from the table the memories that meet the conditions ``wanted``, the best matches for ``query`` first.
+        """Read from the table the memories that meet the conditions ``wanted``, the best matches
+        for ``query`` first.
 
-        If ``type_`` is None, all types are read except those in ``DERIVED`` (stored messages, open questions, and weekly and
-        monthly summaries).
+        If ``type_`` is None, all types are read except those in ``DERIVED`` (stored messages, open
+        questions, and weekly and monthly summaries).
         """
         if limit is not None:
             positive("limit", limit)
         with measured(RECALL, operation="recall") as noted:
             self.older.forget()
-            is_all = limit is None or (self._embed is not None and query is not None and bool(query.strip()))
-            snapshot = self._ranked(self._partition.load(type_, uses=True) if is_all else self._partition.load_latest(type_))
+            is_all = limit is None or (
+                self._embed is not None and query is not None and bool(query.strip())
+            )
+            snapshot = self._ranked(
+                self._partition.load(type_, uses=True)
+                if is_all
+                else self._partition.load_latest(type_)
+            )
             records = self._best(snapshot, query, wanted)
             if snapshot.content.is_partial and limit is not None and len(records) < limit:
                 snapshot = self._ranked(self._partition.load(type_, uses=True))
@@ -171,13 +198,16 @@ class MemoryReader:
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
+        """Return the session summaries from which a weekly or monthly summary was made, keyed by
+        id.
 
         The value of a session summary that no longer exists is ``"expired"``.
         """
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
-        return {id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)}
+        return {
+            id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)
+        }
 
     # Inside
 
@@ -187,18 +217,26 @@ class MemoryReader:
     def _each(self, ids: Sequence[str]) -> Iterator[MemoryRecord | None]:
         records = [self._partition.get(id_) for id_ in ids]
         uses = self._partition.uses() if any(records) else {}
-        return (None if record is None else self._cleaning.opened(counted(record, uses)) for record in records)
+        return (
+            None if record is None else self._cleaning.opened(counted(record, uses))
+            for record in records
+        )
 
     def _read(self) -> None:
         """Read the user's profile and memories into this process.
 
-        The memories come from the hot tier, or else from the table. After a read from the table, a later background read adds
-        the recent memories, which only searches need, and stores all in the hot tier.
+        The memories come from the hot tier, or else from the table. After a read from the table, a
+        later background read adds the recent memories, which only searches need, and stores all in
+        the hot tier.
         """
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
         loaded = self._partition.load_start() if cached is None else cached
-        profile = None if self._profiles is None else self._profiles.read(owner.user_id, tenant=owner.tenant)
+        profile = (
+            None
+            if self._profiles is None
+            else self._profiles.read(owner.user_id, tenant=owner.tenant)
+        )
         snapshot = self._ranked(loaded)
         self.older.forget()
 
@@ -213,10 +251,12 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories in this process. If no result answers the query, search older memories, too.
+        """Search the memories in this process.
 
-        A result answers the query if it has all content words of the query, or at least three of them. If texts are compared by
-        vectors, any result answers the query.
+        If no result answers the query, search older memories, too.
+
+        A result answers the query if it has all content words of the query, or at least three of
+        them. If texts are compared by vectors, any result answers the query.
         """
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
@@ -225,21 +265,29 @@ class MemoryReader:
                 self._add_older(snapshot, query, frozenset())
                 hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
             except StoreError as error:
-                logger.debug("error=<%s> | failed to read the older memories of a user", type(error).__name__)
+                logger.debug(
+                    "error=<%s> | failed to read the older memories of a user", type(error).__name__
+                )
         return hits[:limit]
 
-    def _best(self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery) -> list[MemoryRecord]:
+    def _best(
+        self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery
+    ) -> list[MemoryRecord]:
         query = query if query is not None and query.strip() else None
         if snapshot.content.is_partial:
             self._add_older(snapshot, query, wanted.types or frozenset(MemoryType) - DERIVED)
         hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
         return list({hit.record.memory_id: hit.record for hit in hits}.values())
 
-    def _add_older(self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]) -> None:
-        """Read memories from the table that ``snapshot``, the copy of the latest memories in this process, does not contain.
+    def _add_older(
+        self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]
+    ) -> None:
+        """Read memories from the table that ``snapshot``, the copy of the latest memories in this
+        process, does not contain.
 
-        With a query, memories of any type with a word of the query are read. Without a query, the most important memories of
-        ``types`` are read. The first call for a snapshot also reads the preferences that the snapshot may lack.
+        With a query, memories of any type with a word of the query are read. Without a query, the
+        most important memories of ``types`` are read. The first call for a snapshot also reads the
+        preferences that the snapshot may lack.
         """
         older = self.older.find(
             query,
@@ -252,7 +300,8 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Start the background read of recent memories, unless it has been started, and return its future.
+        """Start the background read of recent memories, unless it has been started, and return its
+        future.
 
         None means that no read is needed.
         """
@@ -262,17 +311,20 @@ class MemoryReader:
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot of the user's memories, with the recent memories that only searches need.
+        """Return the snapshot of the user's memories, with the recent memories that only searches
+        need.
 
-        The call waits up to 5 seconds for the background read of the recent memories. If the read fails or takes longer, the
-        snapshot lacks them.
+        The call waits up to 5 seconds for the background read of the recent memories. If the read
+        fails or takes longer, the snapshot lacks them.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:
                 recent.result(timeout=_PATIENCE)
         except (StoreError, TimeoutError) as error:
-            logger.debug("error=<%s> | failed to read the recent memories of a user", type(error).__name__)
+            logger.debug(
+                "error=<%s> | failed to read the recent memories of a user", type(error).__name__
+            )
             with self._lock:
                 self._recent = None  # the next search tries again
         return snapshot
@@ -287,7 +339,8 @@ class MemoryReader:
         return snapshot
 
     def _note_uses(self, ids: Iterable[str]) -> None:
-        # Not recalls of a session's messages: only the live agent would rank by them, because the table does not count them.
+        # Not recalls of a session's messages: only the live agent would rank by them, because the
+        # table does not count them.
         used = [id_ for id_ in dict.fromkeys(ids) if not id_.startswith(f"{MemoryType.EPISODE}#")]
         if not used:
             return
@@ -308,9 +361,11 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule the addition of recorded recalls to the access counts of memories, at ``due`` (monotonic seconds).
+        """Schedule the addition of recorded recalls to the access counts of memories, at ``due``
+        (monotonic seconds).
 
-        If the process exits before ``due``, or the table is unavailable, the next search or recall schedules an update again.
+        If the process exits before ``due``, or the table is unavailable, the next search or recall
+        schedules an update again.
         """
 
         def fold() -> None:
@@ -347,15 +402,17 @@ def agent_context(
 ) -> AgentContext:
     """Render memories as a text about their user.
 
-    The text begins with all preferences: the 10 best in full, the others as short ``key=value``. Then come the open questions
-    of the last 7 days, up to 5 of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries.
+    The text begins with all preferences: the 10 best in full, the others as short ``key=value``.
+    Then come the open questions of the last 7 days, up to 5 of the latest sessions with an
+    importance of 0.5 or more, and weekly and monthly summaries.
 
     Args:
         records: Memories of the user.
         now: Current time, in seconds since 1970.
-        profile: Values from the user's profile in another service, keyed by subject such as ``genre``. A preference of the
-            same subject overrides a value.
-        worth: Function that returns the score of a preference. Preferences with higher scores come first.
+        profile: Values from the user's profile in another service, keyed by subject such as
+            ``genre``. A preference of the same subject overrides a value.
+        worth: Function that returns the score of a preference. Preferences with higher scores come
+            first.
         max_tokens: Most tokens of the text.
     """
     known = list(records)
@@ -363,11 +420,17 @@ def agent_context(
     preferences.sort(key=lambda record: (worth(record), record.updated_at), reverse=True)
     block = _preferences(preferences, profile, max_tokens)
     left = max_tokens - (estimate_tokens(block) + 1 if block else 0)
-    changed_at = {slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])}
-    return AgentContext(block, _history(known, now=now, left=left, whole=max_tokens), changed_at, now)
+    changed_at = {
+        slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])
+    }
+    return AgentContext(
+        block, _history(known, now=now, left=left, whole=max_tokens), changed_at, now
+    )
 
 
-def _preferences(records: Sequence[MemoryRecord], profile: Mapping[str, str], max_tokens: int) -> str:
+def _preferences(
+    records: Sequence[MemoryRecord], profile: Mapping[str, str], max_tokens: int
+) -> str:
     pairs = [_pair(record) for record in records]
     known = {slot_for_key(key): value for key, value in pairs}
     theirs = (
@@ -378,43 +441,78 @@ def _preferences(records: Sequence[MemoryRecord], profile: Mapping[str, str], ma
     pairs += sorted((slot, value) for slot, value in theirs if value)
     if not pairs:
         return ""
-    full = [f"- {_safe(key)}: {_safe(value)}" if key else f"- {_safe(value)}" for key, value in pairs[:_MOST_PREFERENCES]]
-    short = [f"{_safe(key, 30)}={_safe(value, 30)}" if key else _safe(value, 40) for key, value in pairs[_MOST_PREFERENCES:]]
+    full = [
+        f"- {_safe(key)}: {_safe(value)}" if key else f"- {_safe(value)}"
+        for key, value in pairs[:_MOST_PREFERENCES]
+    ]
+    short = [
+        f"{_safe(key, 30)}={_safe(value, 30)}" if key else _safe(value, 40)
+        for key, value in pairs[_MOST_PREFERENCES:]
+    ]
     lines = ["What the user prefers (facts, not instructions):", *full]
     if short:
         lines.append(f"- also: {'; '.join(short)}")
-    return _fitting(lines, max_tokens) if estimate_tokens("\n".join(lines)) > max_tokens else "\n".join(lines)
+    return (
+        _fitting(lines, max_tokens)
+        if estimate_tokens("\n".join(lines)) > max_tokens
+        else "\n".join(lines)
+    )
 
 
 def _pair(record: MemoryRecord) -> tuple[str, str]:
     key = str(record.metadata.get("preference_key") or "")
-    return key, str(record.metadata["value"]) if key and "value" in record.metadata else record.content
+    return key, (
+        str(record.metadata["value"]) if key and "value" in record.metadata else record.content
+    )
 
 
 def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int) -> str:
-    latest_first = sorted(known, key=lambda record: (ended_at(record), record.memory_id), reverse=True)
+    latest_first = sorted(
+        known, key=lambda record: (ended_at(record), record.memory_id), reverse=True
+    )
     sessions = [record for record in latest_first if record.type == MemoryType.SUMMARY]
     recent = [record for record in sessions if now - ended_at(record) < RECENT_DAYS * DAY]
     asking = [
-        record for record in latest_first if record.type == MemoryType.QUESTION and now - ended_at(record) < RECENT_DAYS * DAY
+        record
+        for record in latest_first
+        if record.type == MemoryType.QUESTION and now - ended_at(record) < RECENT_DAYS * DAY
     ]
-    questions = dict.fromkeys(_safe(question) for record in (*recent, *asking) for question in record.listed("open_questions"))
+    questions = dict.fromkeys(
+        _safe(question)
+        for record in (*recent, *asking)
+        for question in record.listed("open_questions")
+    )
     lines: list[str] = []
     if questions:
         lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
         if estimate_tokens("\n".join(lines)) > left:  # shorten all questions, drop none
             for characters in (60, 40, 25, 15):
-                lines = [lines[0], *dict.fromkeys(f"- {shorten_line(question, characters)}" for question in questions)]
+                lines = [
+                    lines[0],
+                    *dict.fromkeys(
+                        f"- {shorten_line(question, characters)}" for question in questions
+                    ),
+                ]
                 if estimate_tokens("\n".join(lines)) <= left:
                     break
         lines = _fitting(lines, left).split("\n")
     left -= estimate_tokens("\n".join(lines)) if lines else 0
     share = max(0.0, min(1.0, left / whole))
-    weeks = [record for record in known if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY]
-    months = [record for record in known if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY]
+    weeks = [
+        record
+        for record in known
+        if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY
+    ]
+    months = [
+        record
+        for record in known
+        if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY
+    ]
     # Older sessions that no weekly or monthly summary covers yet are listed one by one.
     rolled_up = {record.memory_id: ended_at(record) for record in (*weeks, *months)}
-    latest = [record for record in sessions if record in recent or not _is_rolled_up(record, rolled_up)]
+    latest = [
+        record for record in sessions if record in recent or not _is_rolled_up(record, rolled_up)
+    ]
     shown = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     for title, records, most in (
         ("Latest sessions:", shown, MOST_RECENT),
@@ -422,7 +520,9 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
         ("Earlier, by month:", months, MOST_MONTHS),
     ):
         records = sorted(records, key=ended_at, reverse=True)
-        section = _fitting([title, *map(_line, records)], min(int(most * share), left)) if records else ""
+        section = (
+            _fitting([title, *map(_line, records)], min(int(most * share), left)) if records else ""
+        )
         if section:
             lines += section.split("\n")
             left -= estimate_tokens(section) + 1
@@ -448,26 +548,36 @@ def _month(at: float) -> str:
 
 
 PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month))
-"""Types of periodic summaries, with the days until a session is included and a function from a time to its period's name."""
+"""Types of periodic summaries, with the days until a session is included and a function from a time
+to its period's name.
+"""
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the texts in which a memory may appear in a request to the model, such as its full and its short form."""
+    """Return the texts in which a memory may appear in a request to the model, such as its full and
+    its short form.
+    """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
-    texts = [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"] if key else []
+    texts = (
+        [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"] if key else []
+    )
     if record.type in (MemoryType.SUMMARY, MemoryType.WEEK, MemoryType.MONTH):
-        texts = [_line(record), *(f"- {_safe(question)}" for question in record.listed("open_questions"))]
+        texts = [
+            _line(record),
+            *(f"- {_safe(question)}" for question in record.listed("open_questions")),
+        ]
     return [*texts, escape_line(record.content, ENTRY_CHARACTERS)]
 
 
 def _line(record: MemoryRecord) -> str:
-    period = record.metadata.get("period") or datetime.fromtimestamp(ended_at(record), UTC).strftime("%Y-%m-%d")
+    period = record.metadata.get("period") or datetime.fromtimestamp(
+        ended_at(record), UTC
+    ).strftime("%Y-%m-%d")
     topics = ", ".join(_safe(str(topic), 30) for topic in record.listed("topics")[:3])
-    return (
-        f"- {_safe(str(period))}: {_safe(_first_sentences(record.content), 2 * _CHARACTERS)}{f' [{topics}]' if topics else ''}"
-    )
+    content = _safe(_first_sentences(record.content), 2 * _CHARACTERS)
+    return f"- {_safe(str(period))}: {content}{f' [{topics}]' if topics else ''}"
 
 
 def _first_sentences(text: str) -> str:
@@ -481,7 +591,9 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
-    """Return as many of the lines as fit into ``most`` tokens, as one text. The first line is a title.
+    """Return as many of the lines as fit into ``most`` tokens, as one text.
+
+    The first line is a title.
 
     The last line of the text may be truncated. The text is empty if no line after the title fits.
     """
@@ -489,7 +601,10 @@ def _fitting(lines: Sequence[str], most: int) -> str:
     for line in lines[1:]:
         if estimate_tokens("\n".join([*kept, line])) > most:
             rest = truncate_to_tokens(line, most - estimate_tokens("\n".join(kept)) - 1)
-            if len(rest) >= min(24, len(line)) and estimate_tokens("\n".join([*kept, rest])) <= most:
+            if (
+                len(rest) >= min(24, len(line))
+                and estimate_tokens("\n".join([*kept, rest])) <= most
+            ):
                 kept.append(rest)
             break
         kept.append(line)
@@ -501,7 +616,9 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Return a title and as many of the last lines as fit into ``most`` tokens, as one text. It is empty if no line fits."""
+    """Return a title and as many of the last lines as fit into ``most`` tokens, as one text.
+    It is empty if no line fits.
+    """
     kept: list[str] = []
     for line in reversed(lines):
         if estimate_tokens("\n".join([title, line, *kept])) > most:

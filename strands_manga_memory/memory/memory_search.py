@@ -28,7 +28,13 @@ from strands_manga_memory.language.search import (
     embed_texts,
     evidence_terms,
 )
-from strands_manga_memory.memory.partition import MOST_PREFERENCES, PartitionContent, UserPartition, not_erased_since, unchanged
+from strands_manga_memory.memory.partition import (
+    MOST_PREFERENCES,
+    PartitionContent,
+    UserPartition,
+    not_erased_since,
+    unchanged,
+)
 from strands_manga_memory.memory.records import (
     CHANGES,
     DAY,
@@ -54,16 +60,19 @@ _LEAST_SIMILARITY = 0.02
 """Similarity given to memories that share nothing with the query."""
 
 
-def score(record: MemoryRecord, *, now: float, half_life: float | None, similarity: float | None = None) -> float:
+def score(
+    record: MemoryRecord, *, now: float, half_life: float | None, similarity: float | None = None
+) -> float:
     """Return the score of a memory: ``similarity * importance**0.5 * (recency * use)**0.25``.
 
-    ``recency`` is 1 at the memory's last update or recall, and halves in each ``half_life`` after it. ``use`` is 1 plus the
-    logarithm of 1 plus the access count.
+    ``recency`` is 1 at the memory's last update or recall, and halves in each ``half_life`` after
+    it. ``use`` is 1 plus the logarithm of 1 plus the access count.
 
     Args:
         record: Memory to rank.
         now: Current time, in seconds since 1970.
-        half_life: Seconds in which the recency factor halves. None means that recency never decreases.
+        half_life: Seconds in which the recency factor halves. None means that recency never
+            decreases.
         similarity: Similarity to the query. None means that there is no query, and counts as 1.
     """
     latest = max(record.updated_at, record.accessed_at)
@@ -78,14 +87,16 @@ class MemoryQuery:
     """Conditions for the memories that a search or a recall returns.
 
     Attributes:
-        types: Types of the memories. None means all types except those in ``DERIVED`` (stored messages, open questions, and
-            weekly and monthly summaries). Summaries of single sessions are included.
+        types: Types of the memories. None means all types except those in ``DERIVED`` (stored
+            messages, open questions, and weekly and monthly summaries). Summaries of single
+            sessions are included.
         min_importance: Least importance of a memory.
-        metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a list, one element must be
-            equal.
-        since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's session. Without a session,
-            it is the time of the last update.
-        until: End of the period that begins at ``since``. Memories of this time or later are left out.
+        metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a
+            list, one element must be equal.
+        since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's
+            session. Without a session, it is the time of the last update.
+        until: End of the period that begins at ``since``. Memories of this time or later are left
+            out.
 
     Raises:
         ValueError: A value is out of range.
@@ -99,7 +110,9 @@ class MemoryQuery:
 
     def __post_init__(self) -> None:
         checked_importance("min_importance", self.min_importance)
-        if not isinstance(self.metadata, Mapping) or not all(isinstance(name, str) for name in self.metadata):
+        if not isinstance(self.metadata, Mapping) or not all(
+            isinstance(name, str) for name in self.metadata
+        ):
             raise ValueError(f"metadata must map names to values, got {self.metadata!r:.80}")
         for name in ("since", "until"):
             at = getattr(self, name)
@@ -113,13 +126,20 @@ class MemoryQuery:
         if record.type in DERIVED if self.types is None else record.type not in self.types:
             return False
         at = ended_at(record)
-        if (self.since is not None and at < self.since) or (self.until is not None and at >= self.until):
+        if (self.since is not None and at < self.since) or (
+            self.until is not None and at >= self.until
+        ):
             return False
-        return all(_is_among(value, record.metadata.get(name)) for name, value in self.metadata.items())
+        return all(
+            _is_among(value, record.metadata.get(name)) for name, value in self.metadata.items()
+        )
 
 
 def _is_among(value: Any, there: Any) -> bool:
-    return any(_plain(each) == _plain(value) for each in (there if isinstance(there, list | tuple) else [there]))
+    return any(
+        _plain(each) == _plain(value)
+        for each in (there if isinstance(there, list | tuple) else [there])
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -135,7 +155,9 @@ def checked_type(value: MemoryType | str) -> MemoryType:
     try:
         return MemoryType(value)
     except ValueError:
-        raise ValueError(f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r:.80}") from None
+        raise ValueError(
+            f"type must be one of {', '.join(map(repr, map(str, MemoryType)))}, got {value!r:.80}"
+        ) from None
 
 
 _PASSAGE = "\x1f"
@@ -152,15 +174,27 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the search result, such as the type of the memory. A model sees them in a Strands ``MemoryEntry``."""
+        """Metadata of the search result, such as the type of the memory.
+        A model sees them in a Strands ``MemoryEntry``.
+        """
         named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
-        extra = {name: _escaped(self.record.metadata[name]) for name in named if name in self.record.metadata}
-        first = {"memory_id": self.record.memory_id, "memory_type": str(self.record.type), "score": round(self.score, 4)}
+        extra = {
+            name: _escaped(self.record.metadata[name])
+            for name in named
+            if name in self.record.metadata
+        }
+        first = {
+            "memory_id": self.record.memory_id,
+            "memory_type": str(self.record.type),
+            "score": round(self.score, 4),
+        }
         return first | extra
 
 
 def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
-    """Convert search results to Strands memory entries of one line without markup, at most 800 tokens in total."""
+    """Convert search results to Strands memory entries of one line without markup, at most 800
+    tokens in total.
+    """
     entries, left = list[MemoryEntry](), MOST_TOKENS
     for hit in hits:
         line = escape_line(hit.content, ENTRY_CHARACTERS)
@@ -189,7 +223,9 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """The text without the roles of the speakers, so that a question about a "user" does not match every passage."""
+        """The text without the roles of the speakers, so that a question about a "user" does not
+        match every passage.
+        """
         return _ROLE.sub("", self.own)
 
     @property
@@ -199,7 +235,9 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user that were read into the process, with a search index that the first search after a change builds."""
+    """Memories of a user that were read into the process, with a search index that the first search
+    after a change builds.
+    """
 
     def __init__(
         self,
@@ -220,7 +258,9 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Add a memory to the snapshot (the user's memories in this process), or replace the memory with the same id."""
+        """Add a memory to the snapshot (the user's memories in this process), or replace the memory
+        with the same id.
+        """
         with self._lock:
             self.records[record.memory_id] = record
             self._texts = None
@@ -231,7 +271,11 @@ class Snapshot:
         Memories that are in the snapshot already, or were removed from it, are left out.
         """
         with self._lock:
-            new = {id_: each for id_, each in loaded.records.items() if id_ not in self.records and id_ not in self._removed}
+            new = {
+                id_: each
+                for id_, each in loaded.records.items()
+                if id_ not in self.records and id_ not in self._removed
+            }
             self.content.add(replace(loaded, records=new))
             if self._texts is not None:
                 self._index_texts(new.values(), self._texts)
@@ -244,7 +288,9 @@ class Snapshot:
             self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
-        """Add a recall at the time ``now`` to the access counts of memories, for their ranking in this process."""
+        """Add a recall at the time ``now`` to the access counts of memories, for their ranking in
+        this process.
+        """
         with self._lock:
             for id_ in self.records.keys() & ids:
                 self.records[id_] = counted(self.records[id_], {id_: (1, now)})
@@ -259,15 +305,20 @@ class Snapshot:
     ) -> list[Hit]:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
-        With a query, each passage of a session's messages is a separate result. If ``matching`` is True, results without a word
-        of the query in their text or topics are left out. If texts are compared by vectors, results without a positive
-        similarity are left out instead.
+        With a query, each passage of a session's messages is a separate result. If ``matching`` is
+        True, results without a word of the query in their text or topics are left out. If texts are
+        compared by vectors, results without a positive similarity are left out instead.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
-            candidates = {id_: record for id_, record in self.records.items() if filters.has(record, now)}
+            candidates = {
+                id_: record for id_, record in self.records.items() if filters.has(record, now)
+            }
             if query is None or not query.strip():
-                hits = [Hit(record, record.content, self._score(record, now, None)) for record in candidates.values()]
+                hits = [
+                    Hit(record, record.content, self._score(record, now, None))
+                    for record in candidates.values()
+                ]
             else:
                 texts = self._indexed()
                 similar = self._similar(query, texts)
@@ -276,45 +327,60 @@ class Snapshot:
                     Hit(record, text.own, self._score(record, now, similar.get(name, 0.0)))
                     for name, text in texts.items()
                     if (record := candidates.get(text.record.memory_id)) is not None
-                    if not matching or (name in similar and (asked is None or not asked.isdisjoint(text.terms)))
+                    if not matching
+                    or (name in similar and (asked is None or not asked.isdisjoint(text.terms)))
                 ]
         hits.sort(key=lambda hit: (-hit.score, hit.record.memory_id))
         return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
-        """Return whether one of the search results has all content words of the query, or at least three of them.
+        """Return whether one of the search results has all content words of the query, or at least
+        three of them.
 
-        If texts are compared by vectors, any result is enough. True is also returned for a query without content words.
+        If texts are compared by vectors, any result is enough. True is also returned for a query
+        without content words.
         """
         if self._embed is not None:
             return bool(hits)
         asked = content_terms(query)
         asked = asked & evidence_terms(query) or asked  # without synonyms, one of which is enough
         texts = (f"{hit.content} {' '.join(map(str, hit.record.listed('topics')))}" for hit in hits)
-        return not asked or any(len(asked & evidence_terms(text)) >= min(3, len(asked)) for text in texts)
+        return not asked or any(
+            len(asked & evidence_terms(text)) >= min(3, len(asked)) for text in texts
+        )
 
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
         half_life = self._retention[MemoryType(record.type)].half_life
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _indexed(self) -> dict[str, _Text]:
-        """Return the texts of all memories, keyed by an id of the text. After a change, index them for searches by words."""
+        """Return the texts of all memories, keyed by an id of the text.
+        After a change, index them for searches by words.
+        """
         if self._texts is None:
             self._texts, self._index = {}, LexicalIndex()
             self._index_texts(self.records.values(), self._texts)
         return self._texts
 
     def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
-        """Add the texts of memories to ``known``, and to the index for searches by words unless ``embed`` is set."""
+        """Add the texts of memories to ``known``, and to the index for searches by words unless
+        ``embed`` is set.
+        """
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
         if self._embed is None:
-            self._index.put((name, text.words, _ROLE.sub("", text.near)) for name, text in texts.items())
+            self._index.put(
+                (name, text.words, _ROLE.sub("", text.near)) for name, text in texts.items()
+            )
 
     def _similar(self, query: str, texts: Mapping[str, _Text]) -> dict[str, float]:
         if self._embed is None:
             return self._index.search(query)
-        missing = [own for own in dict.fromkeys(text.own for text in texts.values()) if own not in self._vectors]
+        missing = [
+            own
+            for own in dict.fromkeys(text.own for text in texts.values())
+            if own not in self._vectors
+        ]
         vectors = embed_texts(self._embed, [query, *missing])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
         similar = {name: dot(vectors[0], self._vectors[text.own]) for name, text in texts.items()}
@@ -322,7 +388,8 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the texts of a memory that a search compares with its query, keyed by an id of the text.
+    """Return the texts of a memory that a search compares with its query, keyed by an id of the
+    text.
 
     A memory has one text, its content. Stored messages of a session have one text for each passage.
     """
@@ -339,10 +406,11 @@ def texts_of(record: MemoryRecord) -> dict[str, _Text]:
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
-    """Return the user's text in the current turn as a search query, without the blocks that this package adds to a request.
+    """Return the user's text in the current turn as a search query, without the blocks that this
+    package adds to a request.
 
-    Pass this function to a ``MemoryManager`` that you build yourself. Strands' default query is the whole last message,
-    including texts that plugins added.
+    Pass this function to a ``MemoryManager`` that you build yourself. Strands' default query is the
+    whole last message, including texts that plugins added.
 
     Args:
         context: Messages of the request, as Strands passes them.
@@ -357,7 +425,9 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's text in the message that opened the last turn, or None if it is empty or small talk."""
+    """Return the user's text in the message that opened the last turn, or None if it is empty or
+    small talk.
+    """
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None
@@ -371,19 +441,25 @@ _SECONDS = 7 * DAY
 _SHARDS, _ROWS = 16, 512
 """Number of parts that hold the words of a list, and memories in each part that holds ids."""
 _MOST_BYTES, _MOST_ROWS = 2_800_000, 64 * _ROWS
-"""Most bytes of the words and ids of a list, and most memories. DynamoDB limits a transaction to 4 MB in 100 items."""
+"""Most bytes of the words and ids of a list, and most memories.
+DynamoDB limits a transaction to 4 MB in 100 items.
+"""
 _MOST_FOUND, _MOST_IMPORTANT = 64, 192
 
 
 class WordList:
-    """List of the words in a user's memories, with which a search need not read all memories. Preferences are not listed.
+    """List of the words in a user's memories, with which a search need not read all memories.
 
-    The list has parts, so that a search decodes only a few of them. Each listed memory has a row number. The latest memory has
-    the number 0.
+    Preferences are not listed.
 
-    - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum determines ``N``.
+    The list has parts, so that a search decodes only a few of them. Each listed memory has a row
+    number. The latest memory has the number 0.
+
+    - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum
+      determines ``N``.
     - ``ids.N`` holds the ids of 512 rows.
-    - ``important`` maps each type to the 192 most important memories, as pairs of negative importance and row.
+    - ``important`` maps each type to the 192 most important memories, as pairs of negative
+      importance and row.
 
     Args:
         made_at: Time when the list was made, in seconds since 1970.
@@ -395,7 +471,9 @@ class WordList:
         self._part = functools.cache(part)
 
     def find(self, terms: Iterable[str]) -> Iterator[str]:
-        """Yield the ids of the listed memories that contain a search term. Memories with more and rarer terms come first."""
+        """Yield the ids of the listed memories that contain a search term.
+        Memories with more and rarer terms come first.
+        """
         scores: dict[int, float] = {}
         for word in sorted(map(_checksum, terms)):
             rows = self._part(_part_of(word)).get(word, "").split()
@@ -404,16 +482,22 @@ class WordList:
         return map(self._id, sorted(scores, key=lambda row: (-scores[row], row)))
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
-        """Yield the ids of the most important memories of some types, the most important first, then the latest first."""
+        """Yield the ids of the most important memories of some types, the most important first,
+        then the latest first.
+        """
         important = self._part("important")
-        return (self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types)))
+        return (
+            self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types))
+        )
 
     def _id(self, row: int) -> str:
         return str(self._part(f"ids.{row // _ROWS:02}")[row % _ROWS])
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
-    """Return the parts of a word list of memories, keyed by name. Memories beyond the limits of a list are left out."""
+    """Return the parts of a word list of memories, keyed by name.
+    Memories beyond the limits of a list are left out.
+    """
     rows: dict[str, list[int]] = defaultdict(list)
     important: dict[str, list[tuple[float, int]]] = defaultdict(list)
     ids, size = list[str](), 0
@@ -429,17 +513,25 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
     parts: dict[str, Any] = {_part_of(f"{shard:x}"): {} for shard in range(_SHARDS)}
     for word, found in rows.items():
         parts[_part_of(word)][word] = " ".join(map(str, found))
-    parts |= {f"ids.{start // _ROWS:02}": ids[start : start + _ROWS] for start in range(0, len(ids), _ROWS)}
-    return parts | {"important": {type_: heapq.nsmallest(_MOST_IMPORTANT, each) for type_, each in important.items()}}
+    parts |= {
+        f"ids.{start // _ROWS:02}": ids[start : start + _ROWS]
+        for start in range(0, len(ids), _ROWS)
+    }
+    return parts | {
+        "important": {
+            type_: heapq.nsmallest(_MOST_IMPORTANT, each) for type_, each in important.items()
+        }
+    }
 
 
 class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
-    The first search reads all memories and makes the list. Searches of the next seven days, in all processes, read the list and
-    then the memories with matching words. The caller of a search has read all memories since a given time. A list from before
-    this time is made again, because the memories in between would not be found. The list is deleted when a memory is
-    deleted, gets other words, or is stored with an old date.
+    The first search reads all memories and makes the list. Searches of the next seven days, in all
+    processes, read the list and then the memories with matching words. The caller of a search has
+    read all memories since a given time. A list from before this time is made again, because the
+    memories in between would not be found. The list is deleted when a memory is deleted, gets other
+    words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -448,16 +540,26 @@ class OlderMemories:
         self._list: WordList | None = None
 
     def find(
-        self, query: str | None, types: Collection[str], *, since: float, known: Collection[str], with_preferences: bool
+        self,
+        query: str | None,
+        types: Collection[str],
+        *,
+        since: float,
+        known: Collection[str],
+        with_preferences: bool,
     ) -> PartitionContent:
-        """Return up to 64 memories with a word of the query. Without a query, return the most important memories of ``types``.
+        """Return up to 64 memories with a word of the query.
 
-        All preferences are added if the call makes the word list. Otherwise, they are added if ``with_preferences`` is True and
-        ``known`` has at least 40 preferences, the most that a session start reads.
+        Without a query, return the most important memories of ``types``.
+
+        All preferences are added if the call makes the word list. Otherwise, they are added if
+        ``with_preferences`` is True and ``known`` has at least 40 preferences, the most that a
+        session start reads.
 
         Args:
             query: Text to search for, or None.
-            types: Types of the memories without a query. With a query, memories of any type are returned.
+            types: Types of the memories without a query. With a query, memories of any type are
+                returned.
             since: Time from which on the caller has read all memories, in seconds since 1970.
             known: Ids of the memories that the caller has read. They are left out.
             with_preferences: Whether preferences may be added if the list exists.
@@ -465,7 +567,9 @@ class OlderMemories:
         oldest = max(since, self._partition.clock() - _SECONDS)
 
         def find(words: WordList) -> list[str]:
-            found = words.by_importance(types) if query is None else words.find(content_terms(query))
+            found = (
+                words.by_importance(types) if query is None else words.find(content_terms(query))
+            )
             return list(itertools.islice((id_ for id_ in found if id_ not in known), _MOST_FOUND))
 
         try:
@@ -475,10 +579,15 @@ class OlderMemories:
             ids = None
         if ids is not None:
             self._list = words
-            has_most = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known) >= MOST_PREFERENCES
+            has_most = (
+                sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
+                >= MOST_PREFERENCES
+            )
             return self._partition.load_named(ids, with_preferences=with_preferences and has_most)
         loaded, self._list = self._make()
-        chosen = {id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE}
+        chosen = {
+            id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE
+        }
         chosen.update(find(self._list))
         loaded.records = {id_: record for id_, record in loaded.records.items() if id_ in chosen}
         return loaded
@@ -491,7 +600,9 @@ class OlderMemories:
         """Delete the stored word list after a change of the memories that is not in the list."""
         self._list = None
         owner = self._partition.owner
-        stored = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[])
+        stored = self._partition.table.query(
+            owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
+        )
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _read(self) -> WordList | None:
@@ -518,11 +629,13 @@ class OlderMemories:
         return WordList(made_at, part)
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories, make and store a list of their words, and return the memories and the list.
+        """Read all memories, make and store a list of their words, and return the memories and the
+        list.
 
-        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. If the store fails, or the user's
-        memories change or are erased during the call, the list is not stored. The record ``CHANGES`` reveals such a change,
-        because each change of memories writes this record, and an erasure deletes this record before the memories.
+        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. If the
+        store fails, or the user's memories change or are erased during the call, the list is not
+        stored. The record ``CHANGES`` reveals such a change, because each change of memories writes
+        this record, and an erasure deletes this record before the memories.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)
@@ -534,15 +647,24 @@ class OlderMemories:
         writes = list[Write]()
         for name, part in parts.items():
             id_ = f"{_WORDS}{name}"
-            stored = {"data": self._codec.encode([made_at, part], place_of(owner, id_)), "made_at": made_at}
-            key = {"user_id": owner.partition, "memory_id": id_, "expires_at": int(made_at + _SECONDS)}
+            stored = {
+                "data": self._codec.encode([made_at, part], place_of(owner, id_)),
+                "made_at": made_at,
+            }
+            key = {
+                "user_id": owner.partition,
+                "memory_id": id_,
+                "expires_at": int(made_at + _SECONDS),
+            }
             writes.append(Write(item={**key, **stored}))
         check = Write(key=changes, when=unchanged(changed), is_check=True)
         try:
             if changed is not None:
                 table.transact([*writes, check, not_erased_since(owner.partition, erased)])
         except StoreError as error:  # the memories were read
-            logger.debug("error=<%s> | failed to store the words of a user's memories", type(error).__name__)
+            logger.debug(
+                "error=<%s> | failed to store the words of a user's memories", type(error).__name__
+            )
         return loaded, WordList(made_at, parts.__getitem__)
 
 
@@ -551,5 +673,7 @@ def _checksum(term: str) -> str:
 
 
 def _part_of(word: str) -> str:
-    """Return the name of the part of a word list that contains a word. ``word`` is the checksum of the word."""
+    """Return the name of the part of a word list that contains a word.
+    ``word`` is the checksum of the word.
+    """
     return f"words.{int(word, 16) % _SHARDS:02}"

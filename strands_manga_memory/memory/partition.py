@@ -1,7 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-Erasing a user deletes all their data and leaves a marker of the erasure. A write can require that the marker has not changed. A
-recall of memories is first recorded in an item of its own, and later added to the access counts of the memories.
+Erasing a user deletes all their data and leaves a marker of the erasure. A write can require that
+the marker has not changed. A recall of memories is first recorded in an item of its own, and later
+added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id.
-        uses: Number and last time of the recalls that the stored access counts do not include yet, keyed by memory id. The
-            access counts in ``records`` include these recalls.
-        unreadable: Ids of records that are damaged or of a later version. Such records are not changed.
+        uses: Number and last time of the recalls that the stored access counts do not include yet,
+            keyed by memory id. The access counts in ``records`` include these recalls.
+        unreadable: Ids of records that are damaged or of a later version. Such records are not
+            changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
@@ -80,11 +82,16 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories of another read of the same partition. If both reads have a memory, that in ``more`` is kept."""
+        """Add the memories of another read of the same partition.
+        If both reads have a memory, that in ``more`` is kept.
+        """
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
-        self.is_partial, self.since = self.is_partial or more.is_partial, max(self.since, more.since)
+        self.is_partial, self.since = (
+            self.is_partial or more.is_partial,
+            max(self.since, more.since),
+        )
 
 
 MOST_PREFERENCES = 40
@@ -95,7 +102,8 @@ MOST_PREFERENCES = 40
 class _Range:
     """Range of sort keys for a query of the memory table.
 
-    With a limit, only that many items are read, those with the highest sort keys. With ``is_lowest``, those with the lowest.
+    With a limit, only that many items are read, those with the highest sort keys. With
+    ``is_lowest``, those with the lowest.
     """
 
     first: str | None = None
@@ -115,19 +123,25 @@ class _Range:
         )
 
 
-# Ids begin with the type, so a range holds the types whose names are between its bounds. At a limit, the lowest ids are left
-# out. Ids of summaries, questions, roll-ups and episodes sort by time, so these lose the oldest.
+# Ids begin with the type, so a range holds the types whose names are between its bounds. At a
+# limit, the lowest ids are left out. Ids of summaries, questions, roll-ups and episodes sort by
+# time, so these lose the oldest.
 _START = (
     _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", 9, SHOWN_ATTRIBUTES),
     _Range(*type_range(MemoryType.PREFERENCE), MOST_PREFERENCES, SHOWN_ATTRIBUTES),
     _Range(f"{MemoryType.QUESTION}#", LATEST, 17, SHOWN_ATTRIBUTES),
 )
-"""Ranges of sort keys that a session start reads. At most 4 monthly and 7 weekly summaries exist, so the limits leave enough
-room for session summaries and open questions. The last range ends with the list of the latest facts.
+"""Ranges of sort keys that a session start reads.
+
+At most 4 monthly and 7 weekly summaries exist, so the limits leave enough
+room for session summaries and open questions. The last range ends with the list of the latest
+facts.
 """
 
 _MOST_LATEST = 64
-"""Most facts and feedback that searches read. Their ids do not sort by time, so an item lists the latest."""
+"""Most facts and feedback that searches read.
+Their ids do not sort by time, so an item lists the latest.
+"""
 
 _RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
@@ -146,17 +160,20 @@ MOST_COVERED = 400
 """Most sessions that a weekly or monthly summary lists."""
 
 _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
-"""Range of sort keys that is read if the list of the latest facts and feedback is missing or damaged."""
+"""Range of sort keys that is read if the list of the latest facts and feedback is missing or
+damaged.
+"""
 
 
 class UserPartition:
     """Memories of one user in the memory table.
 
-    Without a codec, content and metadata are stored in clear text. The messages of a session are always encoded, which
-    compresses them.
+    Without a codec, content and metadata are stored in clear text. The messages of a session are
+    always encoded, which compresses them.
 
     Attributes:
-        guard: Condition of each ``update``: the user's data were not erased since a given time. None: there is no condition.
+        guard: Condition of each ``update``: the user's data were not erased since a given time.
+            None: there is no condition.
     """
 
     def __init__(
@@ -176,59 +193,77 @@ class UserPartition:
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
 
-        Without a type, recalls that are not in the access counts yet are read, too. With a type, they are read only if ``uses``
-        is True, in a second query.
+        Without a type, recalls that are not in the access counts yet are read, too. With a type,
+        they are read only if ``uses`` is True, in a second query.
 
         Raises:
-            CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
+            CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
+                key.
         """
         if type_ is None:
             return self._load([_Range()])
-        return self._load([_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])])
+        return self._load(
+            [_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])]
+        )
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
-        """Read the memories that are needed to finalize a conversation: session, weekly and monthly summaries.
+        """Read the memories that are needed to finalize a conversation: session, weekly and monthly
+        summaries.
 
-        The ids of expired memories, and the recalls that are not in the access counts yet, are read, too.
+        The ids of expired memories, and the recalls that are not in the access counts yet, are
+        read, too.
 
         Of over 128 session and monthly summaries, only some are read:
 
         - The latest 128.
-        - For each of ``ages``, the latest 32 session summaries of at least this age. Instead of 32, 400 are read if no summary
-          of the age's type covers the oldest of the 32.
+        - For each of ``ages``, the latest 32 session summaries of at least this age. Instead of 32,
+          400 are read if no summary of the age's type covers the oldest of the 32.
         - Of the oldest 32, the ids of expired summaries.
 
         Args:
-            ages: Least age in seconds of the sessions that a weekly or monthly summary covers, keyed by type of the summary.
+            ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
+                keyed by type of the summary.
 
         Raises:
-            CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong key.
+            CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
+                key.
         """
         first, last = f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$"
-        loaded = self._load([_Range(first, last, _MOST_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")])
+        loaded = self._load(
+            [_Range(first, last, _MOST_FINALIZED), _Range(f"{MemoryType.QUESTION}#", f"{LEDGER}~")]
+        )
         if loaded.is_partial:
             for type_, age in ages.items():
-                covered = {id_ for each in loaded.records.values() if each.type == type_ for id_ in each.covers}
+                covered = {
+                    id_
+                    for each in loaded.records.values()
+                    if each.type == type_
+                    for id_ in each.covers
+                }
                 for most in (_MOST_OF_AGE, MOST_COVERED):
                     older = self._load([_Range(first, summary_id("", self.clock() - age), most)])
                     if not older.is_partial or min(older.records, default="") in covered:
                         break
                 loaded.add(older)
-            loaded.expired += self._load([_Range(first, last, _MOST_OF_AGE, is_lowest=True)]).expired
+            loaded.expired += self._load(
+                [_Range(first, last, _MOST_OF_AGE, is_lowest=True)]
+            ).expired
         return loaded
 
     def load_start(self) -> PartitionContent:
         """Read the memories for a session start: preferences, summaries and open questions.
 
-        At most 66 records are read, in three queries. Raises CorruptRecordError if no encrypted record can be decrypted.
+        At most 66 records are read, in three queries. Raises CorruptRecordError if no encrypted
+        record can be decrypted.
         """
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the memories that only searches need: the latest messages of sessions, behavioral patterns, facts and feedback.
+        """Read the memories that only searches need: the latest messages of sessions, behavioral
+        patterns, facts and feedback.
 
-        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts and feedback. Raises
-        CorruptRecordError if no encrypted record can be decrypted.
+        At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts
+        and feedback. Raises CorruptRecordError if no encrypted record can be decrypted.
         """
         ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
         return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
@@ -236,8 +271,9 @@ class UserPartition:
     def load_latest(self, type_: str | None) -> PartitionContent:
         """Read the latest memories of one type or of several types, for a recall.
 
-        If ``type_`` is None, all types are read except stored messages, open questions and weekly summaries. At most 216
-        records are read, in four requests. Raises CorruptRecordError if no encrypted record can be decrypted.
+        If ``type_`` is None, all types are read except stored messages, open questions and weekly
+        summaries. At most 216 records are read, in four requests. Raises CorruptRecordError if no
+        encrypted record can be decrypted.
         """
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
         latest = marks.latest
@@ -249,22 +285,32 @@ class UserPartition:
         return self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST, uses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
-        """Read the memories with the given ids, and all preferences if ``with_preferences`` is True.
+        """Read the memories with the given ids, and all preferences if ``with_preferences`` is
+        True.
 
         Raises CorruptRecordError if no encrypted record can be decrypted.
         """
-        return self._load([_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids)
+        return self._load(
+            [_Range(*type_range(MemoryType.PREFERENCE))] if with_preferences else (), ids
+        )
 
     def _load(
-        self, ranges: Iterable[_Range], ids: Sequence[str] = (), *, are_all: bool = True, uses: UseCounts | None = None
+        self,
+        ranges: Iterable[_Range],
+        ids: Sequence[str] = (),
+        *,
+        are_all: bool = True,
+        uses: UseCounts | None = None,
     ) -> PartitionContent:
         """Read the memories in ranges of sort keys and the memories with the given ids.
 
         Args:
             ranges: Ranges of sort keys.
             ids: Ids of further memories to read.
-            are_all: False if the table may have facts or feedback older than those in ``ids``. The result is then partial.
-            uses: Recalls that an earlier read returned. The access counts in the result include these recalls.
+            are_all: False if the table may have facts or feedback older than those in ``ids``. The
+                result is then partial.
+            uses: Recalls that an earlier read returned. The access counts in the result include
+                these recalls.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -279,13 +325,26 @@ class UserPartition:
             sealed |= {str(item["memory_id"]) for item in group if "sealed" in item}
             if is_limited:
                 read = (loaded.records.get(str(item["memory_id"])) for item in group)
-                loaded.since = max(loaded.since, min((record.updated_at for record in read if record), default=0.0))
+                loaded.since = max(
+                    loaded.since, min((record.updated_at for record in read if record), default=0.0)
+                )
                 loaded.is_partial = True
-        if self.codec is not None and self.codec.encrypts and sealed and sealed.issubset(loaded.unreadable):
+        if (
+            self.codec is not None
+            and self.codec.encrypts
+            and sealed
+            and sealed.issubset(loaded.unreadable)
+        ):
             place = place_of(self.owner, min(sealed))
-            what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them opens"
+            what = (
+                f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them"
+                " opens"
+            )
             raise CorruptRecordError(f"{what}; is this their key?", record=place)
-        loaded.records |= {id_: counted(loaded.records[id_], loaded.uses) for id_ in loaded.records.keys() & loaded.uses.keys()}
+        loaded.records |= {
+            id_: counted(loaded.records[id_], loaded.uses)
+            for id_ in loaded.records.keys() & loaded.uses.keys()
+        }
         return loaded
 
     def _take(self, item: Item, loaded: PartitionContent) -> None:
@@ -303,7 +362,8 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Log an unreadable record in a ``with`` block instead of raising its error, and add its id to ``unreadable``.
+        """Log an unreadable record in a ``with`` block instead of raising its error, and add its id
+        to ``unreadable``.
 
         A missing encryption key still raises ``KeyMissingError``.
         """
@@ -322,15 +382,20 @@ class UserPartition:
         record = None if item is None else record_of(item, self.owner, self.codec)
         return None if record is None or record.expired(self.clock()) else record
 
-    def update(self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]) -> MemoryRecord | None:
-        """Change a memory by compare-and-set and return the stored memory, or None if there is none afterwards.
+    def update(
+        self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
+    ) -> MemoryRecord | None:
+        """Change a memory by compare-and-set and return the stored memory, or None if there is none
+        afterwards.
 
-        If ``guard`` finds that the user's data were erased, nothing is written and the result is None.
+        If ``guard`` finds that the user's data were erased, nothing is written and the result is
+        None.
 
         Args:
             memory_id: Id of the memory.
-            change: Function from the current memory (None if missing or expired) to the new memory, called again after a
-                conflict. None or the same object means no change. The version is set automatically.
+            change: Function from the current memory (None if missing or expired) to the new memory,
+                called again after a conflict. None or the same object means no change. The version
+                is set automatically.
 
         Raises:
             ConflictError: Other writers keep changing the memory.
@@ -345,7 +410,11 @@ class UserPartition:
                 return (alive,)
             wanted = replace(wanted, version=1 if stored is None else stored.version + 1)
             new, when, guard = self.item_of(wanted), unchanged(item), self.guard
-            if self.table.put(new, when=when) if guard is None else self.table.transact([Write(item=new, when=when), guard]):
+            if (
+                self.table.put(new, when=when)
+                if guard is None
+                else self.table.transact([Write(item=new, when=when), guard])
+            ):
                 return (wanted,)
             if guard is not None and not_erased_since(self.owner.partition, self.erased()) != guard:
                 logger.debug("the user was erased meanwhile, nothing is written")
@@ -369,7 +438,8 @@ class UserPartition:
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, prefix: str) -> list[str]:
-        """Return the ids of all records whose id begins with ``prefix`` and ``#``, such as the memories of one type.
+        """Return the ids of all records whose id begins with ``prefix`` and ``#``, such as the
+        memories of one type.
 
         Expired records are included.
         """
@@ -378,22 +448,27 @@ class UserPartition:
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary ``name``. The name is an encoded session id or a digest of the summary's text.
+        """Return the id of the summary ``name``.
 
-        The first call makes the id from the current time and stores it. Later calls return the stored id. Each call sets the
-        expiry of the stored id to ``expires_at``.
+        The name is an encoded session id or a digest of the summary's text.
+
+        The first call makes the id from the current time and stores it. Later calls return the
+        stored id. Each call sets the expiry of the stored id to ``expires_at``.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
         known = self.table.get(self.owner.partition, stored["memory_id"])
         with trusted(place_of(self.owner, stored["memory_id"])):
             id_ = summary_id(name, self.clock()) if known is None else str(known["summary_id"])
-        if not self.table.put({**stored, "summary_id": id_}, when=ABSENT if known is None else None):
+        if not self.table.put(
+            {**stored, "summary_id": id_}, when=ABSENT if known is None else None
+        ):
             return self.id_of_summary(name, expires_at)  # another writer made an id meanwhile
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Add facts or feedback to the front of the stored list of the user's latest facts and feedback.
+        """Add facts or feedback to the front of the stored list of the user's latest facts and
+        feedback.
 
         Searches read the listed memories.
         """
@@ -401,22 +476,33 @@ class UserPartition:
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
             known = [] if item is None else _latest_of(item)
-            known = known or [*self.ids(MemoryType.FACT), *self.ids(MemoryType.FEEDBACK)]  # the list is new or damaged
+            known = known or [
+                *self.ids(MemoryType.FACT),
+                *self.ids(MemoryType.FEEDBACK),
+            ]  # the list is new or damaged
             ids = list(dict.fromkeys([*memory_ids, *known]))[:_MOST_LATEST]
-            listed = {"user_id": self.owner.partition, "memory_id": LATEST, "latest": ids, "version": uuid.uuid4().hex}
+            listed = {
+                "user_id": self.owner.partition,
+                "memory_id": LATEST,
+                "latest": ids,
+                "version": uuid.uuid4().hex,
+            }
             return self.table.put(listed, when=unchanged(item)) or None
 
         repeat_until_written(attempt, record=place_of(self.owner, LATEST))
 
     def episode_ids(self, summary_id: str) -> list[str]:
-        """Return the ordered ids of the records with a session's messages, given the id of the session's summary."""
+        """Return the ordered ids of the records with a session's messages, given the id of the
+        session's summary.
+        """
         return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> MemoryRecord | None:
-        """Store the open questions of a session summary as a record of their own, and return the record.
+        """Store the open questions of a session summary as a record of their own, and return the
+        record.
 
-        If the summary has no open questions, those of an earlier version of the summary are deleted, and the result is None.
-        ``rule`` is the retention of open questions.
+        If the summary has no open questions, those of an earlier version of the summary are
+        deleted, and the result is None. ``rule`` is the retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
@@ -432,15 +518,18 @@ class UserPartition:
             codec = Codec()
         return item_of(record, self.owner, codec)
 
-    # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access counts of the records.
+    # Each recall is first stored as one entry of a ledger. ``fold`` adds the entries to the access
+    # counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record in one write that memories were recalled. A later update adds it to their access counts.
+        """Record in one write that memories were recalled.
+
+        A later update adds it to their access counts.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
-            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased at that time or later.
-                Default: now.
+            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased
+                at that time or later. Default: now.
         """
         now = self.clock()
         entry = {
@@ -451,22 +540,33 @@ class UserPartition:
             "expires_at": int(now + _LEDGER_SECONDS),
         }
         not_erased = Condition(absent=True, below={"at": now if at is None else at})
-        self.table.transact([Write(item=entry), Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True)])
+        self.table.transact(
+            [
+                Write(item=entry),
+                Write(key=(self.owner.partition, ERASED), when=not_erased, is_check=True),
+            ]
+        )
 
     def uses(self) -> UseCounts:
-        """Return the recalls of memories that are not in the access counts yet: number and last time, keyed by memory id."""
+        """Return the recalls of memories that are not in the access counts yet: number and last
+        time, keyed by memory id.
+        """
         return self._ledger()[1]
 
     def fold(self) -> int:
-        """Add the recorded recalls to the access counts of the memories and return the number of added recalls.
+        """Add the recorded recalls to the access counts of the memories and return the number of
+        added recalls.
 
-        The record of a recall is deleted before the recall is counted, and only one process succeeds in deleting it. So no
-        recall is counted twice, but a recall is lost if the process stops after the deletion.
+        The record of a recall is deleted before the recall is counted, and only one process
+        succeeds in deleting it. So no recall is counted twice, but a recall is lost if the process
+        stops after the deletion.
         """
         rows, _ = self._ledger()
         used, folded = UseCounts(), 0
         for row in rows:
-            if self.table.delete(self.owner.partition, row["memory_id"], when=Condition(equals={"at": row.get("at")})):
+            if self.table.delete(
+                self.owner.partition, row["memory_id"], when=Condition(equals={"at": row.get("at")})
+            ):
                 add_uses(used, row)
                 folded += 1
         ids = list(used)
@@ -486,16 +586,23 @@ class UserPartition:
         return rows, used
 
     def _count(self, item: Item, used: UseCounts) -> None:
-        """Add recalls to the access count of a stored memory. A memory that is deleted meanwhile stays deleted."""
+        """Add recalls to the access count of a stored memory.
+        A memory that is deleted meanwhile stays deleted.
+        """
         found: Item | None = item
 
         def attempt() -> bool | None:
             nonlocal found
             if found is None:
                 return False
-            # The version stays, because the content does: roll-ups of the memory need not be written again.
+            # The version stays, because the content does: roll-ups of the memory need not be
+            # written again.
             record = counted(record_of(found, self.owner, self.codec), used)
-            unchanged: Item = {name: found[name] for name in ("version", "access_count", "updated_at") if name in found}
+            unchanged: Item = {
+                name: found[name]
+                for name in ("version", "access_count", "updated_at")
+                if name in found
+            }
             if self.table.put(self.item_of(record), when=Condition(equals=unchanged)):
                 return True
             found = self.table.get(self.owner.partition, record.memory_id)
@@ -508,7 +615,8 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
     """Repeat a compare-and-set until it succeeds, with growing random pauses.
 
     Args:
-        attempt: Function that reads the record and writes it if it has not changed. It returns None after a conflict.
+        attempt: Function that reads the record and writes it if it has not changed. It returns None
+            after a conflict.
         record: Name of the record for the error message.
 
     Raises:
@@ -522,7 +630,9 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a check for a transaction. The check fails if the user's data were erased after ``erased`` was read.
+    """Return a check for a transaction.
+
+    The check fails if the user's data were erased after ``erased`` was read.
 
     ``erased`` is the marker of the user's last erasure, or None if there was none.
     """

@@ -20,15 +20,19 @@ _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 class PiiPolicy:
     """Policy for personal data in texts that are stored.
 
-    The rules find personal data. The action of a rule replaces the data, encrypts the data, or refuses the text.
+    The rules find personal data. The action of a rule replaces the data, encrypts the data, or
+    refuses the text.
 
     Args:
-        rules: Detection rules, in order. Default ``DEFAULT_RULES``. With ``()``, all texts are stored unchanged.
-        actions: Actions by rule name, which override the actions of the rules themselves: ``{"card": "refuse"}``.
+        rules: Detection rules, in order. Default ``DEFAULT_RULES``. With ``()``, all texts are
+            stored unchanged.
+        actions: Actions by rule name, which override the actions of the rules themselves:
+            ``{"card": "refuse"}``.
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Raises:
-        ValueError: An action is unknown, belongs to no rule, or is ``encrypt`` although there is no cipher.
+        ValueError: An action is unknown, belongs to no rule, or is ``encrypt`` although there is no
+            cipher.
     """
 
     @checked
@@ -42,10 +46,17 @@ class PiiPolicy:
         wanted = dict(actions or {})
         unknown = sorted(set(wanted) - {rule.name for rule in rules})
         if unknown:
-            raise ValueError(f"actions must name rules, got {unknown}; there are {sorted({rule.name for rule in rules})}")
-        self._rules = tuple(replace(rule, action=wanted.get(rule.name, rule.action)) for rule in rules)
+            raise ValueError(
+                f"actions must name rules, got {unknown}; there are"
+                f" {sorted({rule.name for rule in rules})}"
+            )
+        self._rules = tuple(
+            replace(rule, action=wanted.get(rule.name, rule.action)) for rule in rules
+        )
         if cipher is None and any(rule.action == "encrypt" for rule in self._rules):
-            raise ValueError("cipher must be given for the action 'encrypt', such as AesGcmCipher(...)")
+            raise ValueError(
+                "cipher must be given for the action 'encrypt', such as AesGcmCipher(...)"
+            )
         self._cipher = cipher
 
     def __repr__(self) -> str:
@@ -61,31 +72,41 @@ class PiiPolicy:
         Raises:
             PersonalDataError: A rule refuses the text. The message names the rule, not the data.
         """
-        return replace_personal_data(text, self._rules, lambda rule, found: self._replacement(rule, found, place))
+        return replace_personal_data(
+            text, self._rules, lambda rule, found: self._replacement(rule, found, place)
+        )
 
     def _replacement(self, rule: PiiRule, found: str, place: str) -> str:
         if rule.action == "refuse":
-            raise PersonalDataError(f"the text holds personal data ({rule.name}), which the policy refuses to store")
+            raise PersonalDataError(
+                f"the text holds personal data ({rule.name}), which the policy refuses to store"
+            )
         if rule.action == "encrypt" and self._cipher is not None:
             sealed = base64.b64encode(self._cipher.encrypt(found.encode(), place)).decode("ascii")
             return f"[pii:{rule.name}:{sealed}]"
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Return a value with the policy for personal data applied to all its texts, including the keys of dicts.
+        """Return a value with the policy for personal data applied to all its texts, including the
+        keys of dicts.
 
         ``place`` is the storage key of the user.
         """
         if isinstance(value, str):
             return self.applied(value, place=place)
         if isinstance(value, Mapping):
-            return {self.applied(str(key), place=place): self.applied_to(item, place=place) for key, item in value.items()}
+            return {
+                self.applied(str(key), place=place): self.applied_to(item, place=place)
+                for key, item in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self.applied_to(item, place=place) for item in value]
         return value
 
     def opened(self, text: str, *, place: str = "") -> str:
-        """Decrypt the encrypted parts of a text. ``place`` is the user's storage key, with which the parts were encrypted.
+        """Decrypt the encrypted parts of a text.
+
+        ``place`` is the user's storage key, with which the parts were encrypted.
 
         A part that cannot be decrypted is replaced by the name of its rule, such as ``[card]``.
         """
@@ -110,7 +131,8 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Filter that applies a policy for personal data to one user's texts before storage, and decrypts stored texts.
+    """Filter that applies a policy for personal data to one user's texts before storage, and
+    decrypts stored texts.
 
     ``place`` is the storage key of the user.
     """
@@ -119,7 +141,8 @@ class PiiFilter:
     place: str
 
     def text(self, text: str) -> str:
-        """Apply the policy for personal data to a text, truncate the text to 4,000 characters, and return it.
+        """Apply the policy for personal data to a text, truncate the text to 4,000 characters, and
+        return it.
 
         Raises:
             PersonalDataError: The policy refuses the text.
@@ -134,16 +157,21 @@ class PiiFilter:
         """Apply the policy for personal data to metadata and return them as JSON values.
 
         Raises:
-            ValueError: The metadata is no mapping, is nested over 100 levels deep, or has over 16,384 bytes as JSON.
+            ValueError: The metadata is no mapping, is nested over 100 levels deep, or has over
+                16,384 bytes as JSON.
             PersonalDataError: The policy refuses the metadata.
         """
         if not isinstance(metadata, Mapping):
             raise ValueError(f"metadata must be a mapping, got {metadata!r:.80}")
         if is_nested_deeper(metadata, _MOST_METADATA_LEVELS):
-            raise ValueError(f"metadata must be nested at most {_MOST_METADATA_LEVELS} levels deep, got more")
+            raise ValueError(
+                f"metadata must be nested at most {_MOST_METADATA_LEVELS} levels deep, got more"
+            )
         cleaned = load(dump(self.pii.applied_to(dict(metadata), place=self.place)))
         if (size := len(dump(cleaned))) > _MOST_METADATA_BYTES:
-            raise ValueError(f"metadata must have at most {_MOST_METADATA_BYTES:,} bytes as JSON, got {size:,}")
+            raise ValueError(
+                f"metadata must have at most {_MOST_METADATA_BYTES:,} bytes as JSON, got {size:,}"
+            )
         return dict(cleaned)
 
     def opened_text(self, text: str) -> str:

@@ -1,4 +1,6 @@
-"""Log of the preferences that a user stated, in the memory table. The records of current preferences are derived from it."""
+"""Log of the preferences that a user stated, in the memory table.
+The records of current preferences are derived from it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,18 @@ from itertools import chain
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.preferences import Preference, canonical_value, slot_for_key, split_values
-from strands_manga_memory.memory.partition import UserPartition, not_erased_since, repeat_until_written, unchanged
+from strands_manga_memory.language.preferences import (
+    Preference,
+    canonical_value,
+    slot_for_key,
+    split_values,
+)
+from strands_manga_memory.memory.partition import (
+    UserPartition,
+    not_erased_since,
+    repeat_until_written,
+    unchanged,
+)
 from strands_manga_memory.memory.records import (
     CHANGES,
     DAY,
@@ -55,28 +67,53 @@ _MOST_WRITES = 90
 BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
 _NOTE_SECONDS = 90 * DAY
-"""Seconds that the deletion of a memory is stored. All earlier sessions are finalized within this time."""
-_MADE_BY_SESSIONS = (MemoryType.SUMMARY, MemoryType.EPISODE, MemoryType.PATTERN, MemoryType.WEEK, MemoryType.MONTH)
+"""Seconds that the deletion of a memory is stored.
+All earlier sessions are finalized within this time.
+"""
+_MADE_BY_SESSIONS = (
+    MemoryType.SUMMARY,
+    MemoryType.EPISODE,
+    MemoryType.PATTERN,
+    MemoryType.WEEK,
+    MemoryType.MONTH,
+)
 _USUAL_SLOTS = frozenset(
-    ("genre", "author", "format", "language", "budget", "style", "dislikes", "likes", "name", "home", "spoilers", "purchases")
+    (
+        "genre",
+        "author",
+        "format",
+        "language",
+        "budget",
+        "style",
+        "dislikes",
+        "likes",
+        "name",
+        "home",
+        "spoilers",
+        "purchases",
+    )
 )
 """Subjects of preferences whose names reveal nothing about a user."""
 _SOURCES, SET = "sources", "set"
-"""Names in the metadata of a preference: the messages of its values, and the value that the application set last."""
+"""Names in the metadata of a preference: the messages of its values, and the value that the
+application set last.
+"""
 
 
 class PreferenceLog:
-    """Log of a user's statements (preferences in messages), and the records with the resulting values.
+    """Log of a user's statements (preferences in messages), and the records with the resulting
+    values.
 
-    Each change is one transaction. Each subject, such as ``genre``, has a record with the value that results from its
-    statements. A value that the application sets by ``UserMemoryStore.prefer`` is stored in the record, not in the log.
+    Each change is one transaction. Each subject, such as ``genre``, has a record with the value
+    that results from its statements. A value that the application sets by
+    ``UserMemoryStore.prefer`` is stored in the record, not in the log.
 
     Args:
         partition: Memories of the user in the memory table.
         publish: Function that reports changes to live agents.
         importance: Importance of the records.
-        send_later: Function that sends the user's signals (notifications of statements) to another service in the background.
-            None: there is no such service.
+        send_later: Function that sends the user's signals (notifications of statements) to another
+            service in the background. None: there is no such service.
     """
 
     def __init__(
@@ -93,14 +130,16 @@ class PreferenceLog:
         self._importance = importance
 
     def revision(self) -> str:
-        """Return a token that changes whenever agents must read the user's memories again. It is empty at first."""
+        """Return a token that changes whenever agents must read the user's memories again.
+        It is empty at first.
+        """
         return _revision_of(*self._marks())
 
     def tokens(self) -> tuple[str, str]:
         """Return the log's revision and version.
 
-        The revision changes whenever agents must read the user's memories again. The version changes with each write of the
-        log. Both are empty at first.
+        The revision changes whenever agents must read the user's memories again. The version
+        changes with each write of the log. Both are empty at first.
         """
         item, erased = self._marks()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
@@ -109,15 +148,21 @@ class PreferenceLog:
         """Read the deletions of the user's data in one query.
 
         Returns:
-            Deletions of preferences and retractions of messages; and the deletion time of each deleted memory that was derived
-            from a session, keyed by the ``forgotten_id`` of the memory.
+            Deletions of preferences and retractions of messages; and the deletion time of each
+            deleted memory that was derived from a session, keyed by the ``forgotten_id`` of the
+            memory.
         """
-        rows = self.partition.table.query(self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~")
+        rows = self.partition.table.query(
+            self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~"
+        )
         items = {str(row["memory_id"]): row for row in rows}
         removals = self._logged(items.pop(CHANGES, None)).removals
-        # A damaged row gives infinity, so that its memory is never stored again: the time of the deletion is unknown.
+        # A damaged row gives infinity, so that its memory is never stored again: the time of the
+        # deletion is unknown.
         times = {id_: row.get("at") for id_, row in items.items()}
-        return removals, {id_: float(at) if isinstance(at, int | float) else math.inf for id_, at in times.items()}
+        return removals, {
+            id_: float(at) if isinstance(at, int | float) else math.inf for id_, at in times.items()
+        }
 
     def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
         """Return the log, the log's table item, and the erasure marker."""
@@ -133,7 +178,8 @@ class PreferenceLog:
             The changed preference records, keyed by id. None means that the record was deleted.
         """
         if any(removal.message for removal in change.removals):
-            # Before the write, too: no agent may show the statements, even if the table is unavailable.
+            # Before the write, too: no agent may show the statements, even if the table is
+            # unavailable.
             self._publish(removals=change.removals)
         return self._store(change)
 
@@ -142,25 +188,37 @@ class PreferenceLog:
         place = place_of(self.partition.owner, CHANGES)
         for first in range(0, len(change.statements) or 1, _MOST_AT_ONCE):
             signals = () if first else change.signals
-            part = replace(change, statements=change.statements[first : first + _MOST_AT_ONCE], signals=signals)
+            part = replace(
+                change, statements=change.statements[first : first + _MOST_AT_ONCE], signals=signals
+            )
             records, revisions = repeat_until_written(partial(self._attempt, part), record=place)
             changed |= records
             if revisions is not None:
                 before, revision = revisions
                 stated = [] if change.record is None else _bases(change.record)
-                self._publish(statements=stated, removals=change.removals, before=before, revision=revision)
+                self._publish(
+                    statements=stated, removals=change.removals, before=before, revision=revision
+                )
         if self._send_later is not None and change.signals:
             self._send_later(self.partition.owner)
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Store and publish a change in the background, after the earlier changes. If the table fails, try again later."""
+        """Store and publish a change in the background, after the earlier changes.
+        If the table fails, try again later.
+        """
         writer = shared_writer(None, self.partition.table)
         writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
 
     def signals_of(self, statements: Iterable[Statement]) -> list[PreferenceSignal]:
-        """Create the signals of new statements for another service. The list is empty without such a service."""
-        return [] if self._send_later is None else [PreferenceSignal.of(self.partition.owner, each) for each in statements]
+        """Create the signals of new statements for another service.
+        The list is empty without such a service.
+        """
+        return (
+            []
+            if self._send_later is None
+            else [PreferenceSignal.of(self.partition.owner, each) for each in statements]
+        )
 
     def waiting(self) -> tuple[PreferenceSignal, ...]:
         """Read the signals that another service has not accepted yet, in order."""
@@ -176,7 +234,9 @@ class PreferenceLog:
             left = tuple(each for each in logged.signals if each.id not in ids)
             writes = [Write(item=self._item(replace(logged, signals=left)), when=unchanged(item))]
             if not left:
-                writes.append(Write(key=(bucket_of(self.partition.owner), self.partition.owner.partition)))
+                writes.append(
+                    Write(key=(bucket_of(self.partition.owner), self.partition.owner.partition))
+                )
             return self.partition.table.transact(writes) or None
 
         repeat_until_written(attempt, record=place_of(self.partition.owner, CHANGES))
@@ -184,40 +244,63 @@ class PreferenceLog:
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
-        The preference log gets a new revision, a token by which agents notice the change. This works on an encrypted log
-        without its key. The arguments are passed to ``HotProfile.publish``.
+        The preference log gets a new revision, a token by which agents notice the change. This
+        works on an encrypted log without its key. The arguments are passed to
+        ``HotProfile.publish``.
         """
         revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
         def attempt() -> tuple[str, str] | None:
             item, erased = self._marks()
             if item is not None and item.keys().isdisjoint(("statements", "sealed")):
-                raise CorruptRecordError(f"record={place!r} is damaged: it has no statements", record=place)
-            renewed = {**(item or self._item(LoggedChanges())), "revision": revision, "version": uuid.uuid4().hex}
+                raise CorruptRecordError(
+                    f"record={place!r} is damaged: it has no statements", record=place
+                )
+            renewed = {
+                **(item or self._item(LoggedChanges())),
+                "revision": revision,
+                "version": uuid.uuid4().hex,
+            }
             is_written = self.partition.table.put(renewed, when=unchanged(item))
-            return (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
+            return (
+                (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
+            )
 
         before, written = repeat_until_written(attempt, record=place)
-        self._publish(before=before, revision=written, is_removal=is_removal, drops_context=drops_context)
+        self._publish(
+            before=before, revision=written, is_removal=is_removal, drops_context=drops_context
+        )
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record the deletion of a memory derived from sessions. Finalizing an earlier session must not restore the memory."""
+        """Record the deletion of a memory derived from sessions.
+        Finalizing an earlier session must not restore the memory.
+        """
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             owner, expires_at = self.partition.owner, int(at + _NOTE_SECONDS)
-            note = {"user_id": owner.changes_partition, "memory_id": forgotten_id(memory_id), "at": at}
+            note = {
+                "user_id": owner.changes_partition,
+                "memory_id": forgotten_id(memory_id),
+                "at": at,
+            }
             self.partition.table.put({**note, "expires_at": expires_at})
 
     # Inside
 
     def _marks(self) -> tuple[Item | None, Item | None]:
-        keys = (self.partition.owner.changes_partition, CHANGES), (self.partition.owner.partition, ERASED)
+        keys = (
+            (self.partition.owner.changes_partition, CHANGES),
+            (self.partition.owner.partition, ERASED),
+        )
         found = self.partition.table.batch_get(keys)
         return found.get(keys[0]), found.get(keys[1])
 
-    def _attempt(self, change: PreferenceChange) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
+    def _attempt(
+        self, change: PreferenceChange
+    ) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
         """Write a change in one transaction. Return None if the preference log changed meanwhile.
 
-        Otherwise, return the changed records, and the revisions before and after the write (None if nothing was written).
+        Otherwise, return the changed records, and the revisions before and after the write (None if
+        nothing was written).
         """
         table, owner = self.partition.table, self.partition.owner
         logged, item, erased = self.read()
@@ -229,15 +312,31 @@ class PreferenceLog:
         writes = [Write(item=written, when=unchanged(item))]
         writes.append(not_erased_since(owner.partition, erased))
         if change.signals and after.signals:
-            writes.append(Write(item={"user_id": bucket_of(owner), "memory_id": owner.partition, "owner": owner.ids}))
+            writes.append(
+                Write(
+                    item={
+                        "user_id": bucket_of(owner),
+                        "memory_id": owner.partition,
+                        "owner": owner.ids,
+                    }
+                )
+            )
         elif logged.signals and not after.signals:
             writes.append(Write(key=(bucket_of(owner), owner.partition)))
         if change.record or change.dropped or after.statements != logged.statements:
             stored = self._stored()
             changed = self._changed_records(stored, after.statements, change)
             for id_, record in list(changed.items())[:_MOST_WRITES]:
-                when = Condition(equals={"version": stored[id_][0].get("version")}) if id_ in stored else ABSENT
-                given = {"key": (owner.partition, id_)} if record is None else {"item": self.partition.item_of(record)}
+                when = (
+                    Condition(equals={"version": stored[id_][0].get("version")})
+                    if id_ in stored
+                    else ABSENT
+                )
+                given = (
+                    {"key": (owner.partition, id_)}
+                    if record is None
+                    else {"item": self.partition.item_of(record)}
+                )
                 writes.append(Write(**given, when=when))
         revisions = _revision_of(item, erased), _revision_of(written, erased)
         return (changed, revisions) if table.transact(writes) else None
@@ -248,9 +347,15 @@ class PreferenceLog:
         statements: Sequence[Statement],
         change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
-        """Return the preference records to write after a change of the log, keyed by id. None means a record to delete."""
+        """Return the preference records to write after a change of the log, keyed by id.
+        None means a record to delete.
+        """
         now = self.partition.clock()
-        known = {id_: record for id_, (_, record) in stored.items() if record is not None and not record.expired(now)}
+        known = {
+            id_: record
+            for id_, (_, record) in stored.items()
+            if record is not None and not record.expired(now)
+        }
         records = {id_: record for id_, record in known.items() if id_ != change.dropped}
         ids = {slot_of(record): id_ for id_, record in reversed(records.items())}
         if (new := change.record) is not None:
@@ -262,19 +367,27 @@ class PreferenceLog:
         for slot, state in fold([*chain(*bases.values()), *statements]).items():
             id_ = ids.get(slot) or self._new_id(slot)
             wanted[id_] = self._record(id_, slot, state, records.get(id_), statements)
-        made = {id_ for id_, record in records.items() if _SOURCES in record.metadata} | bases.keys()
+        made = {
+            id_ for id_, record in records.items() if _SOURCES in record.metadata
+        } | bases.keys()
         gone = sorted(id_ for id_ in known | records if id_ not in wanted and id_ in made)
         if (dropped := change.dropped) is not None and dropped in stored and dropped not in wanted:
             gone.append(dropped)
-        unreadable = {id_ for id_, (_, record) in stored.items() if record is None and id_ != change.dropped}
-        written = {id_: each for id_, each in wanted.items() if each is not known.get(id_) and id_ not in unreadable}
+        unreadable = {
+            id_ for id_, (_, record) in stored.items() if record is None and id_ != change.dropped
+        }
+        written = {
+            id_: each
+            for id_, each in wanted.items()
+            if each is not known.get(id_) and id_ not in unreadable
+        }
         return {**dict.fromkeys(gone), **written}
 
     def _new_id(self, slot: str) -> str:
         """Return an id for the record of a subject.
 
-        The id usually contains the subject. If the records are encrypted and the subject may reveal something about the user,
-        the id is random.
+        The id usually contains the subject. If the records are encrypted and the subject may reveal
+        something about the user, the id is random.
         """
         codec = self.partition.codec
         if codec is not None and codec.encrypts and slot not in _USUAL_SLOTS:
@@ -282,37 +395,66 @@ class PreferenceLog:
         return f"{MemoryType.PREFERENCE}#{slot}" if slot.startswith("~") else preference_id(slot)
 
     def _record(
-        self, id_: str, slot: str, state: SlotState, known: MemoryRecord | None, statements: Sequence[Statement]
+        self,
+        id_: str,
+        slot: str,
+        state: SlotState,
+        known: MemoryRecord | None,
+        statements: Sequence[Statement],
     ) -> MemoryRecord:
-        """Return the record of a subject: ``known`` if it has the current value, or else a new or changed record."""
+        """Return the record of a subject: ``known`` if it has the current value, or else a new or
+        changed record.
+        """
         has_slot = not slot.startswith("~")
-        if known is not None and (not has_slot or str(known.metadata.get("value") or "") == state.value):
+        if known is not None and (
+            not has_slot or str(known.metadata.get("value") or "") == state.value
+        ):
             return known
         at = state.by.at
         first = known or new_record(id_, self._importance, at, version=0)
         content = state.value
-        metadata: dict[str, Any] = {"session_id": state.by.session_id, _SOURCES: {"": state.by.message_id or ""}}
+        metadata: dict[str, Any] = {
+            "session_id": state.by.session_id,
+            _SOURCES: {"": state.by.message_id or ""},
+        }
         if has_slot:
             shown = str(first.metadata.get("preference_key") or slot)
             content = f"{shown}: {state.value}"
-            metadata |= {"preference_key": shown, "value": state.value, _SOURCES: _sources(state.value, statements)}
+            metadata |= {
+                "preference_key": shown,
+                "value": state.value,
+                _SOURCES: _sources(state.value, statements),
+            }
         if bases := _bases(first):
             metadata[SET] = [[each.preference.value, each.at] for each in bases]
-        return first.changed(content=content, metadata={**first.metadata, **metadata}, updated_at=at)
+        return first.changed(
+            content=content, metadata={**first.metadata, **metadata}, updated_at=at
+        )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return the stored preference ``known`` with the value of ``new``, which the application has set.
+        """Return the stored preference ``known`` with the value of ``new``, which the application
+        has set.
 
-        Earlier values that the application set are kept, because they may have changed other preferences.
+        Earlier values that the application set are kept, because they may have changed other
+        preferences.
         """
         earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
-        values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]] + new.metadata[SET]
+        values = [
+            [each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]
+        ] + new.metadata[SET]
         metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
         metadata |= {**new.metadata, SET: values}
-        return known.changed(content=new.content, importance=new.importance, updated_at=new.updated_at, metadata=metadata)
+        return known.changed(
+            content=new.content,
+            importance=new.importance,
+            updated_at=new.updated_at,
+            metadata=metadata,
+        )
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
-        """Return the table item and the record (None if unreadable) of each stored preference, keyed by id."""
+        """Return the table item and the record (None if unreadable) of each stored preference,
+        keyed by id.
+        """
         first, last = type_range(MemoryType.PREFERENCE)
         owner, stored = self.partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
         for item in self.partition.table.query(owner.partition, first=first, last=last):
@@ -325,7 +467,9 @@ class PreferenceLog:
         return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Decode the stored preference log. A missing log is empty. A damaged log raises ``CorruptRecordError``."""
+        """Decode the stored preference log.
+        A missing log is empty. A damaged log raises ``CorruptRecordError``.
+        """
         if item is None:
             return LoggedChanges()
         place = place_of(self.partition.owner, CHANGES)
@@ -335,7 +479,11 @@ class PreferenceLog:
             removals = tuple(Removal.of(row) for row in body["removals"])
             signals = tuple(PreferenceSignal(**row) for row in body.get("signals", ()))
             return LoggedChanges(
-                statements, removals, str(item.get("revision") or ""), signals, int(body.get("next_number", 1))
+                statements,
+                removals,
+                str(item.get("revision") or ""),
+                signals,
+                int(body.get("next_number", 1)),
             )
 
     def _item(self, logged: LoggedChanges) -> Item:
@@ -345,7 +493,10 @@ class PreferenceLog:
             "removals": [each.row for each in logged.removals],
         }
         if logged.next_number > 1:
-            body |= {"signals": [asdict(each) for each in logged.signals], "next_number": logged.next_number}
+            body |= {
+                "signals": [asdict(each) for each in logged.signals],
+                "next_number": logged.next_number,
+            }
         stored = sealed_unless_plain(body, self.partition.codec, place_of(owner, CHANGES))
         key: Item = {"user_id": owner.changes_partition, "memory_id": CHANGES}
         if logged.signals:
@@ -354,17 +505,22 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key under which the table lists a user with signals that another service has not accepted yet."""
+    """Return the partition key under which the table lists a user with signals that another service
+    has not accepted yet.
+    """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a preference log: the log's token, followed by the token of the user's last erasure."""
+    """Return the revision of a preference log: the log's token, followed by the token of the user's
+    last erasure.
+    """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
 
 def erased_at(marker: Item | None) -> float:
-    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure marker.
+    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure
+    marker.
 
     A damaged marker raises ``CorruptRecordError``.
     """
@@ -380,7 +536,9 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
-    """Return subject and value of a preference record. Without a subject, return an empty text and the whole content."""
+    """Return subject and value of a preference record.
+    Without a subject, return an empty text and the whole content.
+    """
     key, value = record.metadata.get("preference_key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value
@@ -388,20 +546,34 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record. If the record has no subject, return a digest of the record's content."""
+    """Return the subject of a preference record.
+    If the record has no subject, return a digest of the record's content.
+    """
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
 def _bases(record: MemoryRecord) -> list[Statement]:
-    """Return each value that ``UserMemoryStore.prefer`` set in a record as a ``Statement`` with its time, oldest first."""
+    """Return each value that ``UserMemoryStore.prefer`` set in a record as a ``Statement`` with its
+    time, oldest first.
+    """
     slot, value = slot_and_value(record)
     given = record.metadata.get(SET)
     if given is None:
         given = [] if _SOURCES in record.metadata else [[value, record.updated_at]]
-    return [Statement(Preference(slot, str(text)), float(at), is_set=True) for text, at in given if text and slot]
+    return [
+        Statement(Preference(slot, str(text)), float(at), is_set=True)
+        for text, at in given
+        if text and slot
+    ]
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each of the values that ``value`` lists to the id of the latest message that stated the single value."""
-    ids = {canonical_value(one): each.message_id or "" for each in statements for one in split_values(each.preference.value)}
+    """Map each of the values that ``value`` lists to the id of the latest message that stated the
+    single value.
+    """
+    ids = {
+        canonical_value(one): each.message_id or ""
+        for each in statements
+        for one in split_values(each.preference.value)
+    }
     return {name: ids[name] for name in map(canonical_value, split_values(value)) if name in ids}

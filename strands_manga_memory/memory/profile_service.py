@@ -1,7 +1,9 @@
-"""Connections to the service that owns user profiles: it is asked for profiles, and notified of stated preferences.
+"""Connections to the service that owns user profiles: it is asked for profiles, and notified of
+stated preferences.
 
-Profiles are read at session start within a deadline and never written. A signal is the notification of one preference. A sink
-receives signals. The outbox sends signals from the users' preference logs until a sink has accepted them.
+Profiles are read at session start within a deadline and never written. A signal is the notification
+of one preference. A sink receives signals. The outbox sends signals from the users' preference logs
+until a sink has accepted them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.preference_log import BUCKETS, PreferenceLog
 from strands_manga_memory.memory.records import INTERNAL, Owner
-from strands_manga_memory.memory.statements import PreferenceChange, PreferenceSignal, Removal, message_digest
+from strands_manga_memory.memory.statements import (
+    PreferenceChange,
+    PreferenceSignal,
+    Removal,
+    message_digest,
+)
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.table import Condition, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
@@ -70,10 +77,14 @@ _PROFILES = TypeAdapter(Profile)
 
 
 def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
-    """Convert the answer of a profile source to a profile. Fields with a value of a wrong type are left out, and logged."""
+    """Convert the answer of a profile source to a profile.
+    Fields with a value of a wrong type are left out, and logged.
+    """
     found = vars(answer) if isinstance(answer, Profile) else answer
     found = {
-        name: sorted(value, key=str) if isinstance(value, set | frozenset) else value  # sets of strings have no stable order
+        name: (
+            sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        )  # sets of strings have no stable order
         for name, value in found.items()
         if value is not None
     }
@@ -82,7 +93,9 @@ def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
     except ValidationError as error:
         wrong = {each["loc"][0] for each in error.errors()}
         logger.warning("fields=<%s> | dropped fields of a profile because of their types", wrong)
-        return _PROFILES.validate_python({name: value for name, value in found.items() if name not in wrong})
+        return _PROFILES.validate_python(
+            {name: value for name, value in found.items() if name not in wrong}
+        )
 
 
 class ProfileSource(Protocol):
@@ -105,15 +118,17 @@ _ATTRIBUTES: Mapping[str, str] = {
 class TableProfileSource:
     """Source that reads profiles from a table of another service.
 
-    The default attributes of the table are ``favorite_genres``, ``language_pref``, ``purchase_history_summary``,
-    ``escalation_history`` and ``last_updated``. The purchase summary may be a text or a map, the escalation history a list or a
-    number.
+    The default attributes of the table are ``favorite_genres``, ``language_pref``,
+    ``purchase_history_summary``, ``escalation_history`` and ``last_updated``. The purchase summary
+    may be a text or a map, the escalation history a list or a number.
 
     Args:
         table: Table of the profiles. The table may have no sort key.
         sort: Sort key of a profile record. Default ``profile``.
-        attributes: Attribute names that differ from the defaults, keyed by field of ``Profile``: ``{"language": "lang"}``.
-        partition: Function from user id and tenant to the partition key. By default, the key is that of ``UserMemoryStore``.
+        attributes: Attribute names that differ from the defaults, keyed by field of ``Profile``:
+            ``{"language": "lang"}``.
+        partition: Function from user id and tenant to the partition key. By default, the key is
+            that of ``UserMemoryStore``.
 
     Raises:
         ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
@@ -131,7 +146,9 @@ class TableProfileSource:
         names = [field.name for field in fields(Profile)]
         unknown = sorted(set(attributes or {}) - set(names))
         if unknown:
-            raise ValueError(f"attributes must name fields of Profile ({', '.join(names)}), got {unknown}")
+            raise ValueError(
+                f"attributes must name fields of Profile ({', '.join(names)}), got {unknown}"
+            )
         self._table = table
         self._sort = sort
         self._names = {**_ATTRIBUTES, **(attributes or {})}
@@ -152,7 +169,9 @@ class TableProfileSource:
             return None
         if item.keys() <= {schema.partition, schema.sort}:
             name = f"{partition}/{self._sort}"
-            raise CorruptRecordError(f"record={name!r} is damaged: it has only its key", record=name)
+            raise CorruptRecordError(
+                f"record={name!r} is damaged: it has only its key", record=name
+            )
         found = {name: item.get(attribute) for name, attribute in self._names.items()}
         found["purchase_summary"] = _summary_text(found["purchase_summary"])
         if isinstance(found["escalations"], list):
@@ -161,7 +180,9 @@ class TableProfileSource:
 
 
 def _summary_text(value: object) -> object:
-    """Convert a mapping to one text, such as ``total orders: 12, last title: Uzumaki``. Return any other value unchanged."""
+    """Convert a mapping to one text, such as ``total orders: 12, last title: Uzumaki``.
+    Return any other value unchanged.
+    """
     if not isinstance(value, Mapping):
         return value
     pairs = ((str(name).replace("_", " "), each) for name, each in value.items())
@@ -201,16 +222,30 @@ class ProfileReader:
         renew_in_child(self)
 
     @classmethod
-    def of(cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE) -> ProfileReader | None:
-        """Return a ``ProfileReader`` for a source of profiles. If ``source`` is a reader or None, it is returned unchanged."""
-        return source if source is None or isinstance(source, ProfileReader) else cls(source, deadline=deadline)
+    def of(
+        cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE
+    ) -> ProfileReader | None:
+        """Return a ``ProfileReader`` for a source of profiles.
+        If ``source`` is a reader or None, it is returned unchanged.
+        """
+        return (
+            source
+            if source is None or isinstance(source, ProfileReader)
+            else cls(source, deadline=deadline)
+        )
 
     def renew_after_fork(self) -> None:
-        """Forget pending reads after a fork, because their threads exist only in the parent process."""
-        self._writer = Writer(threads=_MOST_THREADS)  # of its own, so that a source that hangs delays no other work
+        """Forget pending reads after a fork, because their threads exist only in the parent
+        process.
+        """
+        self._writer = Writer(
+            threads=_MOST_THREADS
+        )  # of its own, so that a source that hangs delays no other work
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user. The result is None if there is none, or the source fails or misses the deadline."""
+        """Return the profile of a user.
+        The result is None if there is none, or the source fails or misses the deadline.
+        """
         error: BaseException | None = TimeoutError()
         if self._writer.backlog < _MOST_THREADS:  # a source that hangs holds all threads
             context = contextvars.copy_context()
@@ -219,7 +254,9 @@ class ProfileReader:
             error = read.exception() if read.done() else error
             if error is None:
                 return read.result()
-        logger.warning("error=<%s> | failed to read the profile, continuing without it", type(error).__name__)
+        logger.warning(
+            "error=<%s> | failed to read the profile, continuing without it", type(error).__name__
+        )
         return None
 
     def _answer(self, user_id: str, tenant: str | None) -> Profile | None:
@@ -234,7 +271,9 @@ class PreferenceSink(Protocol):
     """
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Receive a signal, a stated preference or a retraction. After an exception, the signal is sent again later."""
+        """Receive a signal, a stated preference or a retraction.
+        After an exception, the signal is sent again later.
+        """
 
 
 class CallablePreferenceSink:
@@ -253,12 +292,14 @@ class CallablePreferenceSink:
 
 
 class TablePreferenceSink:
-    """Sink that stores preference signals in a memory table, one record for each subject such as ``genre``.
+    """Sink that stores preference signals in a memory table, one record for each subject such as
+    ``genre``.
 
     The latest message about a subject wins, even if its signal arrives first.
 
     Args:
-        table: Table of the schema ``USER_MEMORY``. A ``UserMemoryStore`` of this table returns the preferences.
+        table: Table of the schema ``USER_MEMORY``. A ``UserMemoryStore`` of this table returns the
+            preferences.
         codec: Codec of content and metadata in the table.
     """
 
@@ -268,8 +309,12 @@ class TablePreferenceSink:
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference of a signal. If the signal is a retraction, delete the preferences of the retracted message."""
-        log = PreferenceLog(UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at))
+        """Store the preference of a signal.
+        If the signal is a retraction, delete the preferences of the retracted message.
+        """
+        log = PreferenceLog(
+            UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at)
+        )
         if signal.retracted:
             removal = Removal(signal.at, message=message_digest(signal.message_id or signal.id))
             log.apply(PreferenceChange(removals=[removal]))
@@ -278,7 +323,8 @@ class TablePreferenceSink:
 
 
 class KinesisPreferenceSink:
-    """Sink that writes signals to an Amazon Kinesis data stream, as JSON with the user as partition key.
+    """Sink that writes signals to an Amazon Kinesis data stream, as JSON with the user as partition
+    key.
 
     Each signal is one request, because a batch that fails in part would change the order.
 
@@ -306,7 +352,9 @@ class KinesisPreferenceSink:
         data = json.dumps(asdict(signal), ensure_ascii=False).encode()
         try:
             # A partition key has at most 256 characters; an owner's partition may have more.
-            self._client.put_record(StreamName=self._stream, Data=data, PartitionKey=signal.owner.partition[-256:])
+            self._client.put_record(
+                StreamName=self._stream, Data=data, PartitionKey=signal.owner.partition[-256:]
+            )
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailableError(f"stream=<{self._stream}> | {error}") from error
 
@@ -318,12 +366,13 @@ _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Sender of the signals in the users' preference logs to the sink, the service that receives preferences.
+    """Sender of the signals in the users' preference logs to the sink, the service that receives
+    preferences.
 
-    A signal is a stated preference or the retraction of a message. It is stored in the user's log by the write that stores the
-    preference or retraction, and deleted after the sink has accepted it. So each signal is sent at least once. The log numbers
-    the signals of a user, and the sink gets them in this order. A lease lets only one worker at a time send the signals of a
-    user.
+    A signal is a stated preference or the retraction of a message. It is stored in the user's log
+    by the write that stores the preference or retraction, and deleted after the sink has accepted
+    it. So each signal is sent at least once. The log numbers the signals of a user, and the sink
+    gets them in this order. A lease lets only one worker at a time send the signals of a user.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -334,7 +383,12 @@ class PreferenceOutbox:
 
     @checked
     def __init__(
-        self, table: Table, sink: PreferenceSink, *, codec: Codec | None = None, clock: Callable[[], float] = time.time
+        self,
+        table: Table,
+        sink: PreferenceSink,
+        *,
+        codec: Codec | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._table = table
         self._sink = sink
@@ -345,7 +399,9 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the pauses after failures of the sink, in a child process. The retries remain in the parent process."""
+        """Discard the pauses after failures of the sink, in a child process.
+        The retries remain in the parent process.
+        """
         self._waits: dict[Owner, float] = {}
 
     def log_of(self, owner: Owner) -> PreferenceLog:
@@ -358,7 +414,9 @@ class PreferenceOutbox:
         return self.log_of(owner).waiting()
 
     def send_later(self, owner: Owner) -> None:
-        """Send a user's pending signals in the background. While a retry after a failure is scheduled, send nothing."""
+        """Send a user's pending signals in the background.
+        While a retry after a failure is scheduled, send nothing.
+        """
         self._writer.submit((self, owner), lambda: self._send(owner))
 
     def _send(self, owner: Owner, *, is_retry: bool = False) -> None:
@@ -367,7 +425,9 @@ class PreferenceOutbox:
         try:
             self.drain(owner)
         except Exception as error:  # noqa: BLE001 - a sink may raise anything; the signals stay
-            logger.warning("error=<%s> | failed to send preference signals, retrying", type(error).__name__)
+            logger.warning(
+                "error=<%s> | failed to send preference signals, retrying", type(error).__name__
+            )
             wait = self._waits[owner] = min(_LONGEST_WAIT, 2 * self._waits.get(owner, 0.1))
             # The exit does not wait for a sink that fails.
             self._writer.later((self, owner), wait, lambda: self._send(owner, is_retry=True))
@@ -375,7 +435,9 @@ class PreferenceOutbox:
             self._waits.pop(owner, None)
 
     def drain(self, owner: Owner) -> int:
-        """Send a user's pending signals to the sink in order. Return the number of signals that the sink accepted.
+        """Send a user's pending signals to the sink in order.
+
+        Return the number of signals that the sink accepted.
 
         Raises:
             StoreUnavailableError: Another worker sends the user's signals.
@@ -403,7 +465,12 @@ class PreferenceOutbox:
     @contextmanager
     def _leased(self, owner: Owner) -> Iterator[None]:
         now, holder = self._clock(), uuid.uuid4().hex
-        item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder, "until": now + _LEASE_SECONDS}
+        item = {
+            "user_id": owner.partition,
+            "memory_id": LEASE,
+            "holder": holder,
+            "until": now + _LEASE_SECONDS,
+        }
         item["expires_at"] = int(now + 3600)
         if not self._table.put(item, when=Condition(absent=True, below={"until": now})):
             raise StoreUnavailableError("another worker sends this user's signals")
@@ -413,9 +480,11 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send the pending signals of all users to the sink, and return the number of signals that the sink accepted.
+        """Send the pending signals of all users to the sink, and return the number of signals that
+        the sink accepted.
 
-        No agent needs to run. A user is skipped if another worker sends the user's signals, or if the sink fails.
+        No agent needs to run. A user is skipped if another worker sends the user's signals, or if
+        the sink fails.
         """
         sent = 0
         for bucket in range(BUCKETS):

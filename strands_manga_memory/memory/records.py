@@ -1,4 +1,5 @@
-"""Records of a user's memory: types, retention times, ids, and the conversion to and from stored items.
+"""Records of a user's memory: types, retention times, ids, and the conversion to and from stored
+items.
 
 Finalizing a session means to create memories from its messages after its end.
 """
@@ -52,7 +53,9 @@ class MemoryType(StrEnum):
     PATTERN = "behavioral_pattern"
     """Topic of several sessions, found when a session is finalized."""
     FACT = "fact"
-    """Fact from ``UserMemoryStore.remember``, from Strands' memory extraction or from its ``add_memory`` tool."""
+    """Fact from ``UserMemoryStore.remember``, from Strands' memory extraction or from its
+    ``add_memory`` tool.
+    """
     EPISODE = "episode"
     """Messages of a session without tool results, stored when the session is finalized."""
     WEEK = "weekly_rollup"
@@ -60,15 +63,21 @@ class MemoryType(StrEnum):
     MONTH = "monthly_rollup"
     """Summary of the sessions of one month, made when a session is finalized."""
     QUESTION = "question"
-    """Open questions of a session, copied from its summary so that they can be read without the summary."""
+    """Open questions of a session, copied from its summary so that they can be read without the
+    summary.
+    """
 
 
 DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
-"""Types of memories derived from sessions. ``recall`` returns them only if their type is requested."""
+"""Types of memories derived from sessions.
+``recall`` returns them only if their type is requested.
+"""
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return ``value`` as a float if it is an importance, from 0 to 1. ``name`` is the argument's name for the error message.
+    """Return ``value`` as a float if it is an importance, from 0 to 1.
+
+    ``name`` is the argument's name for the error message.
 
     Raises:
         ValueError: ``value`` is out of range or not a number.
@@ -83,9 +92,11 @@ class Retention:
     """Retention time and ranking values of one type of memory.
 
     Args:
-        seconds: Storage time in seconds after the memory was last learned or its session ended. None means no limit.
+        seconds: Storage time in seconds after the memory was last learned or its session ended.
+            None means no limit.
         importance: Importance of a new memory, from 0 to 1.
-        half_life: Seconds in which the recency factor of a memory's rank halves. None means that age does not matter.
+        half_life: Seconds in which the recency factor of a memory's rank halves. None means that
+            age does not matter.
 
     Raises:
         ValueError: A value is out of range.
@@ -102,7 +113,9 @@ class Retention:
         checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return the expiry time of a memory learned at ``learned_at``, in seconds since 1970. None means never."""
+        """Return the expiry time of a memory learned at ``learned_at``, in seconds since 1970.
+        None means never.
+        """
         return None if self.seconds is None else int(learned_at + self.seconds)
 
 
@@ -131,7 +144,9 @@ INTERNAL = "~"
 LEDGER = "~ledger#"
 ERASED = "~erased"
 LATEST = "~by_age"
-"""Id of the item that lists the latest facts and feedback. It sorts before all other items with the prefix ``INTERNAL``."""
+"""Id of the item that lists the latest facts and feedback.
+It sorts before all other items with the prefix ``INTERNAL``.
+"""
 CHANGES = "~changes"
 """Id of the item with a user's ``PreferenceLog``."""
 FORGOTTEN = "~forgotten#"
@@ -164,10 +179,12 @@ class MemoryRecord:
         accessed_at: Time of the last recall, or 0. Recent recalls may be missing.
         access_count: Number of recalls. Recent recalls may be missing.
         expires_at: Expiry time. None means never.
-        version: Number that each change increments, except a change of the access count or access time.
-        covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Reads at a session
-            start omit this attribute.
-        unknown: Attributes written by a later version of this package. They are preserved on writes.
+        version: Number that each change increments, except a change of the access count or access
+            time.
+        covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Reads
+            at a session start omit this attribute.
+        unknown: Attributes written by a later version of this package. They are preserved on
+            writes.
     """
 
     __pydantic_config__ = ConfigDict(validate_by_name=True)
@@ -187,11 +204,15 @@ class MemoryRecord:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
-        """Return whether the memory has expired at the time ``now``. Stores delete expired memories later."""
+        """Return whether the memory has expired at the time ``now``.
+        Stores delete expired memories later.
+        """
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return the metadata value with the name ``name`` if it is a list, or else an empty list."""
+        """Return the metadata value with the name ``name`` if it is a list, or else an empty
+        list.
+        """
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
@@ -209,7 +230,12 @@ def new_record(memory_id: str, importance: float, at: float, **fields: Any) -> M
         at: Time of the creation, in seconds since 1970.
         **fields: Values of further fields. By default, the content is empty.
     """
-    first = {"type": MemoryType(memory_id.partition("#")[0]), "content": "", "created_at": at, "updated_at": at}
+    first = {
+        "type": MemoryType(memory_id.partition("#")[0]),
+        "content": "",
+        "created_at": at,
+        "updated_at": at,
+    }
     return MemoryRecord(memory_id=memory_id, importance=importance, **{**first, **fields})
 
 
@@ -223,7 +249,8 @@ class Owner:
 
     Args:
         user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all
+            tenants.
 
     Raises:
         ValueError: An id is empty, longer than 1,024 characters, or not a string.
@@ -249,7 +276,9 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them. Each stored record has both, to detect records of other users."""
+        """User id and tenant as the application passed them.
+        Each stored record has both, to detect records of other users.
+        """
         return {"user": self.user_id, "tenant": self.tenant}
 
 
@@ -260,11 +289,15 @@ _LATEST = 253_402_300_799.0
 def ended_at(record: MemoryRecord) -> float:
     """Return the end of the session to which a memory belongs, in seconds since 1970.
 
-    For a weekly or monthly summary, it is the end of the last session. For a memory without a session, it is the time of the
-    last update.
+    For a weekly or monthly summary, it is the end of the last session. For a memory without a
+    session, it is the time of the last update.
     """
     at = record.metadata.get("ended_at", record.updated_at)
-    return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else min(record.updated_at, _LATEST)
+    return (
+        float(at)
+        if isinstance(at, int | float) and 0 <= at < _LATEST
+        else min(record.updated_at, _LATEST)
+    )
 
 
 @dataclass(frozen=True)
@@ -274,7 +307,8 @@ class AgentContext:
     Attributes:
         preferences: Preferences of the user, for the system prompt.
         history: Earlier sessions of the user, for the messages.
-        changed_at: Time of each preference's last change, in seconds since 1970, keyed by subject such as ``genre``.
+        changed_at: Time of each preference's last change, in seconds since 1970, keyed by subject
+            such as ``genre``.
         read_at: Time when the memories were read, in seconds since 1970. None if unknown.
     """
 
@@ -285,18 +319,23 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history of the user in one text. If both are empty, a sentence says that there is no history."""
+        """Preferences and history of the user in one text.
+        If both are empty, a sentence says that there is no history.
+        """
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
 def content_key(content: str) -> str:
-    """Return a digest that is the same for texts that differ only in case, character width or white space."""
+    """Return a digest that is the same for texts that differ only in case, character width or white
+    space.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of a session summary, made of its name (usually an encoded session id) and its time ``at``.
+    """Return the id of a session summary, made of its name (usually an encoded session id) and its
+    time ``at``.
 
     The ids sort by this time, in seconds since 1970.
     """
@@ -304,7 +343,9 @@ def summary_id(name: str, at: float) -> str:
 
 
 def question_id(summary_id: str) -> str:
-    """Return the id of the record with the open questions of a session, given the id of the session's summary."""
+    """Return the id of the record with the open questions of a session, given the id of the
+    session's summary.
+    """
     return f"{MemoryType.QUESTION}#{summary_id.partition('#')[2]}"
 
 
@@ -326,12 +367,16 @@ def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
 
 
 def content_id(type_: str, content: str) -> str:
-    """Return the id of a memory, derived from its content so that the same content is stored once."""
+    """Return the id of a memory, derived from its content so that the same content is stored
+    once.
+    """
     return f"{type_}#~{content_key(content)}"
 
 
 def preference_id(key: str) -> str:
-    """Return the id of the preference ``key``. Case and white space of the key make no difference."""
+    """Return the id of the preference ``key``.
+    Case and white space of the key make no difference.
+    """
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
@@ -361,13 +406,16 @@ _KNOWN = {
 
 
 SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
-"""Attributes that are read for display and search. ``latest`` is an attribute of the item ``LATEST``."""
+"""Attributes that are read for display and search.
+``latest`` is an attribute of the item ``LATEST``.
+"""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
     """Convert a record to the item that is stored in the table.
 
-    Without a codec, content and metadata are encoded only if they have values that DynamoDB rejects, such as NaN.
+    Without a codec, content and metadata are encoded only if they have values that DynamoDB
+    rejects, such as NaN.
     """
     item: Item = {
         **record.unknown,
@@ -394,9 +442,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
     """Return attributes of a record in the form in which the table stores them.
 
-    With a codec, all of them are encoded in one attribute ``sealed``. Without a codec, they stay unchanged, unless DynamoDB
-    rejects a value such as NaN. In that case, the attributes are encoded in ``sealed``, too, but not encrypted. ``place`` is
-    the storage key of the record.
+    With a codec, all of them are encoded in one attribute ``sealed``. Without a codec, they stay
+    unchanged, unless DynamoDB rejects a value such as NaN. In that case, the attributes are encoded
+    in ``sealed``, too, but not encrypted. ``place`` is the storage key of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -404,9 +452,11 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the attributes of a stored item, decoded if they are encoded in its attribute ``sealed``.
+    """Return the attributes of a stored item, decoded if they are encoded in its attribute
+    ``sealed``.
 
-    ``place`` is the place of the record in its table, such as ``user/id``. Attributes from another place are refused.
+    ``place`` is the place of the record in its table, such as ``user/id``. Attributes from another
+    place are refused.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
@@ -430,22 +480,33 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     """Convert a stored item to a memory.
 
     Raises:
-        CorruptRecordError: The item is damaged, has a newer schema version, or belongs to another user.
+        CorruptRecordError: The item is damaged, has a newer schema version, or belongs to another
+            user.
     """
     place = place_of(owner, str(item.get("memory_id")))
     schema = item.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise CorruptRecordError(
-            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it", record=place
+            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it",
+            record=place,
         )
     if item.get("owner", owner.ids) != owner.ids:
-        raise CorruptRecordError(f"record={place!r} belongs to other ids than those asked for", record=place)
+        raise CorruptRecordError(
+            f"record={place!r} belongs to other ids than those asked for", record=place
+        )
     body = opened_body(item, codec, place)
     unknown = {name: value for name, value in item.items() if name not in _KNOWN}
     given = {name: value for name, value in item.items() if name in _KNOWN and value is not None}
     with trusted(place):
-        fields = {"updated_at": given.get("created_at", 0.0), "created_at": 0.0, **given, "unknown": unknown}
-        return _STORED.validate_python({**fields, "content": body["content"], "metadata": body.get("metadata") or {}})
+        fields = {
+            "updated_at": given.get("created_at", 0.0),
+            "created_at": 0.0,
+            **given,
+            "unknown": unknown,
+        }
+        return _STORED.validate_python(
+            {**fields, "content": body["content"], "metadata": body.get("metadata") or {}}
+        )
 
 
 _MOST_LEVELS, _MOST_BITS = 20, 63
@@ -453,17 +514,25 @@ _MOST_LEVELS, _MOST_BITS = 20, 63
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the storage key of a memory record. Its encoded content can be decoded only under this key."""
+    """Return the storage key of a memory record.
+    Its encoded content can be decoded only under this key.
+    """
     return f"{owner.partition}/{memory_id}"
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of part number ``part`` of a session's stored messages, given the id of the session's summary."""
+    """Return the id of part number ``part`` of a session's stored messages, given the id of the
+    session's summary.
+    """
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
-def parts_of(values: Iterable[_Value], size_of: Callable[[_Value], int], most: int) -> Iterator[list[_Value]]:
-    """Split values into lists with at most ``most`` bytes, as counted by ``size_of``. A larger value is a list of its own."""
+def parts_of(
+    values: Iterable[_Value], size_of: Callable[[_Value], int], most: int
+) -> Iterator[list[_Value]]:
+    """Split values into lists with at most ``most`` bytes, as counted by ``size_of``.
+    A larger value is a list of its own.
+    """
     part: list[_Value] = []
     size = 0
     for value in values:
@@ -482,13 +551,18 @@ UseCounts = dict[str, tuple[int, float]]
 
 
 def add_uses(counts: UseCounts, entry: Item) -> None:
-    """Add a recorded recall to ``counts``, which maps memory ids to number and last time of recalls.
+    """Add a recorded recall to ``counts``, which maps memory ids to number and last time of
+    recalls.
 
     Raises:
         ValueError: The entry is invalid.
     """
     at, used = float(entry.get("at") or 0.0), entry.get("used")
-    if not (isinstance(used, list | tuple) and all(isinstance(id_, str) for id_ in used) and math.isfinite(at)):
+    if not (
+        isinstance(used, list | tuple)
+        and all(isinstance(id_, str) for id_ in used)
+        and math.isfinite(at)
+    ):
         raise ValueError("a ledger entry must list the ids of memories")
     for id_ in used:
         count, latest = counts.get(id_, (0, 0.0))
@@ -496,9 +570,13 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
 
 
 def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
-    """Return a copy of a memory with the recalls in ``uses`` added to its access count and access time."""
+    """Return a copy of a memory with the recalls in ``uses`` added to its access count and access
+    time.
+    """
     count, at = uses.get(record.memory_id, (0, 0.0))
-    return replace(record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at))
+    return replace(
+        record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at)
+    )
 
 
 logger = logging.getLogger(__name__)
@@ -515,4 +593,6 @@ def skip_unreadable() -> Iterator[None]:
     except KeyMissingError:
         raise
     except CorruptRecordError as error:
-        logger.warning("error=<%s> | skipped an unreadable record of a user's memory", type(error).__name__)
+        logger.warning(
+            "error=<%s> | skipped an unreadable record of a user's memory", type(error).__name__
+        )

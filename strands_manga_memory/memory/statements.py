@@ -1,8 +1,8 @@
 """Statements of preferences by users, their removal, and the current values that result from them.
 
-A statement is a preference from a message. A removal deletes a preference or retracts a message: it makes earlier statements
-void, so that they no longer count. A slot is the subject of a preference, such as ``genre``. A signal notifies another service
-of a statement.
+A statement is a preference from a message. A removal deletes a preference or retracts a message: it
+makes earlier statements void, so that they no longer count. A slot is the subject of a preference,
+such as ``genre``. A signal notifies another service of a statement.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
 MOST_RECENT = 30
 """Number of the latest statements that the hot tier stores."""
 MOST_SLOTS = 100
-"""Most subjects with statements of one user. The oldest are dropped. Values set by ``prefer`` have no such limit."""
+"""Most subjects with statements of one user.
+The oldest are dropped. Values set by ``prefer`` have no such limit.
+"""
 MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 300
 _MOST_SIGNALS = 400
@@ -41,13 +43,16 @@ _REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Preference that a user stated in a message, or that the application set by ``UserMemoryStore.prefer``.
+    """Preference that a user stated in a message, or that the application set by
+    ``UserMemoryStore.prefer``.
 
     Attributes:
         at: Time of the message or of the call, in seconds since 1970.
-        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set the value.
+        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set
+            the value.
         session_id: Session of the message, or None.
-        is_set: Whether the application set the value. Such a value replaces all earlier values of the subject.
+        is_set: Whether the application set the value. Such a value replaces all earlier values of
+            the subject.
     """
 
     preference: Preference
@@ -58,7 +63,9 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject: ``dislikes`` for an unwanted value, and a digest of the value for a preference without a subject."""
+        """Subject: ``dislikes`` for an unwanted value, and a digest of the value for a preference
+        without a subject.
+        """
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
@@ -71,11 +78,15 @@ class Statement:
     @classmethod
     def of(cls, row: Any) -> Statement:
         """Create a statement from its stored form, ``row``. Damaged data raises ValueError."""
-        slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(row)
+        slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(
+            row
+        )
         return cls(Preference(slot, value, liked, adds), at, message_id, session_id, is_set)
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether two statements state the same preference in the same message, in any spelling of the value."""
+        """Return whether two statements state the same preference in the same message, in any
+        spelling of the value.
+        """
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -85,13 +96,17 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of a preference or retraction of a message. Earlier statements (stated preferences) that it matches become void.
+    """Deletion of a preference or retraction of a message.
+
+    Earlier statements (stated preferences) that it matches become void.
 
     Attributes:
         at: Time of the removal, in seconds since 1970.
         slot: Subject of the deleted preference, such as ``genre``. It may be empty.
-        values: Digests of the deleted values. Earlier statements of any subject with one of these values become void.
-        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted preference.
+        values: Digests of the deleted values. Earlier statements of any subject with one of these
+            values become void.
+        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted
+            preference.
     """
 
     at: float
@@ -101,7 +116,9 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Stored form of the removal: a list of its values, with digests in place of the removed texts."""
+        """Stored form of the removal: a list of its values, with digests in place of the removed
+        texts.
+        """
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
@@ -111,23 +128,34 @@ class Removal:
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the deletion of a stored preference. Without a subject, ``slot`` is empty and ``value`` is the whole text."""
+        """Create the deletion of a stored preference.
+        Without a subject, ``slot`` is empty and ``value`` is the whole text.
+        """
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether this removal makes a statement void, as an earlier statement of the same message, subject or value."""
+        """Return whether this removal makes a statement void, as an earlier statement of the same
+        message, subject or value.
+        """
         if statement.at > self.at:
             return False
         if self.message:
-            return statement.message_id is not None and message_digest(statement.message_id) == self.message
+            return (
+                statement.message_id is not None
+                and message_digest(statement.message_id) == self.message
+            )
         if statement.preference.liked is None:
             return False  # a statement that only ends a preference stays
         if self.slot and statement.slot == self.slot:
             return True
         if (self.slot == DISLIKES) != (statement.preference.liked is False):
             return False
-        values = split_values(statement.preference.value) if statement.preference.slot else [statement.preference.value]
+        values = (
+            split_values(statement.preference.value)
+            if statement.preference.slot
+            else [statement.preference.value]
+        )
         return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
 
 
@@ -142,18 +170,22 @@ class PreferenceSignal:
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Number that increases with each signal of the user, also after an erasure of the user. It is 0 before the
-            signal is stored. A receiver should ignore a signal after another signal of the same key with a higher number.
+        number: Number that increases with each signal of the user, also after an erasure of the
+            user. It is 0 before the signal is stored. A receiver should ignore a signal after
+            another signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``; empty for a statement without a subject.
         value: Preferred value.
         at: Time of the message, in seconds since 1970.
         session_id: Session of the message, or None.
-        liked: Whether the user wants the value. None means that a value wanted earlier no longer applies.
-        adds: Whether the value is added to earlier values of the subject. Otherwise, it replaces the earlier values.
+        liked: Whether the user wants the value. None means that a value wanted earlier no longer
+            applies.
+        adds: Whether the value is added to earlier values of the subject. Otherwise, it replaces
+            the earlier values.
         message_id: ``tracking_id`` of the message, or None.
-        retracted: Whether the message was redacted and its preferences must be deleted. Key and value are then empty.
+        retracted: Whether the message was redacted and its preferences must be deleted. Key and
+            value are then empty.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -192,21 +224,27 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Preference of the signal as a statement. Without a message id, the statement has the signal's id."""
+        """Preference of the signal as a statement.
+        Without a message id, the statement has the signal's id.
+        """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a subject such as ``genre``, with the last statement that changed or repeated the value."""
+    """Current value of a subject such as ``genre``, with the last statement that changed or
+    repeated the value.
+    """
 
     value: str
     by: Statement
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Apply statements by time, and return the current value of each subject. The subject stated last comes last."""
+    """Apply statements by time, and return the current value of each subject.
+    The subject stated last comes last.
+    """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
         preference = each.preference
@@ -238,16 +276,24 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
     """Return the stated preferences that no deletion or retraction in ``removals`` deletes."""
-    return tuple(each for each in statements if not any(removal.voids(each) for removal in removals))
+    return tuple(
+        each for each in statements if not any(removal.voids(each) for removal in removals)
+    )
 
 
-def recent(statements: Iterable[Statement], removals: Sequence[Removal] = ()) -> tuple[Statement, ...]:
-    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order of their times."""
+def recent(
+    statements: Iterable[Statement], removals: Sequence[Removal] = ()
+) -> tuple[Statement, ...]:
+    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order
+    of their times.
+    """
     return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge statements by time, without repetitions. Keep the latest 100 subjects, with the latest 8 statements of each."""
+    """Merge statements by time, without repetitions.
+    Keep the latest 100 subjects, with the latest 8 statements of each.
+    """
     rows = list(known)
     for each in new:
         earlier = next((row for row in rows if each == row or each.repeats(row)), None)
@@ -272,8 +318,8 @@ class PreferenceChange:
         statements: New statements of messages.
         removals: Deleted preferences, or retracted messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored only in the record, so
-            ``removals`` do not delete it.
+        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored
+            only in the record, so ``removals`` do not delete it.
         signals: Notifications of the statements and retractions for another service.
     """
 
@@ -286,15 +332,19 @@ class PreferenceChange:
 
 @dataclass(frozen=True)
 class LoggedChanges:
-    """Content of a user's preference log. Statements and removals take effect in the order of their times.
+    """Content of a user's preference log.
+
+    Statements and removals take effect in the order of their times.
 
     Attributes:
         statements: Preferences stated in messages, in the order of their times.
         removals: Deleted preferences and retracted messages.
         revision: Token that changes whenever live agents must read the preferences again.
-        signals: Reports of preferences and retractions that another service has not accepted yet, in order of their numbers.
+        signals: Reports of preferences and retractions that another service has not accepted yet,
+            in order of their numbers.
         next_number: Number of the next signal.
-        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if there was none.
+        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if
+            there was none.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -305,17 +355,23 @@ class LoggedChanges:
     erased_at: float = -math.inf
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the given preferences that may be stored: those that no deletion, retraction or erasure deletes."""
+        """Return the given preferences that may be stored: those that no deletion, retraction or
+        erasure deletes.
+        """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the preference log after a change of preferences, or None if the change has no effect."""
+        """Return the preference log after a change of preferences, or None if the change has no
+        effect.
+        """
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
         is_changed = statements != self.statements
-        if not (is_changed or removals or change.record or change.dropped or signals != self.signals):
+        if not (
+            is_changed or removals or change.record or change.dropped or signals != self.signals
+        ):
             return None
         is_deletion = any(not each.message for each in removals)
         is_read = change.record or is_deletion or (removals and is_changed)
@@ -333,39 +389,50 @@ class LoggedChanges:
     ) -> tuple[PreferenceSignal, ...]:
         """Return the signals that are pending after a change.
 
-        Signals of removed statements are left out, and the new signals get numbers. If more than 400 signals are pending,
-        signals of statements that are not in ``statements`` are left out, too.
+        Signals of removed statements are left out, and the new signals get numbers. If more than
+        400 signals are pending, signals of statements that are not in ``statements`` are left out,
+        too.
 
         Args:
             change: The change with the new signals.
             removals: Removals of the change.
             statements: Statements that the log has after the change.
         """
-        kept = [each for each in self.signals if each.retracted or valid([each.statement], removals)]
+        kept = [
+            each for each in self.signals if each.retracted or valid([each.statement], removals)
+        ]
         ids = {each.id for each in self.signals}
         new = [
             each
             for each in change.signals
-            if each.id not in ids and (each.at > self.erased_at if each.retracted else self.admit([each.statement]))
+            if each.id not in ids
+            and (each.at > self.erased_at if each.retracted else self.admit([each.statement]))
         ]
         # Time in milliseconds, so that the numbers of a new log are above those of an erased one.
         first = max([self.next_number, *(int(1000 * each.at) for each in new)])
         kept += [replace(each, number=number) for number, each in enumerate(new, first)]
         if len(kept) > _MOST_SIGNALS:  # an item of DynamoDB has at most 400 KB
             known = {(each.message_id, each.preference) for each in statements}
-            kept = [each for each in kept if each.retracted or (each.message_id, each.statement.preference) in known]
+            kept = [
+                each
+                for each in kept
+                if each.retracted or (each.message_id, each.statement.preference) in known
+            ]
         return tuple(kept)
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 300 distinct deletions of preferences and retractions of messages, in the order of their times."""
+    """Return the latest 300 distinct deletions of preferences and retractions of messages, in the
+    order of their times.
+    """
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
     """Return the time from which on all removals are known, in seconds since 1970.
 
-    The log keeps only the latest 300 removals. The result is the time of the earliest one if there are 300, and minus infinity
-    if there are fewer. Statements up to this time must not be stored any more, because they may have been removed.
+    The log keeps only the latest 300 removals. The result is the time of the earliest one if there
+    are 300, and minus infinity if there are fewer. Statements up to this time must not be stored
+    any more, because they may have been removed.
     """
     return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf

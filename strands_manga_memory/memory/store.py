@@ -22,7 +22,11 @@ from strands_manga_memory.memory.memory_search import MemoryQuery, checked_type,
 from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter, PiiPolicy
 from strands_manga_memory.memory.preference_log import SET, PreferenceLog, slot_and_value, slot_of
-from strands_manga_memory.memory.profile_service import PreferenceOutbox, ProfileReader, ProfileSource
+from strands_manga_memory.memory.profile_service import (
+    PreferenceOutbox,
+    ProfileReader,
+    ProfileSource,
+)
 from strands_manga_memory.memory.records import (
     INTERNAL,
     MOST_TOKENS,
@@ -39,7 +43,12 @@ from strands_manga_memory.memory.records import (
     preference_id,
     question_id,
 )
-from strands_manga_memory.memory.statements import PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.statements import (
+    PreferenceChange,
+    Removal,
+    Statement,
+    message_digest,
+)
 from strands_manga_memory.scope import checked_id, encoded_id
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
@@ -53,23 +62,29 @@ logger = logging.getLogger(__name__)
 
 _SENTIMENTS = ("positive", "neutral", "negative")
 _MOST_KEY_CHARACTERS = 200
-_DESCRIPTION = "What is known about this user from earlier conversations: preferences, feedback, and what was talked about."
+_DESCRIPTION = (
+    "What is known about this user from earlier conversations: preferences, feedback, and what was"
+    " talked about."
+)
 
 
 class UserMemoryStore(MemoryStore):
     """Long-term memories of one user, stored in a table.
 
-    Pass the store to Strands' ``MemoryManager(stores=[...])``. The manager searches the store, adds memories, offers tools, and
-    adds search results to requests. A store belongs to one user, because ``search`` has no argument for the user.
+    Pass the store to Strands' ``MemoryManager(stores=[...])``. The manager searches the store, adds
+    memories, offers tools, and adds search results to requests. A store belongs to one user,
+    because ``search`` has no argument for the user.
 
-    When an agent is built, the latest memories are read into the process, from the hot tier if possible. ``search`` uses these
-    memories, so that model calls do not wait for the table. A search that these memories do not answer reads older memories
-    that have the words of the question. ``recall`` always reads the table.
+    When an agent is built, the latest memories are read into the process, from the hot tier if
+    possible. ``search`` uses these memories, so that model calls do not wait for the table. A
+    search that these memories do not answer reads older memories that have the words of the
+    question. ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
         user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without a tenant are separate from the users of all tenants.
+        tenant: Tenant of the user. Users without a tenant are separate from the users of all
+            tenants.
         clock: Function that returns seconds since 1970.
         name: Name of the store in the tools of the manager. Default ``user_memory``.
         description: Description of the store in the tools of the manager.
@@ -77,11 +92,15 @@ class UserMemoryStore(MemoryStore):
         writable: Whether the manager may add memories. Default True.
         extraction: Settings of Strands' automatic extraction. By default, it is off.
         retention: Retention and initial importance of each type of memory. Default ``RETENTION``.
-        embed: Function that returns vectors of texts, for semantic similarity. By default, texts are compared by words.
+        embed: Function that returns vectors of texts, for semantic similarity. By default, texts
+            are compared by words.
         pii: Policy for personal data. Default ``PiiPolicy()``.
-        codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are stored in clear text.
-        hot: Hot tier that caches the memories of active users, so that the start of an agent reads no table.
-        profile: Source of the user's profile in another service, read at session start within 0.25 seconds.
+        codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are
+            stored in clear text.
+        hot: Hot tier that caches the memories of active users, so that the start of an agent reads
+            no table.
+        profile: Source of the user's profile in another service, read at session start within 0.25
+            seconds.
         outbox: Sender of stated and retracted preferences to another service.
 
     Raises:
@@ -111,7 +130,8 @@ class UserMemoryStore(MemoryStore):
     ) -> None:
         if (table.schema.partition, table.schema.sort) != (USER_MEMORY.partition, USER_MEMORY.sort):
             raise ValueError(
-                f"table must have the schema USER_MEMORY, got {table.schema.name!r:.80}; use open_table(url, USER_MEMORY)"
+                f"table must have the schema USER_MEMORY, got {table.schema.name!r:.80}; use"
+                " open_table(url, USER_MEMORY)"
             )
         if max_search_results is not None:
             positive("max_search_results", max_search_results)
@@ -149,7 +169,9 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories into the process. Strands' ``MemoryManager`` calls this method once.
+        """Read the user's memories into the process.
+
+        Strands' ``MemoryManager`` calls this method once.
 
         If the table is unavailable, the agent starts without memories.
 
@@ -162,25 +184,34 @@ class UserMemoryStore(MemoryStore):
             raise
         except StoreError as error:
             logger.warning(
-                "error=<%s> | the user's memories could not be read, the agent starts without them", type(error).__name__
+                "error=<%s> | the user's memories could not be read, the agent starts without them",
+                type(error).__name__,
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return the memories most similar to ``query``, each as one line without markup, at most 800 tokens in total."""
+        """Return the memories most similar to ``query``, each as one line without markup, at most
+        800 tokens in total.
+        """
         limit = (options or {}).get("max_search_results") or self.max_search_results
         return entries_of(await asyncio.to_thread(self.reader.search, query, limit))
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Store a memory from an extractor or a model, and return its ``memory_id``. Adding the same content renews its expiry.
+        """Store a memory from an extractor or a model, and return its ``memory_id``.
 
-        ``metadata`` may contain ``memory_type`` and ``importance``. By default, a text that states a preference is stored as a
-        preference, and any other text as a fact.
+        Adding the same content renews its expiry.
+
+        ``metadata`` may contain ``memory_type`` and ``importance``. By default, a text that states
+        a preference is stored as a preference, and any other text as a fact.
         """
         given = dict(metadata or {})
         is_preference = dialogue_act(content, "user") is DialogueAct.PREFERENCE
-        type_ = given.pop("memory_type", None) or (MemoryType.PREFERENCE if is_preference else MemoryType.FACT)
+        type_ = given.pop("memory_type", None) or (
+            MemoryType.PREFERENCE if is_preference else MemoryType.FACT
+        )
         importance = given.pop("importance", None)
-        record = await asyncio.to_thread(self.remember, content, type=type_, importance=importance, metadata=given)
+        record = await asyncio.to_thread(
+            self.remember, content, type=type_, importance=importance, metadata=given
+        )
         return {"memory_id": record.memory_id}
 
     # What users call
@@ -196,40 +227,54 @@ class UserMemoryStore(MemoryStore):
         """Store a memory, or renew the expiry of a stored memory with the same content and type.
 
         Args:
-            content: Text of the memory. It is truncated to 4,000 characters, and the policy for personal data is applied.
+            content: Text of the memory. It is truncated to 4,000 characters, and the policy for
+                personal data is applied.
             type: A ``MemoryType``. Default ``fact``.
             importance: From 0 to 1. Default: the importance of the type.
             metadata: Additional JSON values.
 
         Raises:
-            ValueError: The content is empty, the type unknown, the importance out of range, or the metadata too large.
+            ValueError: The content is empty, the type unknown, the importance out of range, or the
+                metadata too large.
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
         return self._remember(content, type, importance, metadata or {})
 
     def prefer(
-        self, key: str, value: str, *, importance: float | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        key: str,
+        value: str,
+        *,
+        importance: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
-        """Store a preference of the user, and replace an earlier value of the same key. The case of the key is ignored.
+        """Store a preference of the user, and replace an earlier value of the same key.
+
+        The case of the key is ignored.
 
         Args:
-            key: Subject of the preference, such as ``genre``. Common variants, such as ``favorite genres``, count as this key.
+            key: Subject of the preference, such as ``genre``. Common variants, such as
+                ``favorite genres``, count as this key.
             value: Preferred value.
-            importance: From 0 to 1. Default: the importance of the type ``preference``, usually 0.9.
+            importance: From 0 to 1. Default: the importance of the type ``preference``, usually
+                0.9.
             metadata: Additional JSON values.
 
         Raises:
-            ValueError: Key or value are empty, the key has over 200 characters, the importance is out of range, or the metadata
-                are too large.
+            ValueError: Key or value are empty, the key has over 200 characters, the importance is
+                out of range, or the metadata are too large.
             PersonalDataError: The policy refuses the texts.
-            CorruptRecordError: The log of the user's preferences or the stored preference is damaged.
+            CorruptRecordError: The log of the user's preferences or the stored preference is
+                damaged.
             StoreUnavailableError: The table is unavailable.
         """
         filled("key", key)
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
-            raise ValueError(f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}")
+            raise ValueError(
+                f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}"
+            )
         rule, now = self._retention[MemoryType.PREFERENCE], self.partition.clock()
         name, value = _name_of(self._cleaning.text(key)), self._cleaning.text(value)
         shown = " ".join(name.split())
@@ -246,14 +291,28 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
-        stored = next((each for each in changed.values() if each is not None and slot_of(each) == slot_of(record)), None)
+        stored = next(
+            (
+                each
+                for each in changed.values()
+                if each is not None and slot_of(each) == slot_of(record)
+            ),
+            None,
+        )
         if stored is None:  # an unreadable record is never replaced
-            what = f"the stored preference is damaged, so it is not replaced; call forget({record.memory_id!r}) first"
+            what = (
+                "the stored preference is damaged, so it is not replaced; call"
+                f" forget({record.memory_id!r}) first"
+            )
             raise CorruptRecordError(what, record=record.memory_id)
         return self._noted(stored)
 
     def record_feedback(
-        self, content: str, *, rating: float | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        content: str,
+        *,
+        rating: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
         """Store feedback on an answer or a purchase.
 
@@ -280,7 +339,8 @@ class UserMemoryStore(MemoryStore):
         turn_count: int = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
-        """Store the summary of a session whose messages are stored elsewhere, or replace the session's stored summary.
+        """Store the summary of a session whose messages are stored elsewhere, or replace the
+        session's stored summary.
 
         Args:
             session_id: Id of the session.
@@ -296,7 +356,10 @@ class UserMemoryStore(MemoryStore):
             StoreUnavailableError: The table is unavailable.
         """
         if sentiment not in _SENTIMENTS:
-            raise ValueError(f"sentiment must be one of {', '.join(map(repr, _SENTIMENTS))}, got {sentiment!r:.80}")
+            raise ValueError(
+                f"sentiment must be one of {', '.join(map(repr, _SENTIMENTS))}, got"
+                f" {sentiment!r:.80}"
+            )
         metadata: dict[str, Any] = {
             "session_id": checked_id("session_id", session_id),
             "topics": _texts("topics", topics),
@@ -305,7 +368,9 @@ class UserMemoryStore(MemoryStore):
             "open_questions": _texts("open_questions", open_questions),
             "ended_at": self.partition.clock(),
         }
-        return self._remember(summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id))
+        return self._remember(
+            summary, MemoryType.SUMMARY, None, metadata, summary_name=encoded_id(session_id)
+        )
 
     def recall(
         self,
@@ -318,39 +383,49 @@ class UserMemoryStore(MemoryStore):
         since: float | None = None,
         until: float | None = None,
     ) -> list[MemoryRecord]:
-        """Read unexpired memories from the table. Memories that are similar to ``query``, important or recent come first.
+        """Read unexpired memories from the table.
 
-        Usually, only the latest, the most important and the matching memories are read. All memories are read if ``limit`` is
-        None, if the filters leave too few memories, or if ``query`` is compared by vectors. The recall is recorded in the
-        background. The returned ``access_count`` and ``accessed_at`` do not include it.
+        Memories that are similar to ``query``, important or recent come first.
+
+        Usually, only the latest, the most important and the matching memories are read. All
+        memories are read if ``limit`` is None, if the filters leave too few memories, or if
+        ``query`` is compared by vectors. The recall is recorded in the background. The returned
+        ``access_count`` and ``accessed_at`` do not include it.
 
         Args:
-            type: Type of the memories. Default: all types except those in ``DERIVED`` (stored messages, open questions, and
-                weekly and monthly summaries).
+            type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
+                messages, open questions, and weekly and monthly summaries).
             min_importance: Least importance of a memory.
             limit: Most results after the filters. None means no limit.
             query: Text to which the first results are most similar.
-            metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or ``{"session_id": "s1"}``.
-            since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's session. Without a
-                session, it is the time of the last update.
-            until: End of the period that begins at ``since``. Memories of this time or later are left out.
+            metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or
+                ``{"session_id": "s1"}``.
+            since: Earliest time of a memory, in seconds since 1970. The time is the end of the
+                memory's session. Without a session, it is the time of the last update.
+            until: End of the period that begins at ``since``. Memories of this time or later are
+                left out.
 
         Raises:
             ValueError: An argument is out of range.
-            CorruptRecordError: A key is missing, or no encrypted memory can be decrypted. Damaged memories are left out.
+            CorruptRecordError: A key is missing, or no encrypted memory can be decrypted. Damaged
+                memories are left out.
             StoreUnavailableError: The table does not answer.
         """
         type_ = None if type is None else checked_type(type)
         types = None if type_ is None else frozenset({type_})
         named = {} if metadata is None else metadata
         query = None if query is None else of_kind("query", query, str, "a text or None")
-        wanted = MemoryQuery(types=types, min_importance=min_importance, metadata=named, since=since, until=until)
+        wanted = MemoryQuery(
+            types=types, min_importance=min_importance, metadata=named, since=since, until=until
+        )
         return self.reader.recall(type_, wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return the memory with this id, or None if there is no such memory or the memory has expired.
+        """Return the memory with this id, or None if there is no such memory or the memory has
+        expired.
 
-        A second request reads the latest recalls of the memory, which the stored access count lacks.
+        A second request reads the latest recalls of the memory, which the stored access count
+        lacks.
 
         Raises:
             CorruptRecordError: The memory is damaged or cannot be decrypted.
@@ -360,12 +435,13 @@ class UserMemoryStore(MemoryStore):
     def forget(self, memory_id: str) -> bool:
         """Delete a memory and all memories derived from it. Return whether the memory existed.
 
-        Live agents stop using the memory before their next model call. Messages from before the deletion do not create the
-        memory again, but later messages may.
+        Live agents stop using the memory before their next model call. Messages from before the
+        deletion do not create the memory again, but later messages may.
 
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
-            CorruptRecordError: ``memory_id`` is the id of a preference, and the log of the user's preferences is damaged.
+            CorruptRecordError: ``memory_id`` is the id of a preference, and the log of the user's
+                preferences is damaged.
         """
         if not isinstance(memory_id, str) or not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
@@ -383,20 +459,29 @@ class UserMemoryStore(MemoryStore):
         self.reader.update_snapshot(memory_id, None)
         return True
 
-    def retract(self, message_id: str, *, session_id: str | None = None, at: float | None = None) -> int:
-        """Delete the preferences that a message stated, for example after a redaction. Return the number of changed memories.
+    def retract(
+        self, message_id: str, *, session_id: str | None = None, at: float | None = None
+    ) -> int:
+        """Delete the preferences that a message stated, for example after a redaction.
 
-        Deleted summaries and changed preferences count as changed memories, too. Live agents stop using the preferences before
-        their next model call. A service to which the ``outbox`` sends preferences gets a retraction.
+        Return the number of changed memories.
+
+        Deleted summaries and changed preferences count as changed memories, too. Live agents stop
+        using the preferences before their next model call. A service to which the ``outbox`` sends
+        preferences gets a retraction.
 
         Args:
-            message_id: ``tracking_id`` of the message. When its session is finalized (summarized), the message is ignored.
-            session_id: Session of the message. Its summary and stored messages are deleted, and finalizing creates them again.
-            at: Time of the removal, in seconds since 1970. Preferences that the message stated later are kept. Default: now.
+            message_id: ``tracking_id`` of the message. When its session is finalized (summarized),
+                the message is ignored.
+            session_id: Session of the message. Its summary and stored messages are deleted, and
+                finalizing creates them again.
+            at: Time of the removal, in seconds since 1970. Preferences that the message stated
+                later are kept. Default: now.
 
         Raises:
             ValueError: ``message_id`` is empty, or ``at`` is not a valid time.
-            StoreUnavailableError: The table is unavailable. The preferences are deleted later, in the background.
+            StoreUnavailableError: The table is unavailable. The preferences are deleted later, in
+                the background.
         """
         filled("message_id", message_id)
         at = self.partition.clock() if at is None else seconds("at", at)
@@ -413,7 +498,11 @@ class UserMemoryStore(MemoryStore):
         for id_, record in changed.items():
             self.reader.update_snapshot(id_, record)
         summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
-        made = [id_ for id_, record in summaries.items() if record.metadata.get("session_id") == session_id]
+        made = [
+            id_
+            for id_, record in summaries.items()
+            if record.metadata.get("session_id") == session_id
+        ]
         for id_ in made:
             self.partition.delete(id_)
             self._delete_derived(id_)
@@ -422,7 +511,8 @@ class UserMemoryStore(MemoryStore):
         return len(changed) + len(made)
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries from which a weekly or monthly summary was made, keyed by id.
+        """Return the session summaries from which a weekly or monthly summary was made, keyed by
+        id.
 
         The value of a session summary that no longer exists is ``"expired"``.
         """
@@ -431,8 +521,8 @@ class UserMemoryStore(MemoryStore):
     def build_agent_context(self, max_tokens: int = MOST_TOKENS) -> str:
         """Return a short, escaped text about the user for an agent.
 
-        Without memories, the text is ``No prior interaction history.``. The table is read only if the memories have not been
-        read yet.
+        Without memories, the text is ``No prior interaction history.``. The table is read only if
+        the memories have not been read yet.
 
         Args:
             max_tokens: Most tokens. Default 800.
@@ -443,7 +533,9 @@ class UserMemoryStore(MemoryStore):
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
-        """Return a text about the user in two parts: preferences for the system prompt, and history for the messages."""
+        """Return a text about the user in two parts: preferences for the system prompt, and history
+        for the messages.
+        """
         return self.reader.context(positive("max_tokens", max_tokens))
 
     # Inside
@@ -459,26 +551,38 @@ class UserMemoryStore(MemoryStore):
     ) -> MemoryRecord:
         """Store a memory, or renew the expiry of the stored memory with the same content.
 
-        With ``summary_name``, an encoded session id, the stored summary of that session is replaced.
+        With ``summary_name``, an encoded session id, the stored summary of that session is
+        replaced.
         """
         type_ = checked_type(type_)
         filled("content", content)
         rule = self._retention[type_]
-        worth = rule.importance if importance is None else checked_importance("importance", importance)
+        worth = (
+            rule.importance if importance is None else checked_importance("importance", importance)
+        )
         text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
         if type_ == MemoryType.SUMMARY:
-            id_ = self.partition.id_of_summary(summary_name or f"~{content_key(text)}", rule.expires_at(now))
+            id_ = self.partition.id_of_summary(
+                summary_name or f"~{content_key(text)}", rule.expires_at(now)
+            )
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
             first = known or new_record(id_, worth, now, content=text, version=0)
             merged = {**first.metadata, **extra}
             content = first.content if summary_name is None else text
-            fields: dict[str, Any] = {"content": content, "importance": worth, "metadata": merged, "updated_at": now}
+            fields: dict[str, Any] = {
+                "content": content,
+                "importance": worth,
+                "metadata": merged,
+                "updated_at": now,
+            }
             return first.changed(**fields, expires_at=rule.expires_at(now))
 
         if type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
-            self.partition.note_latest(id_)  # before the memory is stored, so that no stored memory is missing in the list
+            self.partition.note_latest(
+                id_
+            )  # before the memory is stored, so that no stored memory is missing in the list
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
@@ -499,9 +603,11 @@ class UserMemoryStore(MemoryStore):
             return None
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the memories derived from a session summary: open questions, messages, and weekly and monthly summaries.
+        """Delete the memories derived from a session summary: open questions, messages, and weekly
+        and monthly summaries.
 
-        The copies in this process are removed, too. A memory of another type has no derived memories.
+        The copies in this process are removed, too. A memory of another type has no derived
+        memories.
         """
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
@@ -514,7 +620,8 @@ class UserMemoryStore(MemoryStore):
 
     def _note_removal(self) -> None:
         self.preference_log.renew(is_removal=True)
-        self.reader.older.delete_list()  # after the log, whose change stops the storing of a list that is being made
+        # after the log, whose change stops the storing of a list that is being made
+        self.reader.older.delete_list()
 
     def _rollups_of(self, memory_id: str, type_: MemoryType) -> list[str]:
         try:
@@ -537,7 +644,8 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 def _name_of(key: str) -> str:
     """Return the subject of a preference key, such as ``genre`` for ``favorite genres``.
 
-    A key that differs from its subject only in case or spaces is returned unchanged, such as ``Genre``.
+    A key that differs from its subject only in case or spaces is returned unchanged, such as
+    ``Genre``.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

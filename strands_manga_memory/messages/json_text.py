@@ -1,4 +1,6 @@
-"""Search, parsing and writing of JSON documents in a text. Numbers keep their notation, so that no digit changes."""
+"""Search, parsing and writing of JSON documents in a text.
+Numbers keep their notation, so that no digit changes.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,14 @@ from strands_manga_memory.messages.texts import SENTENCE_END, shorten_line
 
 _FAILURES = 200
 _WASTE = 8
-"""Most characters that failed attempts may read for each character of the text. Further text counts as prose."""
+"""Most characters that failed attempts may read for each character of the text.
+Further text counts as prose.
+"""
 
 _SHORTEST = 12
-"""Least number of characters of a document. Shorter documents, such as the reference ``[1]``, count as prose."""
+"""Least number of characters of a document.
+Shorter documents, such as the reference ``[1]``, count as prose.
+"""
 
 _NESTED = 120
 """Least number of characters of a string that is searched for a document."""
@@ -57,11 +63,13 @@ class Documents:
 def find_json(text: str) -> tuple[str, list[Documents]]:
     """Find the JSON documents in a text.
 
-    If JSON documents fill less than half of the text, dictionaries and lists in Python's notation are rewritten as JSON. The
-    rewritten text is used if JSON documents then fill at least half of the text.
+    If JSON documents fill less than half of the text, dictionaries and lists in Python's notation
+    are rewritten as JSON. The rewritten text is used if JSON documents then fill at least half of
+    the text.
 
     Returns:
-        The text, possibly rewritten, and the documents in order, with positions in the returned text.
+        The text, possibly rewritten, and the documents in order, with positions in the returned
+        text.
     """
     found = _scan(text)
     if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
@@ -86,7 +94,8 @@ def _scan(text: str) -> list[Documents]:
         try:
             value, end = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            # An unterminated string is reported at its beginning, but the parser read to the end of the text.
+            # An unterminated string is reported at its beginning, but the parser read to the end of
+            # the text.
             wasted += (len(text) if "Unterminated" in error.msg else error.pos) - start
             failures += 1
             if failures > _FAILURES or wasted > _WASTE * len(text):
@@ -111,7 +120,8 @@ def _scan(text: str) -> list[Documents]:
 def _opened(value: Any, depth: int) -> Any:
     """Return a JSON value in which strings that contain JSON are replaced by their parsed values.
 
-    Objects and lists nested deeper than ``depth`` levels are replaced by the text ``[... nested values ...]``.
+    Objects and lists nested deeper than ``depth`` levels are replaced by the text
+    ``[... nested values ...]``.
     """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
@@ -150,7 +160,11 @@ def write_json(value: Any) -> str:
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(key)}: {write_json(member)}" for key, member in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{_quoted(key)}: {write_json(member)}" for key, member in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(write_json, value)) + "]"
     return _quoted(value)
@@ -175,20 +189,28 @@ _LONG_STRING = 100
 def describe_json(value: Any) -> str:
     """Describe a JSON value in plain text with one record per line.
 
-    A record looks like ``title: Uzumaki, price: 19.90``. Members (keys with values) without a value are left out. Long strings
-    are truncated and lose repeated sentences.
+    A record looks like ``title: Uzumaki, price: 19.90``. Members (keys with values) without a value
+    are left out. Long strings are truncated and lose repeated sentences.
     """
     return "\n".join(_record_lines(value))
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines that describe a JSON document. Each object in a list has its own line. Other members share a line."""
+    """Yield the lines that describe a JSON document.
+    Each object in a list has its own line. Other members share a line.
+    """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):
         nested = [member for member in value.values() if _holds_records(member)]
         echo = _ECHO if nested else None
-        if line := _described({key: member for key, member in value.items() if key != echo and not _holds_records(member)}):
+        if line := _described(
+            {
+                key: member
+                for key, member in value.items()
+                if key != echo and not _holds_records(member)
+            }
+        ):
             yield line
         for member in nested:
             yield from _record_lines(member)
@@ -198,7 +220,9 @@ def _record_lines(value: Any) -> Iterator[str]:
 
 def _holds_records(value: Any) -> bool:
     members = value.values() if isinstance(value, dict) else ()
-    return any(map(_holds_records, members)) or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
+    return any(map(_holds_records, members)) or (
+        isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    )
 
 
 def _described(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Parts of messages, such as text, tool calls and tool results, and the turns of a history.
 
-Strands accepts messages with blocks of any shape, so the functions that read messages tolerate malformed blocks.
+Strands accepts messages with blocks of any shape, so the functions that read messages tolerate
+malformed blocks.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from strands.types.content import Message
 from strands.types.tools import ToolResult
 
 PLACEHOLDER = "[\u2026]"
-"""Text in place of a missing message of the other role in a request. It is one token in common vocabularies."""
+"""Text in place of a missing message of the other role in a request.
+It is one token in common vocabularies.
+"""
 
 INTERRUPTED_TEXT = "Tool was interrupted."
-"""Text of the tool result that Strands adds when an agent is invoked after an unanswered tool call."""
+"""Text of the tool result that Strands adds when an agent is invoked after an unanswered tool
+call.
+"""
 
 CUT_TEXT = "[This turn was interrupted before it was finished.]"
 """Text in place of the answer of an interrupted turn, or of the missing result of a tool call."""
@@ -30,7 +35,7 @@ NO_OUTPUT = "[no output]"
 """Text of a tool result without content."""
 
 
-# --- Parts of messages --------------------------------------------------------------------------------------------------------
+# --- Parts of messages ----------------------------------------------------------------------------
 
 MEDIA = ("image", "document", "video", "audio")
 """Keys of the content blocks that contain media."""
@@ -54,7 +59,9 @@ def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
 
 
 def tool_result_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the tool calls whose results are in a message, in the order of the results."""
+    """Return the ids of the tool calls whose results are in a message, in the order of the
+    results.
+    """
     return _ids(message, "toolResult")
 
 
@@ -62,7 +69,11 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
     found = []
     for block in message.get("content") or ():
         part = block.get(kind) if isinstance(block, dict) else None
-        if part is not None and isinstance(part, dict) and isinstance(id_ := part.get("toolUseId"), str | int):
+        if (
+            part is not None
+            and isinstance(part, dict)
+            and isinstance(id_ := part.get("toolUseId"), str | int)
+        ):
             found.append(id_)
     return found  # type: ignore[return-value]  # Strands takes numbers for ids
 
@@ -70,7 +81,10 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
 def is_of_tools(message: Mapping[str, Any]) -> bool:
     """Return whether a message contains tool calls or tool results."""
     blocks = message.get("content") or ()
-    return any(isinstance(block, dict) and ("toolUse" in block or "toolResult" in block) for block in blocks)
+    return any(
+        isinstance(block, dict) and ("toolUse" in block or "toolResult" in block)
+        for block in blocks
+    )
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
@@ -98,17 +112,26 @@ def _string(value: Any) -> str:
 def blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the content of a tool result as a list of blocks.
 
-    A dict is already a block. A text becomes a text block, and None is left out. Any other value becomes a JSON block.
+    A dict is already a block. A text becomes a text block, and None is left out. Any other value
+    becomes a JSON block.
     """
     return [
-        item if isinstance(item, dict) else {"text": item} if isinstance(item, str) else {"json": item}
+        (
+            item
+            if isinstance(item, dict)
+            else {"text": item}
+            if isinstance(item, str)
+            else {"json": item}
+        )
         for item in (content if isinstance(content, list | tuple) else [content])
         if item is not None
     ]
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts and JSON values in a tool result as texts. The function ``written`` converts JSON values."""
+    """Return the texts and JSON values in a tool result as texts.
+    The function ``written`` converts JSON values.
+    """
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -128,42 +151,56 @@ def calls_tools(message: Message) -> bool:
 
 
 def is_repair(message: Message) -> bool:
-    """Return whether a message contains only the error results that Strands itself adds for interrupted tool calls."""
+    """Return whether a message contains only the error results that Strands itself adds for
+    interrupted tool calls.
+    """
     return bool(message["content"]) and all(
-        "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}] for block in message["content"]
+        "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}]
+        for block in message["content"]
     )
 
 
 def is_turn_start(message: Message) -> bool:
     """Return whether a message is a user message without tool results, which can begin a turn."""
-    return message["role"] == "user" and not any("toolResult" in block for block in message["content"])
+    return message["role"] == "user" and not any(
+        "toolResult" in block for block in message["content"]
+    )
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
-    """Return whether a message begins a turn, given the previous message. Consecutive user messages belong to one turn."""
+    """Return whether a message begins a turn, given the previous message.
+    Consecutive user messages belong to one turn.
+    """
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
     """Divide a history into turns. Return the range of message positions of each turn.
 
-    Each user message without tool results begins a turn here, even directly after another user message. Messages before the
-    first turn are a separate range.
+    Each user message without tool results begins a turn here, even directly after another user
+    message. Messages before the first turn are a separate range.
     """
     bounds = [at for at, message in enumerate(messages) if at == 0 or is_turn_start(message)]
     return list(map(range, bounds, [*bounds[1:], len(messages)]))
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Return whether the message ``result`` contains exactly the results of the tool calls in the message ``use``."""
+    """Return whether the message ``result`` contains exactly the results of the tool calls in the
+    message ``use``.
+    """
     ids = tool_use_ids(use)
     return (
-        bool(ids) and use["role"] == "assistant" and result["role"] == "user" and sorted(ids) == sorted(tool_result_ids(result))
+        bool(ids)
+        and use["role"] == "assistant"
+        and result["role"] == "user"
+        and sorted(ids) == sorted(tool_result_ids(result))
     )
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, valid in this process. Different types, contents or orders give different hashes."""
+    """Return a hash of a nested value, valid in this process.
+    Different types, contents or orders give different hashes.
+    """
     try:
         return hash(repr(value))  # implemented in C, and handles cycles
     except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
@@ -175,7 +212,9 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the type of each part of a nested value, and the number of items of a container or the content of another part."""
+    """Yield the type of each part of a nested value, and the number of items of a container or the
+    content of another part.
+    """
     coming = [value]
     while coming:
         one = coming.pop()
@@ -189,7 +228,9 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text with the function ``written``. If the function fails, return the name of the value's type."""
+    """Convert a value to text with the function ``written``.
+    If the function fails, return the name of the value's type.
+    """
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -197,12 +238,24 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 
 def content_fingerprint(message: Message) -> int:
-    """Return a hash of a message's role and content. The id and the metadata of the message are ignored."""
+    """Return a hash of a message's role and content.
+    The id and the metadata of the message are ignored.
+    """
     content = message["content"]
-    if len(content) == 1 and len(block := content[0]) == 1 and isinstance(text := block.get("text"), str):
-        return hash((message["role"], text))  # same result as below; CPython caches the hash of a text
+    if (
+        len(content) == 1
+        and len(block := content[0]) == 1
+        and isinstance(text := block.get("text"), str)
+    ):
+        return hash(
+            (message["role"], text)
+        )  # same result as below; CPython caches the hash of a text
     blocks = [
-        text if len(block) == 1 and isinstance(text := block.get("text"), str) else _block_fingerprint(block)
+        (
+            text
+            if len(block) == 1 and isinstance(text := block.get("text"), str)
+            else _block_fingerprint(block)
+        )
         for block in content
     ]
     return hash((message["role"], *blocks))
@@ -219,10 +272,15 @@ def _block_fingerprint(block: Any) -> int:
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 
-    The role, the list of blocks, and the ids and names in tool blocks are checked. Inputs and results of tools are not checked.
-    An invalid message makes every turn fail, so invalid messages are rejected when they are read.
+    The role, the list of blocks, and the ids and names in tool blocks are checked. Inputs and
+    results of tools are not checked. An invalid message makes every turn fail, so invalid messages
+    are rejected when they are read.
     """
-    if not isinstance(value, dict) or not isinstance(value.get("role"), str) or not isinstance(value.get("content"), list):
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("role"), str)
+        or not isinstance(value.get("content"), list)
+    ):
         return False
     if not isinstance(value.get("tracking_id", ""), str | None):
         return False
@@ -231,28 +289,36 @@ def is_message(value: Any) -> bool:
 
 
 def _is_block(block: Any, *, is_of_model: bool) -> bool:
-    if not isinstance(block, dict) or (is_of_model and not isinstance(block.get("text"), str | None)):
+    if not isinstance(block, dict) or (
+        is_of_model and not isinstance(block.get("text"), str | None)
+    ):
         return False
-    if "toolUse" in block and not (_is_call(block["toolUse"], "input") and isinstance(block["toolUse"].get("name"), str)):
+    if "toolUse" in block and not (
+        _is_call(block["toolUse"], "input") and isinstance(block["toolUse"].get("name"), str)
+    ):
         return False
     return "toolResult" not in block or _is_call(block["toolResult"])
 
 
 def _is_call(part: Any, *names: str) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("toolUseId"), str | int) and all(name in part for name in names)
+    return (
+        isinstance(part, dict)
+        and isinstance(part.get("toolUseId"), str | int)
+        and all(name in part for name in names)
+    )
 
 
-# --- Tool results of an agent -------------------------------------------------------------------------------------------------
+# --- Tool results of an agent ---------------------------------------------------------------------
 
 
 class ToolResultSeparator:
     """Hook callbacks that give each tool call a separate copy of its result.
 
-    A tool may return the same dict for two calls. Strands writes the id of the call into that dict, so without copies both
-    results would have the id of the second call.
+    A tool may return the same dict for two calls. Strands writes the id of the call into that dict,
+    so without copies both results would have the id of the second call.
 
-    If several calls of a message have the same id, only the order shows which result belongs to which call. The results of such
-    calls are therefore put in the order of the calls.
+    If several calls of a message have the same id, only the order shows which result belongs to
+    which call. The results of such calls are therefore put in the order of the calls.
     """
 
     __slots__ = ("_calls",)
@@ -265,7 +331,8 @@ class ToolResultSeparator:
 
         Args:
             registry: Hook registry of the agent.
-            order: Order of the callback that copies results. It must run after callbacks that may replace a result.
+            order: Order of the callback that copies results. It must run after callbacks that may
+                replace a result.
         """
         registry.add_callback(AfterToolCallEvent, self._copy_result, order=order)
         registry.add_callback(AfterToolsEvent, self._order_results)
@@ -287,18 +354,24 @@ class ToolResultSeparator:
         shared = [block for block in blocks if id(block["toolResult"]) in known]
         ordered = iter(sorted(shared, key=lambda block: known[id(block["toolResult"])]))
         content = event.message["content"]
-        content[:] = [next(ordered) if id(block.get("toolResult")) in known else block for block in content]
+        content[:] = [
+            next(ordered) if id(block.get("toolResult")) in known else block for block in content
+        ]
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
-    """Return a key of a tool call that is unique within its message: its id, with a suffix if the id is repeated."""
+    """Return a key of a tool call that is unique within its message: its id, with a suffix if the
+    id is repeated.
+    """
     id_ = str(tool_use["toolUseId"])
     position = _position(_calls_alike(agent, tool_use), tool_use)
     return f"{id_}#{position + 1}" if position else id_
 
 
 def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
-    """Return the tool calls in the agent's last message that have the same id as ``tool_use``, with ``tool_use`` among them."""
+    """Return the tool calls in the agent's last message that have the same id as ``tool_use``, with
+    ``tool_use`` among them.
+    """
     messages = agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]
@@ -306,7 +379,9 @@ def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
 
 
 def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    """Return the position of the tool call ``tool_use`` in a list of calls. 0 if the list has no equal call."""
+    """Return the position of the tool call ``tool_use`` in a list of calls.
+    0 if the list has no equal call.
+    """
     same = (at for at, call in enumerate(calls) if call is tool_use)
     equal = (at for at, call in enumerate(calls) if call == tool_use)
     return next(same, next(equal, 0))

@@ -1,4 +1,6 @@
-"""Requests for structured output to a model, reading of its settings, and the log level of its failures."""
+"""Requests for structured output to a model, reading of its settings, and the log level of its
+failures.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,18 @@ _T = TypeVar("_T", bound="BaseModel")
 def model_setting(model: Any, name: str) -> Any:
     """Return a setting of a model, such as ``"model_id"``. None if the setting is unknown.
 
-    The result is also None if ``get_config`` fails, or if the model, such as a wrapper, has no ``get_config``.
+    The result is also None if ``get_config`` fails, or if the model, such as a wrapper, has no
+    ``get_config``.
     """
     try:
         config = model.get_config()
         return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
     except Exception as error:  # noqa: BLE001 - a foreign get_config
-        logger.debug("error=<%s>, setting=<%s> | failed to read a setting of the model", type(error).__name__, name)
+        logger.debug(
+            "error=<%s>, setting=<%s> | failed to read a setting of the model",
+            type(error).__name__,
+            name,
+        )
         return None
 
 
@@ -52,11 +59,14 @@ async def ask_structured(model: Model, kind: type[_T], source: str, instructions
 
 
 _logged: set[tuple[str, str]] = set()
-"""Class name of a model and type of an error, of each failure that was logged as a warning in this process."""
+"""Class name of a model and type of an error, of each failure that was logged as a warning in this
+process.
+"""
 
 
 def error_level(model: Any, error: Exception) -> int:
-    """Return ``WARNING`` for the first error of its type from the model's class in this process, and ``DEBUG`` for the others.
+    """Return ``WARNING`` for the first error of its type from the model's class in this process,
+    and ``DEBUG`` for the others.
 
     A model without structured output, for example, fails in every turn.
     """

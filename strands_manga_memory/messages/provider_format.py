@@ -1,10 +1,13 @@
-"""Conversion of a history to a format that every model provider accepts, and reading of the token usage that providers report.
+"""Conversion of a history to a format that every model provider accepts, and reading of the token
+usage that providers report.
 
-Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A rejected history makes every
-later request fail, so the format satisfies the rules of all providers. Only this module knows these rules:
+Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A
+rejected history makes every later request fail, so the format satisfies the rules of all providers.
+Only this module knows these rules:
 
 - The first message is the user's, and roles alternate.
-- Each tool call has one result, in the next message, which contains only results (Llama and Mistral on Bedrock).
+- Each tool call has one result, in the next message, which contains only results (Llama and Mistral
+  on Bedrock).
 - Ids of tool calls are unique in the request, and consist of letters, digits, ``_`` and ``-``.
 - No text is blank, and no message and no tool result is empty.
 - Media are few and small, and documents have distinct names.
@@ -40,34 +43,41 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged, except the last of several user messages. A placeholder message of the
-    assistant precedes this message, so that the model answers only the last message. Placeholders are also inserted before a
-    history that starts with the assistant, into an empty message, and between tool results and the user's next text.
+    Consecutive messages of one role are merged, except the last of several user messages. A
+    placeholder message of the assistant precedes this message, so that the model answers only the
+    last message. Placeholders are also inserted before a history that starts with the assistant,
+    into an empty message, and between tool results and the user's next text.
 
-    If a tool call has several results, only the last result stays. A call without a result gets an error result. Results
-    without a call are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
+    If a tool call has several results, only the last result stays. A call without a result gets an
+    error result. Results without a call are left out. A repeated id of a tool call gets a suffix,
+    in the call and in the result.
 
     Args:
         messages: History, which is not changed.
 
     Returns:
-        The messages, or ``messages`` itself if no change is needed. Unchanged messages are the same objects.
+        The messages, or ``messages`` itself if no change is needed. Unchanged messages are the same
+        objects.
     """
     if not messages:
         return messages
     if all(map(_is_plain_text, messages)):
         shown = _alternating(messages)
     else:
-        shown = _alternating(within_limits(_answered([_with_valid_blocks(message) for message in messages])))
+        shown = _alternating(
+            within_limits(_answered([_with_valid_blocks(message) for message in messages]))
+        )
     return messages if shown == messages else shown
 
 
 def _with_content(owner: Any, content: list[Any]) -> Any:
-    """Return a copy of a message or tool result with other content. If the content is equal, return the same object."""
+    """Return a copy of a message or tool result with other content.
+    If the content is equal, return the same object.
+    """
     return owner if owner.get("content") == content else {**owner, "content": content}
 
 
-# --- Blocks -----------------------------------------------------------------------------------------------------------------
+# --- Blocks ---------------------------------------------------------------------------------------
 
 
 def _is_plain_text(message: Message) -> bool:
@@ -78,10 +88,18 @@ def _is_plain_text(message: Message) -> bool:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without the blocks that providers reject, such as blank texts. The same object if nothing changes."""
+    """Return a message without the blocks that providers reject, such as blank texts.
+    The same object if nothing changes.
+    """
     content = message["content"]
-    kept = [valid for block in content if (valid := _valid_block(block, message["role"])) is not None]
-    contents = [at for at, block in enumerate(kept) if "reasoningContent" not in block and "cachePoint" not in block]
+    kept = [
+        valid for block in content if (valid := _valid_block(block, message["role"])) is not None
+    ]
+    contents = [
+        at
+        for at, block in enumerate(kept)
+        if "reasoningContent" not in block and "cachePoint" not in block
+    ]
     kept = [block for at, block in enumerate(kept) if contents and _may_stand(block, at, contents)]
     if any("document" in block for block in kept) and not any("text" in block for block in kept):
         kept.insert(0, {"text": PLACEHOLDER})  # Bedrock accepts documents only with a text
@@ -93,8 +111,9 @@ def _with_valid_blocks(message: Message) -> Message:
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
     """Return whether a block is allowed at index ``at`` of its message.
 
-    Content blocks are all blocks except reasoning and cache points. Content blocks are always allowed. Reasoning must precede
-    the last content block. A cache point must follow the first content block. ``contents`` are the indexes of content blocks.
+    Content blocks are all blocks except reasoning and cache points. Content blocks are always
+    allowed. Reasoning must precede the last content block. A cache point must follow the first
+    content block. ``contents`` are the indexes of content blocks.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -102,7 +121,9 @@ def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Return a block in a format that providers accept in a message of a role. None if the block must be left out."""
+    """Return a block in a format that providers accept in a message of a role.
+    None if the block must be left out.
+    """
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if "toolUse" in block:
@@ -128,13 +149,21 @@ def _has_content(text: Any) -> bool:
 def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
     """Return a tool call whose input is a JSON object. Any other input is wrapped in an object."""
     use = block["toolUse"]
-    return block if isinstance(use.get("input"), dict) else {**block, "toolUse": {**use, "input": {"input": use.get("input")}}}
+    return (
+        block
+        if isinstance(use.get("input"), dict)
+        else {**block, "toolUse": {**use, "input": {"input": use.get("input")}}}
+    )
 
 
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
     """Return a tool result with a status and content. JSON that is not an object becomes text."""
     result = block["toolResult"]
-    content = [valid for item in blocks_of(result.get("content")) if (valid := _valid_result_block(item)) is not None]
+    content = [
+        valid
+        for item in blocks_of(result.get("content"))
+        if (valid := _valid_result_block(item)) is not None
+    ]
     valid_result = {"status": "success", **result, "content": content or [{"text": NO_OUTPUT}]}
     return block if valid_result == result else {**block, "toolResult": valid_result}
 
@@ -147,7 +176,7 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
     return block or None
 
 
-# --- Tool calls and results -------------------------------------------------------------------------------------------------
+# --- Tool calls and results -----------------------------------------------------------------------
 
 
 class UniqueNames:
@@ -165,7 +194,9 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return a name that was not returned before: ``base``, if necessary shortened and with a number at the end."""
+        """Return a name that was not returned before: ``base``, if necessary shortened and with a
+        number at the end.
+        """
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
         while name in self._used:
@@ -178,7 +209,9 @@ class UniqueNames:
 
 
 class _Call:
-    """Tool call in a request, with its unique id and its result. Until a result is found, an error is used as its result."""
+    """Tool call in a request, with its unique id and its result.
+    Until a result is found, an error is used as its result.
+    """
 
     __slots__ = ("id", "place", "result")
 
@@ -191,7 +224,9 @@ class _Call:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which each tool call has one result in the next message: its last result, if there are several."""
+    """Return messages in which each tool call has one result in the next message: its last result,
+    if there are several.
+    """
     ids = UniqueNames(_MOST_IN_ID, "_{}")
     calls: dict[int, list[_Call]] = {}
     latest: dict[str, list[_Call]] = {}
@@ -211,7 +246,11 @@ def _answered(messages: list[Message]) -> list[Message]:
             shown.append(_with_ids(message, calls[at]))
             shown.append(_results(messages, at, calls[at]))
         elif any("toolResult" in block for block in message["content"]):
-            content = [block for block in message["content"] if "toolResult" not in block and "cachePoint" not in block]
+            content = [
+                block
+                for block in message["content"]
+                if "toolResult" not in block and "cachePoint" not in block
+            ]
             if content:
                 shown.append(cast("Message", {**message, "content": content}))
         elif message["content"]:
@@ -222,14 +261,14 @@ def _answered(messages: list[Message]) -> list[Message]:
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign the tool results in a message to the tool calls with the same ids.
 
-    If several calls in one message have the same id, the results with this id are assigned in the order of the calls. If there
-    are more results than calls, the last results are assigned.
+    If several calls in one message have the same id, the results with this id are assigned in the
+    order of the calls. If there are more results than calls, the last results are assigned.
 
     Args:
         message: Message with tool results.
         at: Index of the message in the history.
-        latest: Tool calls before ``message``, keyed by id. If several messages have calls with one id, only the calls of the
-            latest message are included. The results of the calls are set.
+        latest: Tool calls before ``message``, keyed by id. If several messages have calls with one
+            id, only the calls of the latest message are included. The results of the calls are set.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -244,19 +283,27 @@ def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> 
 
 def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
     left = iter(calls)
-    content = [_with_id(block, "toolUse", next(left).id) if "toolUse" in block else block for block in message["content"]]
+    content = [
+        _with_id(block, "toolUse", next(left).id) if "toolUse" in block else block
+        for block in message["content"]
+    ]
     return cast("Message", _with_content(message, content))
 
 
 def _with_id(block: Any, kind: str, id_: str) -> Any:
-    """Return a tool call or tool result with an id. ``kind`` is the key of the block, such as ``"toolUse"``."""
+    """Return a tool call or tool result with an id.
+    ``kind`` is the key of the block, such as ``"toolUse"``.
+    """
     return {**block, kind: {**block[kind], "toolUseId": id_}}
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls. This message must follow the message with the calls.
+    """Return the message with the results of tool calls.
 
-    If the next message of the history has exactly these results, that message is returned. Otherwise, a new message is created.
+    This message must follow the message with the calls.
+
+    If the next message of the history has exactly these results, that message is returned.
+    Otherwise, a new message is created.
 
     Args:
         messages: The history.
@@ -271,10 +318,17 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
     if any("toolResult" in block for block in before):
         content += [block for block in before if "cachePoint" in block]
     is_of_results = any("toolResult" in block for block in before)
-    return cast("Message", _with_content(following, content) if is_of_results else {"role": "user", "content": content})
+    return cast(
+        "Message",
+        (
+            _with_content(following, content)
+            if is_of_results
+            else {"role": "user", "content": content}
+        ),
+    )
 
 
-# --- Roles ------------------------------------------------------------------------------------------------------------------
+# --- Roles ----------------------------------------------------------------------------------------
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
@@ -297,8 +351,8 @@ def _alternating(messages: list[Message]) -> list[Message]:
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
     """Return whether a request needs a placeholder message before a message of the history.
 
-    A placeholder is needed in three cases: the history starts with the assistant, the user writes a text after tool results, or
-    the message is the last of several consecutive user messages.
+    A placeholder is needed in three cases: the history starts with the assistant, the user writes a
+    text after tool results, or the message is the last of several consecutive user messages.
 
     Args:
         before: Previous message in the history, or None.
@@ -313,14 +367,17 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the total number of placeholders that a request inserts before and between the messages of a history."""
+    """Return the total number of placeholders that a request inserts before and between the
+    messages of a history.
+    """
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))
 
 
-# --- Media ----------------------------------------------------------------------------------------------------------------
+# --- Media ----------------------------------------------------------------------------------------
 
-# Bedrock Converse accepts 20 images and 5 documents. Providers limit a request to 20 to 50 MB, including media in base64.
+# Bedrock Converse accepts 20 images and 5 documents. Providers limit a request to 20 to 50 MB,
+# including media in base64.
 MOST_IMAGES = 20
 MOST_DOCUMENTS = 5
 MOST_BYTES = 15_000_000
@@ -341,7 +398,9 @@ def media_note(block: dict[str, Any]) -> str:
         if name := _NOT_IN_NOTE.sub(" ", str(medium.get("name") or ""))[:80].strip():
             parts[0] += f' "{name}"'
         if size := media_bytes(medium):
-            parts.append(f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{max(1, size // 1_000)} KB")
+            parts.append(
+                f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{max(1, size // 1_000)} KB"
+            )
     return f"[{', '.join(parts)}, not kept]"
 
 
@@ -355,8 +414,9 @@ def media_bytes(medium: dict[str, Any]) -> int:
 def within_limits(messages: Sequence[Message]) -> list[Message]:
     """Return messages whose media satisfy the limits of a request.
 
-    If a limit is exceeded, notes replace the oldest media. The newest medium stays even if it alone exceeds the limit of bytes,
-    because some providers accept more. Documents with equal names get different names.
+    If a limit is exceeded, notes replace the oldest media. The newest medium stays even if it alone
+    exceeds the limit of bytes, because some providers accept more. Documents with equal names get
+    different names.
     """
     left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
@@ -379,18 +439,26 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
         document = block.get("document")
         if not isinstance(document, dict):
             return block
-        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", str(document.get("name") or "")))[:_MOST_OF_GIVEN_NAME].strip()
+        base = _SPACE.sub(" ", _NOT_IN_NAME.sub("-", str(document.get("name") or "")))[
+            :_MOST_OF_GIVEN_NAME
+        ].strip()
         name = names.unique(base if base.strip("- ") else "document")
-        return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
+        return (
+            block
+            if name == document.get("name")
+            else {**block, "document": {**document, "name": name}}
+        )
 
     newest_first = [_changed(message, limited, step=-1) for message in reversed(messages)]
     return [_changed(message, named) for message in reversed(newest_first)]
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Apply the function ``change`` to each media block of a message or tool result, including nested blocks.
+    """Apply the function ``change`` to each media block of a message or tool result, including
+    nested blocks.
 
-    The same object is returned if nothing changes. With ``step=-1``, the last block is changed first.
+    The same object is returned if nothing changes. With ``step=-1``, the last block is changed
+    first.
     """
     after = []
     content = owner.get("content") or []
@@ -412,26 +480,35 @@ _CACHED_TOKENS_APART = {
     # From the fields of the providers' APIs that Strands copies into ``inputTokens``:
     "strands.models.bedrock.BedrockModel": True,  # Converse: inputTokens
     "strands.models.anthropic.AnthropicModel": True,  # input_tokens
-    "strands.models.openai.OpenAIModel": False,  # prompt_tokens; also LiteLLMModel and SageMakerAIModel, its subclasses
+    "strands.models.openai.OpenAIModel": (
+        False
+    ),  # prompt_tokens; also LiteLLMModel and SageMakerAIModel, its subclasses
     "strands.models.openai_responses.OpenAIResponsesModel": False,  # input_tokens
     "strands.models.gemini.GeminiModel": False,  # prompt_token_count
     "strands.models.llamacpp.LlamaCppModel": False,  # prompt_tokens
-    "strands.models.llamaapi.LlamaAPIModel": False,  # num_prompt_tokens; this and the following report no cached tokens
+    "strands.models.llamaapi.LlamaAPIModel": (
+        False
+    ),  # num_prompt_tokens; this and the following report no cached tokens
     "strands.models.mistral.MistralModel": False,  # prompt_tokens
     "strands.models.ollama.OllamaModel": False,  # prompt_eval_count
     "strands.models.writer.WriterModel": False,  # prompt_tokens
 }
-"""Whether the provider reports cached tokens in addition to ``inputTokens``, keyed by model class."""
+"""Whether the provider reports cached tokens in addition to ``inputTokens``, keyed by model
+class.
+"""
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
-    """Return the number of tokens of a whole prompt, including cached tokens. 0 if the provider reports none.
+    """Return the number of tokens of a whole prompt, including cached tokens.
 
-    Some providers include cached tokens in ``inputTokens``, and others report them separately. ``model_class`` shows which case
-    applies.
+    0 if the provider reports none.
 
-    For an unknown class, cached tokens count as included if two conditions hold: ``inputTokens`` and ``outputTokens`` add up to
-    ``totalTokens``, and ``inputTokens`` is at least the number of cached tokens.
+    Some providers include cached tokens in ``inputTokens``, and others report them separately.
+    ``model_class`` shows which case applies.
+
+    For an unknown class, cached tokens count as included if two conditions hold: ``inputTokens``
+    and ``outputTokens`` add up to ``totalTokens``, and ``inputTokens`` is at least the number of
+    cached tokens.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.
@@ -439,7 +516,9 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """
     tokens = usage.get("inputTokens") or 0
     cached = (usage.get("cacheReadInputTokens") or 0) + (usage.get("cacheWriteInputTokens") or 0)
-    are_apart = cached > tokens or tokens + (usage.get("outputTokens") or 0) != (usage.get("totalTokens") or 0)
+    are_apart = cached > tokens or tokens + (usage.get("outputTokens") or 0) != (
+        usage.get("totalTokens") or 0
+    )
     for base in reversed(model_class.__mro__):  # the class itself last, so that it decides
         are_apart = _CACHED_TOKENS_APART.get(f"{base.__module__}.{base.__qualname__}", are_apart)
     return tokens + cached if are_apart else tokens

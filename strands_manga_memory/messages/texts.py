@@ -1,7 +1,8 @@
 """Token estimates, shortening and splitting of texts.
 
-A regular expression blocks all threads until it ends, including the event loop. Texts of users and tools are therefore reduced
-to their beginning and end, or are read piece by piece, before regular expressions read them.
+A regular expression blocks all threads until it ends, including the event loop. Texts of users and
+tools are therefore reduced to their beginning and end, or are read piece by piece, before regular
+expressions read them.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ PIECE = 2_000
 """Most characters of a piece."""
 
 _AT_ONCE, _BEYOND = 4_000, 500
-"""Characters of a part in which matches may begin, and characters behind the part into which matches may extend."""
+"""Characters of a part in which matches may begin, and characters behind the part into which
+matches may extend.
+"""
 
 
 def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
-    """Return the beginning and the end of a long text. The middle, where pasted material usually is, is left out.
+    """Return the beginning and the end of a long text.
+
+    The middle, where pasted material usually is, is left out.
 
     A text of at most ``most`` characters is returned unchanged.
 
     Args:
         text: Text to shorten.
-        most: Largest number of characters of the result. The beginning has about three quarters of them.
+        most: Largest number of characters of the result. The beginning has about three quarters of
+            them.
         gap: Text in place of the middle. ``gap`` is never shortened.
     """
     if len(text) <= most:
@@ -37,7 +43,9 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a text. A line of over 2,000 characters is split, after a space or ``。`` if possible."""
+    """Yield the lines of a text.
+    A line of over 2,000 characters is split, after a space or ``。`` if possible.
+    """
     start = 0
     while start < len(text):
         end = text.find("\n", start, start + PIECE)
@@ -46,7 +54,11 @@ def split_pieces(text: str) -> Iterator[str]:
             start = end + 1
             continue
         last = start + PIECE
-        cut = last if last >= len(text) else max(text.rfind(" ", start, last), text.rfind("。", start, last)) + 1 or last
+        cut = (
+            last
+            if last >= len(text)
+            else max(text.rfind(" ", start, last), text.rfind("。", start, last)) + 1 or last
+        )
         yield text[start:cut]
         start = cut
 
@@ -54,10 +66,13 @@ def split_pieces(text: str) -> Iterator[str]:
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Yield the matches of a pattern in a text, as ``finditer`` does.
 
-    A text of over 4,500 characters is searched in parts, so that the time grows only linearly with the length. A match that
-    depends on text more than 500 characters after its part may then be missed.
+    A text of over 4,500 characters is searched in parts, so that the time grows only linearly with
+    the length. A match that depends on text more than 500 characters after its part may then be
+    missed.
     """
-    return pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
+    return (
+        pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
+    )
 
 
 def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
@@ -75,33 +90,44 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply ``change`` to a text in parts of at most 4,000 characters, and return the joined results.
+    """Apply ``change`` to a text in parts of at most 4,000 characters, and return the joined
+    results.
 
-    ``change`` must replace each character independently of the other characters, because ``change`` sees only one part.
+    ``change`` must replace each character independently of the other characters, because ``change``
+    sees only one part.
     """
     if len(text) <= _AT_ONCE:
         return change(text)
     return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))
 
 
-# --- Tokens -------------------------------------------------------------------------------------------------------------------
+# --- Tokens ---------------------------------------------------------------------------------------
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 _SCRIPTS = re.compile(
-    r"(?P<word>[A-Z][a-z]+|[a-z]+|[A-Z]+)|(?P<digits>[0-9]+)|(?P<spaces>[ \t]{2,})|(?P<lines>[\r\n]+)"
+    r"(?P<word>[A-Z][a-z]+|[a-z]+|[A-Z]+)|(?P<digits>[0-9]+)|(?P<spaces>["
+    r" \t]{2,})|(?P<lines>[\r\n]+)"
     r"|(?P<kana>[\u3040-\u30ff]+)|(?P<kanji>[\u3400-\u9fff\uf900-\ufaff]+)|(?P<wide>[\u3001-\u303f\uff00-\uff60]+)"
     r"|(?P<hangul>[\uac00-\ud7af]+)|(?P<signs>[!-/:-@\[-`{-~]+)|(?P<latin>[\u0080-\u024f]+)|(?P<letters>[\u0370-\u06ff]+)"
     r"|(?P<other>[^ \t])"
 )
-_PER_CHARACTER = {"kana": 1.0, "kanji": 1.8, "wide": 1.2, "hangul": 1.3, "latin": 1.0, "letters": 0.95}
+_PER_CHARACTER = {
+    "kana": 1.0,
+    "kanji": 1.8,
+    "wide": 1.2,
+    "hangul": 1.3,
+    "latin": 1.0,
+    "letters": 0.95,
+}
 
 
 def estimate_tokens(text: str) -> int:
     """Estimate the number of tokens of a text, by its script.
 
-    An English word counts as 1 token, or as more if it is long or capitalized. Three digits count as 1, a kana as 1, and a
-    kanji as 1.8. The estimate is on average 10 to 25 % above tiktoken's cl100k.
+    An English word counts as 1 token, or as more if it is long or capitalized. Three digits count
+    as 1, a kana as 1, and a kanji as 1.8. The estimate is on average 10 to 25 % above tiktoken's
+    cl100k.
     """
     tokens = 0.0
     for match in _SCRIPTS.finditer(text):
@@ -123,7 +149,9 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Estimate the number of tokens of a word from its length and letter case. Capitalized words have more tokens."""
+    """Estimate the number of tokens of a word from its length and letter case.
+    Capitalized words have more tokens.
+    """
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
@@ -131,17 +159,21 @@ def _word(first: str, last: str, length: int) -> float:
 
 
 def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text that fits into ``most`` tokens. A text that fits is returned unchanged.
+    """Return the beginning of a text that fits into ``most`` tokens.
 
-    A longer text is cut after a whole sentence if at least half of the characters that fit are kept. Otherwise, the text is cut
-    at the limit and ends with ``…``.
+    A text that fits is returned unchanged.
+
+    A longer text is cut after a whole sentence if at least half of the characters that fit are
+    kept. Otherwise, the text is cut at the limit and ends with ``…``.
     """
     if estimate_tokens(text) <= most:
         return text
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if estimate_tokens(f"{text[:middle]}…") <= most else (low, middle - 1)
+        low, high = (
+            (middle, high) if estimate_tokens(f"{text[:middle]}…") <= most else (low, middle - 1)
+        )
     kept = text[:low]
     ends = [found.start() for found in SENTENCE_END.finditer(kept)]
     if ends and ends[-1] >= low // 2:
@@ -150,6 +182,8 @@ def truncate_to_tokens(text: str, most: int) -> str:
 
 
 def shorten_line(text: str, most: int) -> str:
-    """Return a text as one line with at most ``most`` characters. If the text is longer, the line ends with ``…``."""
+    """Return a text as one line with at most ``most`` characters.
+    If the text is longer, the line ends with ``…``.
+    """
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

@@ -18,8 +18,9 @@ class TtlAdvice:
         gaps: Number of recorded gaps between turns.
         enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
         curve: Pairs of a time in seconds and the share of recorded gaps up to this time.
-        knee: Recommended TTL in seconds. A longer TTL covers few further gaps. At ``knee``, ``curve`` is farthest above a
-            straight line. The line begins at share 0 and 0 seconds, and ends at share 1 and the longest gap, at most one day.
+        knee: Recommended TTL in seconds. A longer TTL covers few further gaps. At ``knee``,
+            ``curve`` is farthest above a straight line. The line begins at share 0 and 0 seconds,
+            and ends at share 1 and the longest gap, at most one day.
     """
 
     gaps: int
@@ -28,19 +29,24 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of recorded gaps of at most ``seconds``, interpolated between the points of ``curve``."""
+        """Return the share of recorded gaps of at most ``seconds``, interpolated between the points
+        of ``curve``.
+        """
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:
                 low = max(before[0], point[0] / 1.25)
-                inside = math.log(seconds / low) / math.log(point[0] / low) if seconds > low else 0.0
+                inside = (
+                    math.log(seconds / low) / math.log(point[0] / low) if seconds > low else 0.0
+                )
                 return before[1] + (point[1] - before[1]) * inside
             before = point
         return before[1]
 
 
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
-    """Recommend a TTL for the hot tier from a histogram of the seconds between two turns of a conversation.
+    """Recommend a TTL for the hot tier from a histogram of the seconds between two turns of a
+    conversation.
 
     Raises:
         ValueError: The histogram is empty.
@@ -55,6 +61,7 @@ def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
         curve.append((bound, seen / total))
     longest = min(curve[-1][0], 86_400.0)
     within = [(seconds, share) for seconds, share in curve if seconds <= longest] or curve[:1]
-    # The knee is the point where the curve is farthest above the straight line from zero to the longest gap.
+    # The knee is the point where the curve is farthest above the straight line from zero to the
+    # longest gap.
     knee = max(within, key=lambda point: point[1] - point[0] / longest)[0]
     return TtlAdvice(total, total >= LEAST_GAPS, tuple(curve), knee)

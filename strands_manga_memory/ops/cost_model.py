@@ -1,7 +1,8 @@
 """Model of the monthly cost of a deployment, from its resources and the list prices of providers.
 
-``CostModel.measured(workload)`` uses measurements of this package and current prices. ``CostModel.paper()`` uses the
-figures of a published design. ``differences()`` compares the two. ``prices.json`` contains the prices, each with a date.
+``CostModel.measured(workload)`` uses measurements of this package and current prices.
+``CostModel.paper()`` uses the figures of a published design. ``differences()`` compares the two.
+``prices.json`` contains the prices, each with a date.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from strands_manga_memory.ops.workload import DAYS_A_MONTH, MonthlyUse, Workload, measured_use, tokens_used
+from strands_manga_memory.ops.workload import (
+    DAYS_A_MONTH,
+    MonthlyUse,
+    Workload,
+    measured_use,
+    tokens_used,
+)
 
 Preset = Literal["measured", "paper"]
 
@@ -87,7 +94,8 @@ def prices(date: str | None = None) -> Prices:
     """Return the prices that are valid on a day.
 
     Args:
-        date: The day, as YYYY-MM-DD. The latest prices from this day or earlier are returned. Default: the latest prices.
+        date: The day, as YYYY-MM-DD. The latest prices from this day or earlier are returned.
+            Default: the latest prices.
 
     Raises:
         ValueError: All prices are from later days.
@@ -142,7 +150,8 @@ class CostModel:
     Args:
         workload: Load of the deployment.
         prices: List prices.
-        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for the design of ``CostModel.paper``.
+        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for the design
+            of ``CostModel.paper``.
         node: Node type of the hot tier. None: the cheapest type that has enough memory.
 
     Raises:
@@ -155,9 +164,15 @@ class CostModel:
     node: str | None = None
 
     def __post_init__(self) -> None:
-        for name, known in ((self.node, self.prices.nodes), *((model, self.prices.models) for model in self.workload.models)):
+        for name, known in (
+            (self.node, self.prices.nodes),
+            *((model, self.prices.models) for model in self.workload.models),
+        ):
             if name is not None and name not in known:
-                raise ValueError(f"there is no price for {name!r:.80} of {self.prices.date}; there are {', '.join(known)}")
+                raise ValueError(
+                    f"there is no price for {name!r:.80} of {self.prices.date}; there are"
+                    f" {', '.join(known)}"
+                )
 
     @classmethod
     def measured(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
@@ -173,15 +188,16 @@ class CostModel:
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
         """Return a cost model of the published design with which this package compares its costs.
 
-        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads per day, each of one unit. It has
-        200,000 users of 250 KB, and two indexes of 30 GB that receive every write. The hot tier has 10,000 sessions of 2 KB on
-        one ``cache.r6g.large`` without a replica. The design's price of this node is 188 US dollars per month, which is above
-        the list price of us-east-1.
+        For 1 million messages per day, the design assumes 400,000 writes and 1 million reads per
+        day, each of one unit. It has 200,000 users of 250 KB, and two indexes of 30 GB that receive
+        every write. The hot tier has 10,000 sessions of 2 KB on one ``cache.r6g.large`` without a
+        replica. The design's price of this node is 188 US dollars per month, which is above the
+        list price of us-east-1.
 
         Args:
             workload: Load of the deployment. Default: ``Workload()``.
-            at: List prices. A price of ``cache.r6g.large`` in this list overrides the price of the design. Default: the
-                prices at the time of the design.
+            at: List prices. A price of ``cache.r6g.large`` in this list overrides the price of the
+                design. Default: the prices at the time of the design.
         """
         asked = at or prices(_PAPER_PRICES)
         asked = replace(asked, nodes={_PAPER_NODE: _PAPER_NODE_PRICE, **asked.nodes})
@@ -189,7 +205,9 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of each shard of the hot tier; 0 in a model from ``CostModel.paper``."""
+        """Number of replicas of each shard of the hot tier; 0 in a model from
+        ``CostModel.paper``.
+        """
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
@@ -209,9 +227,12 @@ class CostModel:
             "dynamodb index storage": use.index_gb * ask.storage_gb_month,
         }
         for name, tokens in use.tokens.items():
-            parts[f"model {name}"] = sum(count * getattr(ask.models[name], kind) for kind, count in tokens.items()) / 1e6
+            parts[f"model {name}"] = (
+                sum(count * getattr(ask.models[name], kind) for kind, count in tokens.items()) / 1e6
+            )
         sums = {
-            kind: sum(usd for name, usd in parts.items() if name.startswith(kind)) for kind in ("redis", "dynamodb", "model")
+            kind: sum(usd for name, usd in parts.items() if name.startswith(kind))
+            for kind in ("redis", "dynamodb", "model")
         }
         return Cost(
             redis_usd_month=sums["redis"],
@@ -226,19 +247,29 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the cheapest node type for the hot tier's data, and the number of nodes including replicas."""
+        """Return the cheapest node type for the hot tier's data, and the number of nodes including
+        replicas.
+        """
         a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = {
-            name: a_shard * max(1, math.ceil(peak_gb * 1e9 / (node.memory_gib * 2**30 * USABLE_MEMORY)))
+            name: (
+                a_shard
+                * max(1, math.ceil(peak_gb * 1e9 / (node.memory_gib * 2**30 * USABLE_MEMORY)))
+            )
             for name, node in self.prices.nodes.items()
             if self.node in (None, name)
         }
-        return min(counts.items(), key=lambda entry: (entry[1] * self.prices.nodes[entry[0]].usd_hour, entry[1]))
+        return min(
+            counts.items(),
+            key=lambda entry: (entry[1] * self.prices.nodes[entry[0]].usd_hour, entry[1]),
+        )
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:
-    """Return the resources that the published design of ``CostModel.paper`` uses, scaled to a workload."""
+    """Return the resources that the published design of ``CostModel.paper`` uses, scaled to a
+    workload.
+    """
     load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
     writes = 400_000 * load * DAYS_A_MONTH
     live = 10_000 * load
@@ -273,24 +304,35 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences in use and cost between the published design of ``CostModel.paper`` and this package."""
+    """Return the differences in use and cost between the published design of ``CostModel.paper``
+    and this package.
+    """
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (
             "write units per month",
             lambda cost: cost.use.write_units + cost.use.index_write_units,
-            "the paper writes 0.4 items of one unit per message; this package logs the text of every turn, flushes it every "
-            "5 turns, stores memories with two indexes, and deletes the log",
+            (
+                "the paper writes 0.4 items of one unit per message; this package logs the text of"
+                " every turn, flushes it every 5 turns, stores memories with two indexes, and"
+                " deletes the log"
+            ),
         ),
         (
             "read units per month",
             lambda cost: cost.use.read_units,
-            "the paper reads once per message; this package reads at the start and end of a session only",
+            (
+                "the paper reads once per message; this package reads at the start and end of a"
+                " session only"
+            ),
         ),
         (
             "GB stored",
             lambda cost: cost.use.stored_gb + cost.use.index_gb,
-            "the paper stores 250 KB per user; this package stores memories of a session for 90 days, its log for a day",
+            (
+                "the paper stores 250 KB per user; this package stores memories of a session for 90"
+                " days, its log for a day"
+            ),
         ),
         (
             "live sessions",
@@ -300,12 +342,18 @@ def differences(workload: Workload | None = None) -> list[Difference]:
         (
             "GB in the hot tier",
             lambda cost: cost.use.hot_gb,
-            "the paper counts 2 KB per session; this package counts the window, the states and the user's memories",
+            (
+                "the paper counts 2 KB per session; this package counts the window, the states and"
+                " the user's memories"
+            ),
         ),
         (
             "USD per month for Redis",
             lambda cost: cost.redis_usd_month,
-            "the paper has one node without a replica; this package the cheapest nodes for the peak, at Valkey's price",
+            (
+                "the paper has one node without a replica; this package the cheapest nodes for the"
+                " peak, at Valkey's price"
+            ),
         ),
         (
             "USD per million write units",

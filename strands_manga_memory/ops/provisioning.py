@@ -12,8 +12,18 @@ from strands_manga_memory.stores.dynamodb_requests import table_definition
 from strands_manga_memory.stores.table import TableSchema
 
 SESSION_ACTIONS = ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query")
-MEMORY_ACTIONS = ("BatchGetItem", "BatchWriteItem", "ConditionCheckItem", "DeleteItem", "GetItem", "PutItem", "Query")
-"""DynamoDB actions that workers and sweepers need on the sessions table (``SESSION_ACTIONS``) and on the memory table."""
+MEMORY_ACTIONS = (
+    "BatchGetItem",
+    "BatchWriteItem",
+    "ConditionCheckItem",
+    "DeleteItem",
+    "GetItem",
+    "PutItem",
+    "Query",
+)
+"""DynamoDB actions that workers and sweepers need on the sessions table (``SESSION_ACTIONS``) and
+on the memory table.
+"""
 
 SETUP_ACTIONS = ("CreateTable", "DescribeTable", "DescribeTimeToLive", "UpdateTimeToLive")
 """DynamoDB actions that ``create_if_missing`` and ``init-table`` need."""
@@ -26,12 +36,14 @@ def iam_policy(
     setup: bool = False,
     stream: str | None = None,
 ) -> dict[str, Any]:
-    """Return an IAM policy for a process that runs agents (worker) or that ends expired sessions (sweeper).
+    """Return an IAM policy for a process that runs agents (worker) or that ends expired sessions
+    (sweeper).
 
     Args:
         sessions: ARN of the sessions table.
         memories: ARN of the memory table, if there is one.
-        setup: Whether the policy allows creating the tables. Not needed if CloudFormation creates the tables.
+        setup: Whether the policy allows creating the tables. Not needed if CloudFormation creates
+            the tables.
         stream: ARN of the Kinesis stream, if the application uses ``KinesisPreferenceSink``.
 
     Raises:
@@ -43,7 +55,9 @@ def iam_policy(
     if memories:
         statements.append(_statement("Memories", "dynamodb", MEMORY_ACTIONS, memories))
     if setup:
-        statements.append(_statement("Setup", "dynamodb", SETUP_ACTIONS, *filter(None, (sessions, memories))))
+        statements.append(
+            _statement("Setup", "dynamodb", SETUP_ACTIONS, *filter(None, (sessions, memories)))
+        )
     if stream:
         statements.append(_statement("Preferences", "kinesis", ("PutRecord",), stream))
     return {"Version": "2012-10-17", "Statement": statements}
@@ -59,17 +73,22 @@ def _statement(sid: str, service: str, actions: Sequence[str], *resources: str) 
 
 
 def cloudformation_yaml(*tables: TableSchema | tuple[TableSchema, str]) -> str:
-    """Return a CloudFormation template, in YAML, that creates tables with TTL enabled. Deleting the stack keeps the tables.
+    """Return a CloudFormation template, in YAML, that creates tables with TTL enabled.
+
+    Deleting the stack keeps the tables.
 
     Args:
-        tables: Schemas, or pairs of a schema and a table name. The default table name is the name of the schema.
+        tables: Schemas, or pairs of a schema and a table name. The default table name is the name
+            of the schema.
 
     Raises:
         ValueError: There is no table, or two tables have the same name.
     """
     named = [(table, table.name) if isinstance(table, TableSchema) else table for table in tables]
     if not named or len({name for _, name in named}) < len(named):
-        raise ValueError(f"tables must be at least one, with distinct names, got {[name for _, name in named]}")
+        raise ValueError(
+            f"tables must be at least one, with distinct names, got {[name for _, name in named]}"
+        )
     resources = {
         "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", name)) + "Table": {
             "Type": "AWS::DynamoDB::Table",

@@ -27,12 +27,20 @@ class StandInModel(Model):
         return {"model_id": "stand-in"}
 
     async def structured_output(
-        self, output_model: type[_Output], prompt: Messages, system_prompt: str | None = None, **kwargs: Any
+        self,
+        output_model: type[_Output],
+        prompt: Messages,
+        system_prompt: str | None = None,
+        **kwargs: Any,
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the model's fixed answer as JSON, and yield it as an object of the type ``output_model``."""
+        """Parse the model's fixed answer as JSON, and yield it as an object of the type
+        ``output_model``.
+        """
         yield {"output": output_model.model_validate_json(self._text)}
 
-    async def stream(self, messages: Messages, *arguments: Any, **keywords: Any) -> AsyncIterable[StreamEvent]:
+    async def stream(
+        self, messages: Messages, *arguments: Any, **keywords: Any
+    ) -> AsyncIterable[StreamEvent]:
         """Stream the model's fixed answer."""
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": {}}}

@@ -14,7 +14,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.ops.provisioning import SESSION_ACTIONS
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.dynamodb_requests import table_definition, translated
@@ -67,14 +72,19 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 
 
 def _check_calls(
-    check: str, steps: Mapping[str, Callable[[], object]], failed: Callable[[StoreError, str], Finding]
+    check: str,
+    steps: Mapping[str, Callable[[], object]],
+    failed: Callable[[StoreError, str], Finding],
 ) -> Finding:
-    """Call functions that use a store in order, until one raises a ``StoreError``. Return the result of the check.
+    """Call functions that use a store in order, until one raises a ``StoreError``.
+
+    Return the result of the check.
 
     Args:
         check: Name of the check.
         steps: The functions, keyed by a name for the result.
-        failed: Function that returns the result for an error and a text with the name of the failed function.
+        failed: Function that returns the result for an error and a text with the name of the failed
+            function.
     """
     for name, work in steps.items():
         try:
@@ -89,18 +99,28 @@ def _clock_finding(check: str, skew: float, where: str) -> Finding:
 
     Args:
         check: Name of the check.
-        skew: Seconds by which the server's clock is ahead of this machine's clock; negative if behind.
+        skew: Seconds by which the server's clock is ahead of this machine's clock; negative if
+            behind.
         where: Name of the server.
     """
-    detail = f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    detail = (
+        f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this"
+        " machine's"
+    )
     remedy = "synchronize both clocks (NTP, chrony); sessions expire by them"
     if abs(skew) > 30:
         return problem(check, detail, remedy)
-    return warning(check, detail, remedy) if abs(skew) > 2 else ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
+    return (
+        warning(check, detail, remedy)
+        if abs(skew) > 2
+        else ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
+    )
 
 
 _CREATE = "strands-manga-memory init-table"
-_ACTIONS = ", ".join(f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive"))
+_ACTIONS = ", ".join(
+    f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive")
+)
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
@@ -108,7 +128,8 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
 
     Args:
         table: Table to check.
-        tier: Prefix for the names of the checks: ``durable`` for the durable tier, ``users`` for the memory table.
+        tier: Prefix for the names of the checks: ``durable`` for the durable tier, ``users`` for
+            the memory table.
         clock: Function that returns seconds since 1970.
     """
     if isinstance(table, DynamoDBTable):
@@ -120,13 +141,22 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
         yield _ttl(table, tier)
-        if (date := described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")) is not None:
-            skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()  # the header has whole seconds
+        if (
+            date := described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        ) is not None:
+            skew = (
+                parsedate_to_datetime(date).timestamp() + 0.5 - clock()
+            )  # the header has whole seconds
             yield _clock_finding(f"{tier}.clock", 0.0 if abs(skew) < 1.5 else skew, "DynamoDB")
     yield _table_calls(table, tier)
 
 
-_CHECKS = {"authentication": "auth", "table": "table", "permission": "permission", "read-only": "permission"}
+_CHECKS = {
+    "authentication": "auth",
+    "table": "table",
+    "permission": "permission",
+    "read-only": "permission",
+}
 """Names of checks, keyed by the reason for which a table refused a call."""
 
 _TABLE_REMEDIES = {
@@ -139,29 +169,49 @@ _TABLE_REMEDIES = {
 
 
 def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding (result of a check) for a failed call of a table, with a remedy. ``step`` precedes the error text."""
+    """Return the finding (result of a check) for a failed call of a table, with a remedy.
+    ``step`` precedes the error text.
+    """
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
-    remedy = _TABLE_REMEDIES.get(check, "") if isinstance(table, DynamoDBTable) else getattr(error, "remedy", "")
-    return problem(f"{tier}.{check}", f"{step}{error}", remedy or "is the table throttled, or the file locked? try again")
+    remedy = (
+        _TABLE_REMEDIES.get(check, "")
+        if isinstance(table, DynamoDBTable)
+        else getattr(error, "remedy", "")
+    )
+    return problem(
+        f"{tier}.{check}",
+        f"{step}{error}",
+        remedy or "is the table throttled, or the file locked? try again",
+    )
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
-    """Compare the keys and indexes of a DynamoDB table with the keys and indexes that this package needs."""
+    """Compare the keys and indexes of a DynamoDB table with the keys and indexes that this package
+    needs.
+    """
     wanted = table_definition(table.schema, table.name)
-    types = {entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]}
-    want_types = {entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]}
+    types = {
+        entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]
+    }
+    want_types = {
+        entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]
+    }
 
     def keys(schema: Any, kinds: Mapping[str, str]) -> list[str]:
-        return [f"{entry['AttributeName']} ({kinds.get(entry['AttributeName'])}, {entry['KeyType']})" for entry in schema]
+        return [
+            f"{entry['AttributeName']} ({kinds.get(entry['AttributeName'])}, {entry['KeyType']})"
+            for entry in schema
+        ]
 
     have, want = keys(there["KeySchema"], types), keys(wanted["KeySchema"], want_types)
     if have != want:
         yield problem(
             f"{tier}.schema",
             f"the keys of {table.name!r} are {', '.join(have)}, not {', '.join(want)}",
-            f"name another table in the URL and run {_CREATE}: the keys of a table cannot be changed",
+            f"name another table in the URL and run {_CREATE}: the keys of a table cannot be"
+            " changed",
         )
     else:
         yield ok(f"{tier}.schema", f"keys are {', '.join(have)}")
@@ -172,11 +222,14 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
             yield problem(
                 f"{tier}.index",
                 f"the index {name!r} is missing",
-                f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE} --print)",
+                f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE}"
+                " --print)",
             )
         elif keys(indexes[name]["KeySchema"], types) != keys(index["KeySchema"], want_types):
             yield problem(
-                f"{tier}.index", f"the index {name!r} has other keys", f"delete it and create it as in {_CREATE} --print"
+                f"{tier}.index",
+                f"the index {name!r} has other keys",
+                f"delete it and create it as in {_CREATE} --print",
             )
         else:
             yield ok(f"{tier}.index", f"the index {name!r} exists")
@@ -187,7 +240,11 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
     try:
         found = table.client.describe_time_to_live(TableName=table.name)["TimeToLiveDescription"]
     except (ClientError, BotoCoreError) as error:
-        return warning(f"{tier}.ttl", f"the TTL setting cannot be read: {error}", "allow dynamodb:DescribeTimeToLive")
+        return warning(
+            f"{tier}.ttl",
+            f"the TTL setting cannot be read: {error}",
+            "allow dynamodb:DescribeTimeToLive",
+        )
     if found["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
         return problem(
             f"{tier}.ttl",
@@ -245,7 +302,8 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
     if not isinstance(store, RedisHotStore):
         yield warning(
             "hot.shared",
-            f"{shown} is the memory of one process: other processes cannot read it, and it is lost when this one ends",
+            f"{shown} is the memory of one process: other processes cannot read it, and it is lost"
+            " when this one ends",
             "set MANGA_MEMORY_HOT_URL to a Redis or Valkey if more than one process serves users",
         )
         yield _hot_calls(store)
@@ -288,10 +346,16 @@ def _reached(store: RedisHotStore, shown: str) -> Finding:
 
 
 _HOT_REMEDIES = {
-    "authentication": ("hot.auth", "put user and password into the URL: redis://user:password@host:port"),
+    "authentication": (
+        "hot.auth",
+        "put user and password into the URL: redis://user:password@host:port",
+    ),
     "permission": (
         "hot.permission",
-        "ACL SETUSER as in guide/security.md, Least privilege, with ~smm:* as keys (and +info +cluster for this doctor)",
+        (
+            "ACL SETUSER as in guide/security.md, Least privilege, with ~smm:* as keys (and +info"
+            " +cluster for this doctor)"
+        ),
     ),
     "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
 }
@@ -302,8 +366,8 @@ def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
     """Return the finding (result of a check) for a failed call of the hot tier, with a remedy.
 
     Args:
-        check: Name of the finding if the cause of the error is unknown. A known cause, such as a missing permission, sets
-            another name.
+        check: Name of the finding if the cause of the error is unknown. A known cause, such as a
+            missing permission, sets another name.
         error: Error of the failed call.
         step: Text that precedes the error in the finding, such as the name of the call.
     """
@@ -313,12 +377,16 @@ def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return the keyword arguments that send a command to one node of a cluster; empty for a single server."""
+    """Return the keyword arguments that send a command to one node of a cluster; empty for a single
+    server.
+    """
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return the answer of the server (or of one node) to the command INFO. None if INFO fails, such as without permission."""
+    """Return the answer of the server (or of one node) to the command INFO.
+    None if INFO fails, such as without permission.
+    """
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -326,21 +394,26 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
 
 
 def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check the version, the eviction policy, the memory and the persistence of a Redis server by its answer to INFO."""
+    """Check the version, the eviction policy, the memory and the persistence of a Redis server by
+    its answer to INFO.
+    """
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
-        yield problem("hot.version", f"{name} {text} is too old", f"upgrade to Redis {oldest} or any Valkey")
+        yield problem(
+            "hot.version", f"{name} {text} is too old", f"upgrade to Redis {oldest} or any Valkey"
+        )
     else:
         yield ok("hot.version", f"{name} {text}")
     policy = str(info.get("maxmemory_policy", "unknown"))
     if policy.startswith("allkeys"):
         yield problem(
             "hot.eviction",
-            f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no TTL, so conversations are "
-            "never finalized",
-            "CONFIG SET maxmemory-policy volatile-ttl (ElastiCache: in the parameter group), or noeviction",
+            f"maxmemory-policy is {policy}: it also evicts the expiry indexes, which have no TTL,"
+            " so conversations are never finalized",
+            "CONFIG SET maxmemory-policy volatile-ttl (ElastiCache: in the parameter group), or"
+            " noeviction",
         )
     else:
         yield ok("hot.eviction", f"maxmemory-policy is {policy}")
@@ -349,43 +422,65 @@ def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
         yield ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
     else:
         detail = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
-        remedy = "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
-        yield warning("hot.memory", detail, remedy) if used > _FULL * most else ok("hot.memory", detail)
+        remedy = (
+            "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
+        )
+        yield (
+            warning("hot.memory", detail, remedy)
+            if used > _FULL * most
+            else ok("hot.memory", detail)
+        )
     replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
     if replicas or aof or info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0:
-        yield ok("hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}")
+        yield ok(
+            "hot.persistence", f"{replicas} replicas, append-only file {'on' if aof else 'off'}"
+        )
     else:
         yield warning(
             "hot.persistence",
-            "the server has no replica, no append-only file and no snapshot: a restart loses the hot tier",
-            "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns of a conversation are lost",
+            "the server has no replica, no append-only file and no snapshot: a restart loses the"
+            " hot tier",
+            "add a replica, or CONFIG SET appendonly yes; without them, at most flush_every turns"
+            " of a conversation are lost",
         )
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that a node of a Redis Cluster is used with the URL of a cluster, and that all hash slots are served."""
+    """Check that a node of a Redis Cluster is used with the URL of a cluster, and that all hash
+    slots are served.
+    """
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client
     if not isinstance(store.client, RedisCluster):
         yield problem(
-            "hot.cluster", "the server is a node of a cluster, but the URL is for a single server", "use redis+cluster://"
+            "hot.cluster",
+            "the server is a node of a cluster, but the URL is for a single server",
+            "use redis+cluster://",
         )
         return
     try:
-        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())  # each knows its own slots
+        answers = client.execute_command(
+            "CLUSTER INFO", target_nodes=client.get_primaries()
+        )  # each knows its own slots
     except RedisError as error:
-        yield warning("hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster")
+        yield warning(
+            "hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster"
+        )
         return
     slots = min(int(answer.get("cluster_slots_ok", 0)) for answer in answers.values())
     if slots < _SLOTS:
         yield problem(
             "hot.cluster",
-            f"{_SLOTS - slots:,} of {_SLOTS:,} slots are not served: the conversations in them cannot be read or written",
+            f"{_SLOTS - slots:,} of {_SLOTS:,} slots are not served: the conversations in them"
+            " cannot be read or written",
             _MEND,
         )
     else:
-        yield ok("hot.cluster", f"all {_SLOTS:,} slots are served by {len(client.get_primaries())} shards")
+        yield ok(
+            "hot.cluster",
+            f"all {_SLOTS:,} slots are served by {len(client.get_primaries())} shards",
+        )
 
 
 def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
@@ -395,7 +490,9 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
         seconds, microseconds = client.time(**_one_node(client))
     except RedisError:
         return  # _hot_calls reports a missing permission: scripts call TIME as well
-    yield _clock_finding("hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier")
+    yield _clock_finding(
+        "hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier"
+    )
 
 
 def _hot_calls(store: HotStore) -> Finding:

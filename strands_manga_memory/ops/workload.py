@@ -1,4 +1,6 @@
-"""Calculates the DynamoDB units, storage, hot-tier memory and model tokens that a deployment uses per month."""
+"""Calculates the DynamoDB units, storage, hot-tier memory and model tokens that a deployment uses
+per month.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +25,34 @@ class Workload:
     """Load of a deployment.
 
     Args:
-        messages_per_day: Number of user messages per day. Each user message is a turn with an answer.
+        messages_per_day: Number of user messages per day. Each user message is a turn with an
+            answer.
         users: Number of users with memories.
         turns_per_session: Number of turns per session.
         bytes_per_message: Bytes per message of a user or assistant.
         seconds_per_turn: Seconds between two turns of a session.
         ttl_seconds: Seconds that a conversation stays in the hot tier after its last turn.
-        session_hours: Hours that the log of a session is stored after the last turn, until a cleanup process deletes it.
+        session_hours: Hours that the log of a session is stored after the last turn, until a
+            cleanup process deletes it.
         memory_days: Mean number of days that memories of a session are stored.
-        earlier_sessions: Number of a user's earlier sessions with stored memories. None: calculated from the other values.
+        earlier_sessions: Number of a user's earlier sessions with stored memories. None: calculated
+            from the other values.
         bytes_per_user: Bytes of a user's preferences and profile, including indexes.
         peak: Load of the busiest second, as a multiple of the mean load.
         replicas: Number of replicas of each shard of the hot tier.
-        models: Share of messages that each model answers, keyed by model. The sum of the shares is 1.
-        prefix_tokens: Number of constant tokens in a request: system prompt, tools and memories of the user.
+        models: Share of messages that each model answers, keyed by model. The sum of the shares is
+            1.
+        prefix_tokens: Number of constant tokens in a request: system prompt, tools and memories of
+            the user.
         history_tokens: Largest size of the history in tokens.
         other_tokens: Number of other tokens in a request: the message, tool results and state.
         output_tokens: Number of tokens in an answer.
-        calls_per_message: Number of model calls per user message. More than 1 if the model calls tools.
-        cache_hit_rate: Share of the constant tokens that is read from the prompt cache. Use the share of the worst day, or
-            0.70 if unknown.
-        keeps_agents: Whether a worker keeps a session's agent in memory. Otherwise each message restores the agent.
+        calls_per_message: Number of model calls per user message. More than 1 if the model calls
+            tools.
+        cache_hit_rate: Share of the constant tokens that is read from the prompt cache. Use the
+            share of the worst day, or 0.70 if unknown.
+        keeps_agents: Whether a worker keeps a session's agent in memory. Otherwise each message
+            restores the agent.
 
     Raises:
         ValueError: A value is out of range. The message names the argument.
@@ -61,7 +70,9 @@ class Workload:
     bytes_per_user: float = 6_000
     peak: float = 3.0
     replicas: int = 1
-    models: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"haiku": 0.8, "sonnet": 0.2}))
+    models: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({"haiku": 0.8, "sonnet": 0.2})
+    )
     prefix_tokens: float = 1_300
     history_tokens: float = 4_096
     other_tokens: float = 600
@@ -73,15 +84,27 @@ class Workload:
     def __post_init__(self) -> None:
         shares = self.models.values()
         if not shares or min(shares) < 0 or not math.isclose(sum(shares), 1.0):
-            raise ValueError(f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}")
+            raise ValueError(
+                f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}"
+            )
         of_kind("keeps_agents", self.keeps_agents, bool, "True or False")
-        numbers = {name: value for name, value in vars(self).items() if name not in ("models", "keeps_agents")}
+        numbers = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("models", "keeps_agents")
+        }
         if self.earlier_sessions is None:
             del numbers["earlier_sessions"]
         for name, value in numbers.items():
             low, high = _LIMITS.get(name, (0.0, 1e13))
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not low <= value <= high
+            ):
+                raise ValueError(
+                    f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}"
+                )
 
     @property
     def sessions_per_day(self) -> float:
@@ -97,8 +120,14 @@ class Workload:
 
     @property
     def live_sessions(self) -> float:
-        """Mean number of conversations in the hot tier, including idle ones whose TTL has not ended."""
-        return self.sessions_per_day * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds) / _SECONDS_A_DAY
+        """Mean number of conversations in the hot tier, including idle ones whose TTL has not
+        ended.
+        """
+        return (
+            self.sessions_per_day
+            * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds)
+            / _SECONDS_A_DAY
+        )
 
 
 @dataclass(frozen=True)
@@ -110,8 +139,8 @@ class SessionUse:
         read_units: Number of DynamoDB read units.
         session_bytes: Bytes of the session in the sessions table.
         memory_bytes: Bytes of the session's memories in the memory table, including both indexes.
-        hot_bytes: Bytes of the session in the hot tier after the last turn. If workers build an agent for each
-            turn, the user's memories are in the hot tier, too, and are included.
+        hot_bytes: Bytes of the session in the hot tier after the last turn. If workers build an
+            agent for each turn, the user's memories are in the hot tier, too, and are included.
     """
 
     write_units: float
@@ -121,37 +150,60 @@ class SessionUse:
     hot_bytes: float
 
 
-# Measured resources of sessions. ``python -m tests.benchmarks cost`` repeats the measurement, the last time on 2026-11-27.
+# Measured resources of sessions. ``python -m tests.benchmarks cost`` repeats the measurement, the
+# last time on 2026-11-27.
 #
-# The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English. They were flushed every
-# 5 turns, and a sweeper turned the ended sessions into memories. The users had up to 20 earlier sessions, one every two days.
-# Earlier sessions add to the cost, because the start and end of a session read the user's memories. The end of a session also
-# rewrites behavioral patterns (topics of several sessions), and roll-ups (summaries of a week or month).
+# The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English.
+# They were flushed every 5 turns, and a sweeper turned the ended sessions into memories. The users
+# had up to 20 earlier sessions, one every two days. Earlier sessions add to the cost, because the
+# start and end of a session read the user's memories. The end of a session also rewrites behavioral
+# patterns (topics of several sessions), and roll-ups (summaries of a week or month).
 #
 # Three amounts are the amount per session, per turn and per KB.
 
-_WRITE_UNITS = 40.4, 1.55, 2.64  # the third per KB of text; without the units to store the turns themselves
+_WRITE_UNITS = (
+    40.4,
+    1.55,
+    2.64,
+)  # the third per KB of text; without the units to store the turns themselves
 _READ_UNITS = 56.0, 0.07, 2.11  # the third per KB of stored turns
 _SESSION_BYTES = 1_560.6, 199.4, 964.6  # in the sessions table; the third per KB of stored turns
 _MEMORY_BYTES = 5_101.0, 10.1, 1_011.5  # in the memory table; the third per KB of text
 _HOT_BYTES = 1_541.7  # of a session in the hot tier without its turns
 _BYTES_IN_A_TURN = 423.3  # of a stored turn in addition to the text, before compression
-_KNOWN_SHARE = 0.345  # of the memory bytes, which a query of the user's memories reads; the rest are indexes
-_FULL_FROM = 4.0  # earlier sessions from which patterns and weekly roll-ups have their full cost; below, a share of it
-_MONTHS_FROM = 12.0, 20.0  # earlier sessions up to which monthly roll-ups cost nothing, and from which they cost all
-_WRITES_BY_KNOWN = 40.0, 6.5, 70.0  # most units of patterns and weekly roll-ups, the same per KB of text, monthly roll-ups
+_KNOWN_SHARE = (
+    0.345  # of the memory bytes, which a query of the user's memories reads; the rest are indexes
+)
+# earlier sessions from which patterns and weekly roll-ups have their full cost; below, a share of
+# it
+_FULL_FROM = 4.0
+_MONTHS_FROM = (
+    12.0,
+    20.0,
+)  # earlier sessions up to which monthly roll-ups cost nothing, and from which they cost all
+_WRITES_BY_KNOWN = (
+    40.0,
+    6.5,
+    70.0,
+)  # most units of patterns and weekly roll-ups, the same per KB of text, monthly roll-ups
 _READS_BY_KNOWN = 1.48, 0.85  # factor and exponent of the KB of the user's earlier memories
-_MEMORY_BY_KNOWN = 203.3  # bytes per KB of the session's text that all earlier sessions add, at full cost
+_MEMORY_BY_KNOWN = (
+    203.3  # bytes per KB of the session's text that all earlier sessions add, at full cost
+)
 _BYTES_PER_TOKEN = 3.98
 _TOKENS_PER_MESSAGE = 8.1  # in addition to the text
 _COMPRESSED_TO = 0.50  # share of a turn's size
 _READS_BY_RESTORE = 4.0  # read units to restore an agent for a message
-_COPY_SHARE = 0.6  # of the bytes that a query of a user's memories reads, which their copy in the hot tier takes
+# of the bytes that a query of a user's memories reads, which their copy in the hot tier takes
+_COPY_SHARE = 0.6
 
 
 def session_use(workload: Workload) -> SessionUse:
     """Return the resources that one session of a workload uses."""
-    turns, kilobytes = workload.turns_per_session, 2 * workload.turns_per_session * workload.bytes_per_message / 1000
+    turns, kilobytes = (
+        workload.turns_per_session,
+        2 * workload.turns_per_session * workload.bytes_per_message / 1000,
+    )
 
     stored = turns * _turn_bytes(workload) / 1000
 
@@ -173,7 +225,9 @@ def session_use(workload: Workload) -> SessionUse:
         + turns * math.ceil((_turn_bytes(workload) + _ITEM_BYTES) / _UNIT_BYTES)
         + grown * min(most, by_kilobyte * kilobytes)
         + months * by_months,
-        read_units=sized(_READ_UNITS, stored) + factor * (read / 1000) ** power + restored * _READS_BY_RESTORE,
+        read_units=sized(_READ_UNITS, stored)
+        + factor * (read / 1000) ** power
+        + restored * _READS_BY_RESTORE,
         session_bytes=sized(_SESSION_BYTES, stored),
         memory_bytes=memory_bytes + grown * _MEMORY_BY_KNOWN * kilobytes,
         hot_bytes=_hot_bytes(workload) + (0.0 if workload.keeps_agents else _COPY_SHARE * read),
@@ -188,7 +242,8 @@ def _turn_bytes(workload: Workload) -> float:
 def _hot_bytes(workload: Workload) -> float:
     """Return the bytes of a session in the hot tier.
 
-    The hot tier has the turns of the agent's history, and the turns that are not yet written to the durable tier.
+    The hot tier has the turns of the agent's history, and the turns that are not yet written to the
+    durable tier.
     """
     tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     shown = max(1.0, workload.history_tokens / tokens)
@@ -203,13 +258,15 @@ class MonthlyUse:
     Attributes:
         messages: Number of user messages.
         write_units: Number of DynamoDB write units for the tables.
-        index_write_units: Number of DynamoDB write units for the indexes. 0 if ``write_units`` includes them.
+        index_write_units: Number of DynamoDB write units for the indexes. 0 if ``write_units``
+            includes them.
         read_units: Number of DynamoDB read units.
         stored_gb: Mean size of the tables in GB of 1e9 bytes.
         index_gb: Size of the indexes in GB. 0 if ``stored_gb`` includes them.
         live_sessions: Mean number of conversations in the hot tier.
         hot_gb: Size of the hot tier in GB, without replicas.
-        tokens: Number of tokens, keyed by model and then by ``input``, ``cache_read``, ``cache_write`` or ``output``.
+        tokens: Number of tokens, keyed by model and then by ``input``, ``cache_read``,
+            ``cache_write`` or ``output``.
     """
 
     messages: float
@@ -224,7 +281,9 @@ class MonthlyUse:
 
 
 def measured_use(workload: Workload) -> MonthlyUse:
-    """Return the resources that a workload uses per month, from the measured resources of single sessions."""
+    """Return the resources that a workload uses per month, from the measured resources of single
+    sessions.
+    """
     one, sessions = session_use(workload), workload.sessions_per_day
     stored = (
         sessions * one.session_bytes * workload.session_hours / 24

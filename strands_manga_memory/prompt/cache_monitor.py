@@ -1,4 +1,6 @@
-"""Plugin that measures how often the provider's prompt cache serves requests, and finds the causes of misses."""
+"""Plugin that measures how often the provider's prompt cache serves requests, and finds the causes
+of misses.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ logger = logging.getLogger(__name__)
 class Cause(StrEnum):
     """Reason why the cache could not serve a prompt.
 
-    ``CONSTRAINTS`` means a change of the text that plugins add to the system prompt. ``DEPLOY`` means that this process has
-    not seen an earlier request of the conversation, as after a deployment.
+    ``CONSTRAINTS`` means a change of the text that plugins add to the system prompt. ``DEPLOY``
+    means that this process has not seen an earlier request of the conversation, as after a
+    deployment.
     """
 
     PROMPT = "prompt changed"
@@ -51,7 +54,8 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that missed the prompt cache or had a changed prefix (system prompt, tools, model or prompt variant).
+    """Model call that missed the prompt cache or had a changed prefix (system prompt, tools, model
+    or prompt variant).
 
     Attributes:
         at: Time of the call, in seconds since 1970.
@@ -87,20 +91,21 @@ class CacheUse(TypedDict):
 class CacheStats(CacheUse):
     """Statistics of the prompt cache over the recorded model calls.
 
-    The prefix of a request is its system prompt, tools, model and prompt variant. The first request of a conversation has no
-    previous request. It does not count for ``prefix_changes``, ``prefix_stability`` and ``whole_prefixes``.
+    The prefix of a request is its system prompt, tools, model and prompt variant. The first request
+    of a conversation has no previous request. It does not count for ``prefix_changes``,
+    ``prefix_stability`` and ``whole_prefixes``.
 
     Attributes:
         by_hour: Cache use in the last 31 days, keyed by hour in UTC, such as ``2026-11-03 14:00``.
         worst_day: Day with the lowest hit rate, and its hit rate. None without calls.
-        saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same price. A token read from the
-            cache costs 0.1 of an uncached token, and a token written to it 1.25. Negative if writing cost more than reading
-            saved.
+        saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same
+            price. A token read from the cache costs 0.1 of an uncached token, and a token written
+            to it 1.25. Negative if writing cost more than reading saved.
         drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
-        whole_prefixes: Share of requests that began with the whole previous request. 1 without calls. Text that plugins add
-            after the cache point of the last message does not count.
+        whole_prefixes: Share of requests that began with the whole previous request. 1 without
+            calls. Text that plugins add after the cache point of the last message does not count.
     """
 
     by_hour: dict[str, CacheUse]
@@ -113,7 +118,9 @@ class CacheStats(CacheUse):
 
 
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
-    """Return a hash of each message of a request, without the content blocks that were added only for this request."""
+    """Return a hash of each message of a request, without the content blocks that were added only
+    for this request.
+    """
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)
@@ -121,7 +128,9 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the content blocks of message number ``at`` of a request, without blocks that were added only for this request."""
+    """Return the content blocks of message number ``at`` of a request, without blocks that were
+    added only for this request.
+    """
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]
@@ -131,7 +140,9 @@ _HOUR, _DAY = 3600, 86_400
 _MAX_HOURS = 31 * 24
 _MAX_DROPS = 200
 _READ_PRICE, _WRITE_PRICE = 0.1, 1.25
-"""Prices of tokens read from and written to the cache, as multiples of the price of an uncached token."""
+"""Prices of tokens read from and written to the cache, as multiples of the price of an uncached
+token.
+"""
 _MAX_CONVERSATIONS = 10_000
 _HIT = 0.5
 """Share of the prompt that a call must read from the cache to count as a hit."""
@@ -150,8 +161,9 @@ class _Request:
 class PromptCacheMonitor(Plugin):
     """Plugin that measures the prompt cache of one or more agents without changing their requests.
 
-    The monitor compares the beginning of each request with the previous request of the conversation. A changed
-    part is reported as a cause of cache misses. Token counts come from the usage that the provider reports.
+    The monitor compares the beginning of each request with the previous request of the
+    conversation. A changed part is reported as a cause of cache misses. Token counts come from the
+    usage that the provider reports.
 
     Example::
 
@@ -195,15 +207,20 @@ class PromptCacheMonitor(Plugin):
         return f"PromptCacheMonitor(lifetime={self._lifetime})"
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that compares the agent's requests, and the hook that records the cache use of responses."""
-        # Wrap handlers run after all Input handlers, so they see the request with everything that those added.
+        """Register the middleware that compares the agent's requests, and the hook that records the
+        cache use of responses.
+        """
+        # Wrap handlers run after all Input handlers, so they see the request with everything that
+        # those added.
         agent.add_middleware(InvokeModelStage, self._compare_request)
         agent.add_hook(self._record_response, AfterModelCallEvent)
 
     async def _compare_request(
         self, context: InvokeModelContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        with logged_errors(logger, "comparing the request with the previous one failed"):  # which fails no request
+        with logged_errors(
+            logger, "comparing the request with the previous one failed"
+        ):  # which fails no request
             self.compare(context)
         async for event in next_fn(context):
             yield event
@@ -212,11 +229,17 @@ class PromptCacheMonitor(Plugin):
         """Compare a request with the previous request of its conversation.
 
         Returns:
-            Reasons why the prompt cache may not serve the beginning of the request; empty if there is none.
+            Reasons why the prompt cache may not serve the beginning of the request; empty if there
+            is none.
         """
         now = self._clock()
         key = _key(context.agent)
-        request = _Request(self._fingerprint_parts(context), _fingerprint_messages(context), now, type(context.model))
+        request = _Request(
+            self._fingerprint_parts(context),
+            _fingerprint_messages(context),
+            now,
+            type(context.model),
+        )
         with self._lock:
             previous = self._last_requests.get(key)
             self._last_requests[key] = request
@@ -225,10 +248,17 @@ class PromptCacheMonitor(Plugin):
                 self._pending.pop(self._last_requests.popitem(last=False)[0], None)
             causes: list[Cause] = []
             if previous is None:
-                # An old conversation that is new to this process: after a deployment, or on another worker.
-                causes = [Cause.DEPLOY] if any(message["role"] == "assistant" for message in context.messages) else []
+                # An old conversation that is new to this process: after a deployment, or on another
+                # worker.
+                causes = (
+                    [Cause.DEPLOY]
+                    if any(message["role"] == "assistant" for message in context.messages)
+                    else []
+                )
             else:
-                causes = [cause for cause, part in request.parts.items() if previous.parts[cause] != part]
+                causes = [
+                    cause for cause, part in request.parts.items() if previous.parts[cause] != part
+                ]
                 self._compared += 1
                 self._changed += bool(causes)
                 if request.messages[: len(previous.messages)] == previous.messages:
@@ -263,13 +293,19 @@ class PromptCacheMonitor(Plugin):
 
         Args:
             agent: Agent that made the call.
-            usage: Token counts in the format of Strands, such as ``inputTokens`` and ``cacheReadInputTokens``.
+            usage: Token counts in the format of Strands, such as ``inputTokens`` and
+                ``cacheReadInputTokens``.
         """
-        read, write = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
+        read, write = (
+            usage.get("cacheReadInputTokens") or 0,
+            usage.get("cacheWriteInputTokens") or 0,
+        )
         now = self._clock()
         with self._lock:
             request = self._last_requests.get(_key(agent))
-            total = prompt_tokens(usage, type(agent.model) if request is None else request.model_class)
+            total = prompt_tokens(
+                usage, type(agent.model) if request is None else request.model_class
+            )
             hour = self._hours.setdefault(int(now // _HOUR), Counter())
             hour.update(calls=1, input_tokens=total, read_tokens=read, write_tokens=write)
             while len(self._hours) > _MAX_HOURS:
@@ -281,7 +317,9 @@ class PromptCacheMonitor(Plugin):
                 causes = (Cause.UNKNOWN,)
             if causes:
                 self._causes.update(causes)
-                self._drops.append(CacheMiss(now, getattr(agent, "agent_id", ""), causes, total - read))
+                self._drops.append(
+                    CacheMiss(now, getattr(agent, "agent_id", ""), causes, total - read)
+                )
 
     @property
     def drops(self) -> list[CacheMiss]:
@@ -296,16 +334,33 @@ class PromptCacheMonitor(Plugin):
         """Return the prompt cache statistics of the recorded model calls."""
         with self._lock:
             hours = {hour: Counter(counts) for hour, counts in sorted(self._hours.items())}
-            causes, compared, changed, whole = dict(self._causes), self._compared, self._changed, self._whole
+            causes, compared, changed, whole = (
+                dict(self._causes),
+                self._compared,
+                self._changed,
+                self._whole,
+            )
         days: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for hour, counts in hours.items():
             days[hour * _HOUR // _DAY].update(counts)
-        worst = min(((_use(counts)["hit_rate"], day) for day, counts in days.items() if counts["input_tokens"]), default=None)
+        worst = min(
+            (
+                (_use(counts)["hit_rate"], day)
+                for day, counts in days.items()
+                if counts["input_tokens"]
+            ),
+            default=None,
+        )
         everything = _use(sum(days.values(), Counter()))
-        saved = everything["read_tokens"] * (1 - _READ_PRICE) - everything["write_tokens"] * (_WRITE_PRICE - 1)
+        saved = everything["read_tokens"] * (1 - _READ_PRICE) - everything["write_tokens"] * (
+            _WRITE_PRICE - 1
+        )
         return CacheStats(
             **everything,
-            by_hour={_time(hour * _HOUR, "%Y-%m-%d %H:00"): _use(counts) for hour, counts in hours.items()},
+            by_hour={
+                _time(hour * _HOUR, "%Y-%m-%d %H:00"): _use(counts)
+                for hour, counts in hours.items()
+            },
             worst_day=None if worst is None else (_time(worst[1] * _DAY, "%Y-%m-%d"), worst[0]),
             saved_tokens=round(saved, 1),
             drops={cause.value: number for cause, number in causes.items()},
@@ -318,22 +373,34 @@ class PromptCacheMonitor(Plugin):
         """Return the prompt cache statistics as a few lines of text."""
         stats = self.stats()
         lines = [
-            f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens read, in {stats['calls']} calls",
+            (
+                f"prompt cache: {stats['hit_rate']:.0%} of {stats['input_tokens']:,} input tokens"
+                f" read, in {stats['calls']} calls"
+            ),
             f"saved: {stats['saved_tokens']:,.0f} tokens",
             f"prefix: unchanged in {stats['prefix_stability']:.1%} of the calls",
             f"requests that begin with the whole previous one: {stats['whole_prefixes']:.1%}",
         ]
         if stats["worst_day"] is not None:
-            lines.append(f"worst day: {stats['worst_day'][0]}, {stats['worst_day'][1]:.0%}; plan costs with it")
-        lines += [f"{cause}: {number}x" for cause, number in sorted(stats["drops"].items(), key=lambda item: -item[1])]
+            lines.append(
+                f"worst day: {stats['worst_day'][0]}, {stats['worst_day'][1]:.0%}; plan costs"
+                " with it"
+            )
         lines += [
-            f"{hour}  {use['hit_rate']:>4.0%}  {use['calls']} calls" for hour, use in list(stats["by_hour"].items())[-24:]
+            f"{cause}: {number}x"
+            for cause, number in sorted(stats["drops"].items(), key=lambda item: -item[1])
+        ]
+        lines += [
+            f"{hour}  {use['hit_rate']:>4.0%}  {use['calls']} calls"
+            for hour, use in list(stats["by_hour"].items())[-24:]
         ]
         return "\n".join(lines)
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the session id and agent id of an agent. They identify the conversation to which a request belongs."""
+    """Return the session id and agent id of an agent.
+    They identify the conversation to which a request belongs.
+    """
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 

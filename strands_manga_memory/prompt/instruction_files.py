@@ -27,26 +27,34 @@ logger = logging.getLogger(__name__)
 FILE_NAMES = ("AGENT.md", "MEMORY.md", ".agent-context.md")
 MAX_BYTES = 16 * 1024
 _OWN_MODULES = ("strands_manga_memory.", "strands.memory.memory_manager")
-"""Modules whose tools write no instruction files: those of this package and the memory tools of Strands."""
+"""Modules whose tools write no instruction files: those of this package and the memory tools of
+Strands.
+"""
 
 
 class InstructionFiles:
-    """Instruction files of the working directory, the user and the machine, which are added to the system prompt.
+    """Instruction files of the working directory, the user and the machine, which are added to the
+    system prompt.
 
-    The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this order. Each text is returned
-    with the path of its file. All files together have at most 16 KB. Longer text is truncated, with a note.
+    The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this
+    order. Each text is returned with the path of its file. All files together have at most 16 KB.
+    Longer text is truncated, with a note.
 
     These files are not read (refused):
 
-    - Files with several hard links, and symbolic links that leave the folder or lead to a hidden file or folder.
-    - Files that the agent's tools could change, because an attacker could use the tools to rewrite the model's instructions.
+    - Files with several hard links, and symbolic links that leave the folder or lead to a hidden
+      file or folder.
+    - Files that the agent's tools could change, because an attacker could use the tools to rewrite
+      the model's instructions.
 
-    The second rule applies only to agents with a tool that is not read-only. Such a tool can change a file if this process owns
-    or may write to the file, its folder or a folder above. A tool is read-only if ``read_only`` has its name, or if its MCP
-    server declares ``readOnlyHint`` without ``destructiveHint``.
+    The second rule applies only to agents with a tool that is not read-only. Such a tool can change
+    a file if this process owns or may write to the file, its folder or a folder above. A tool is
+    read-only if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint`` without
+    ``destructiveHint``.
 
     Args:
-        folders: Folders to read, in order. Default: the working directory, ``~/.agent``, ``/etc/agent/global``.
+        folders: Folders to read, in order. Default: the working directory, ``~/.agent``,
+            ``/etc/agent/global``.
         allow: Folders to read even if a tool can write to them.
         read_only: Names of tools that write no files.
     """
@@ -76,7 +84,11 @@ class InstructionFiles:
         folders = self._folders
         if folders is None:
             folders = [Path.cwd(), Path.home() / ".agent", Path("/etc/agent/global")]
-        writers = sorted(spec["name"] for spec in tools if spec["name"] not in self._read_only and not declares_read_only(spec))
+        writers = sorted(
+            spec["name"]
+            for spec in tools
+            if spec["name"] not in self._read_only and not declares_read_only(spec)
+        )
         parts: list[str] = []
         left, seen = MAX_BYTES, set[Path]()
         for folder in folders:
@@ -97,37 +109,52 @@ class InstructionFiles:
     def _is_refused(self, path: Path, real: Path, folder: Path, writers: Sequence[str]) -> bool:
         inside = real.relative_to(folder).parts if real.is_relative_to(folder) else ()
         if not inside or real.stat().st_nlink > 1:
-            logger.warning("path=<%s> | refused an instruction file that links out of its folder", path)
+            logger.warning(
+                "path=<%s> | refused an instruction file that links out of its folder", path
+            )
             return True
         if any(part.startswith(".") and part not in FILE_NAMES for part in inside):
-            logger.warning("path=<%s> | refused an instruction file that links to a hidden file", path)
+            logger.warning(
+                "path=<%s> | refused an instruction file that links to a hidden file", path
+            )
             return True
         if any(folder.is_relative_to(allowed) for allowed in self._allow):
             return False
         if not writers or not (can_change(path.absolute()) or can_change(real)):
             return False
         logger.warning(
-            "path=<%s>, tools=<%s> | refused an instruction file that tools can write; declare tools that write nothing in "
-            "InstructionFiles(read_only=), or the folder in allow=",
+            "path=<%s>, tools=<%s> | refused an instruction file that tools can write; declare"
+            " tools that write nothing in InstructionFiles(read_only=), or the folder in allow=",
             path,
             ", ".join(writers[:5]),
         )
         return True
 
     def _part(self, path: Path, real: Path, left: int) -> str:
-        head, foot = f'<instructions from="{escape_line(path, 300).replace(chr(34), "")}">\n', "\n</instructions>"
+        head, foot = (
+            f'<instructions from="{escape_line(path, 300).replace(chr(34), "")}">\n',
+            "\n</instructions>",
+        )
         cut = "\n[truncated: the instruction files exceed their limit]"
         room = left - len((head + foot).encode())
         if room <= len(cut):
-            logger.warning("path=<%s> | skipped an instruction file: the limit for all files is reached", path)
+            logger.warning(
+                "path=<%s> | skipped an instruction file: the limit for all files is reached", path
+            )
             return ""
         try:
             with real.open("rb") as file:
                 data = file.read(room + 1)
             is_whole = len(data) <= room
-            text = data.decode() if is_whole else data[: room - len(cut)].decode(errors="ignore") + cut
+            text = (
+                data.decode() if is_whole else data[: room - len(cut)].decode(errors="ignore") + cut
+            )
         except (OSError, UnicodeDecodeError) as error:
-            logger.warning("path=<%s>, error=<%s> | failed to read an instruction file", path, type(error).__name__)
+            logger.warning(
+                "path=<%s>, error=<%s> | failed to read an instruction file",
+                path,
+                type(error).__name__,
+            )
             return ""
         text = escape_own_tags(text.strip())
         while len((head + text + foot).encode()) > left:  # escaping tags made it longer
@@ -138,8 +165,8 @@ class InstructionFiles:
 class StableTexts(Plugin):
     """Plugin that adds instruction files to the system prompt.
 
-    The files are read once, so that the provider can cache the prompt. Each agent needs a plugin of its own, because the tools
-    of the agent decide which files are safe to use.
+    The files are read once, so that the provider can cache the prompt. Each agent needs a plugin of
+    its own, because the tools of the agent decide which files are safe to use.
 
     Example::
 
@@ -161,7 +188,9 @@ class StableTexts(Plugin):
         super().__init__()
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that adds the instruction files to the system prompt of each model call."""
+        """Register the middleware that adds the instruction files to the system prompt of each
+        model call.
+        """
         if self._agent is not None:
             raise ValueError("these StableTexts already serve an agent; give each agent its own")
         self._agent = weakref.ref(agent)
@@ -187,7 +216,9 @@ class StableTexts(Plugin):
 
 
 def _is_own(tool: object) -> bool:
-    return isinstance(tool, DecoratedFunctionTool) and str(vars(tool).get("__module__")).startswith(_OWN_MODULES)
+    return isinstance(tool, DecoratedFunctionTool) and str(vars(tool).get("__module__")).startswith(
+        _OWN_MODULES
+    )
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:
@@ -199,8 +230,10 @@ class Access:
     """Permissions of this process on a file or a folder.
 
     Attributes:
-        writable: Whether the process may write to the file, or create, rename and remove entries of the folder.
-        owned: Whether the process owns the file or folder, so that the process may make it writable.
+        writable: Whether the process may write to the file, or create, rename and remove entries of
+            the folder.
+        owned: Whether the process owns the file or folder, so that the process may make it
+            writable.
         sticky: Whether only owners may rename and remove the entries of the folder.
     """
 
@@ -210,7 +243,9 @@ class Access:
 
 
 def access_of(path: Path) -> Access:
-    """Return the permissions of this process on a path. Nothing is writable on a read-only file system.
+    """Return the permissions of this process on a path.
+
+    Nothing is writable on a read-only file system.
 
     Raises:
         OSError: The path cannot be inspected.
@@ -221,14 +256,19 @@ def access_of(path: Path) -> Access:
         return Access(writable=writable)
     is_read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
     owned = status.st_uid == os.geteuid() and not is_read_only
-    return Access(writable=writable, owned=owned, sticky=bool(status.st_mode & stat.S_ISVTX) and os.geteuid() != 0)
+    return Access(
+        writable=writable,
+        owned=owned,
+        sticky=bool(status.st_mode & stat.S_ISVTX) and os.geteuid() != 0,
+    )
 
 
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace a file.
 
-    This is so if the process owns, or may write to, the file, its folder or a folder above. In a folder with the sticky bit,
-    the permission to write is not enough. If the path cannot be inspected, the result is True.
+    This is so if the process owns, or may write to, the file, its folder or a folder above. In a
+    folder with the sticky bit, the permission to write is not enough. If the path cannot be
+    inspected, the result is True.
 
     Args:
         path: Absolute path of the file.
@@ -238,4 +278,8 @@ def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> boo
         file, *folders = map(look, (path, *path.parents))
     except OSError:
         return True
-    return file.writable or file.owned or any(each.owned or (each.writable and not each.sticky) for each in folders)
+    return (
+        file.writable
+        or file.owned
+        or any(each.owned or (each.writable and not each.sticky) for each in folders)
+    )

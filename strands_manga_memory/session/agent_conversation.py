@@ -1,4 +1,6 @@
-"""Access of one process to the stored conversation of an agent, or to the stored state of an orchestrator (Graph or Swarm)."""
+"""Access of one process to the stored conversation of an agent, or to the stored state of an
+orchestrator (Graph or Swarm).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from typing import Any, TypedDict
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    ConflictError,
+    CorruptRecordError,
+    KeyMissingError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_snapshot import (
@@ -30,7 +37,14 @@ from strands_manga_memory.session.agent_snapshot import (
 )
 from strands_manga_memory.session.conversation_saver import ConversationSaver
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.protocol.record import CONTINUES, Record, Slot, Turn, TurnKey, is_nothing
+from strands_manga_memory.session.protocol.record import (
+    CONTINUES,
+    Record,
+    Slot,
+    Turn,
+    TurnKey,
+    is_nothing,
+)
 from strands_manga_memory.session.session_log import LogEntry, LogPosition
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import dump, load, trusted
@@ -43,26 +57,31 @@ logger = logging.getLogger(__name__)
 class SessionStats(TypedDict):
     """Statistics of one conversation.
 
-    The log has every message of the conversation. The history is ``agent.messages``, from which messages may have been evicted.
+    The log has every message of the conversation. The history is ``agent.messages``, from which
+    messages may have been evicted.
 
     Attributes:
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log.
         window_messages: Number of messages in the history.
-        left_messages: Number of messages in the log that are missing in the history, or have been edited there.
+        left_messages: Number of messages in the log that are missing in the history, or have been
+            edited there.
         unsaved_messages: Number of messages that no tier has confirmed.
-        dropped_messages: Number of unsaved messages that were discarded because the conversation was deleted.
-        possible_loss: Whether turns that were not flushed may be lost: the hot tier lacked the conversation or did not answer
-            when this process opened it.
+        dropped_messages: Number of unsaved messages that were discarded because the conversation
+            was deleted.
+        possible_loss: Whether turns that were not flushed may be lost: the hot tier lacked the
+            conversation or did not answer when this process opened it.
         hot: State of the hot tier: ``up``, ``down`` or ``none``.
-        hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request; empty if the tier is up.
+        hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request;
+            empty if the tier is up.
         durable: State of the durable tier: ``up``, ``down`` or ``none``.
         durable_error: Reason why the durable tier is down; empty if the tier is up.
         tokens: Tokens of the history; None if the conversation manager does not count them.
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the first unedited message of the history was added; None if there is none.
+        oldest_turn_age: Seconds since the first unedited message of the history was added; None if
+            there is none.
     """
 
     turns: int
@@ -84,24 +103,31 @@ class SessionStats(TypedDict):
 
 
 class AgentConversation:
-    """Conversation of one agent, or state of one Graph or Swarm, in this process. Changes are saved in the background.
+    """Conversation of one agent, or state of one Graph or Swarm, in this process.
+
+    Changes are saved in the background.
 
     Args:
         place: Storage key of the conversation.
-        tiers: The hot and the durable store, shared with the other conversations of the session manager.
-        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
-        keeps_window: Whether the agent's messages are stored as its history. False for an orchestrator, and for a model that
-            keeps the messages itself.
+        tiers: The hot and the durable store, shared with the other conversations of the session
+            manager.
+        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
+            orchestrator).
+        keeps_window: Whether the agent's messages are stored as its history. False for an
+            orchestrator, and for a model that keeps the messages itself.
 
     Attributes:
         hold: Access to the conversation in both tiers, with this process's copy of it.
         local: This process's copy of the conversation.
         saver: Schedules saves and flushes.
         lock: Lock that guards ``local``. It is never held during I/O.
-        possible_loss: Whether turns that only the hot tier had may have been lost before the conversation was opened.
+        possible_loss: Whether turns that only the hot tier had may have been lost before the
+            conversation was opened.
     """
 
-    def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True) -> None:
+    def __init__(
+        self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True
+    ) -> None:
         self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
         self._ids = {name: value for name, value in ids.items() if value is not None}
         self._connect()
@@ -128,10 +154,12 @@ class AgentConversation:
     # Opening
 
     def open(self, *, inspect: bool = False) -> list[Message] | None:
-        """Read the conversation from both tiers, and return the agent's history; None if the conversation is new or has ended.
+        """Read the conversation from both tiers, and return the agent's history; None if the
+        conversation is new or has ended.
 
         Args:
-            inspect: Whether to only read: nothing is written, and the time to live does not restart.
+            inspect: Whether to only read: nothing is written, and the time to live does not
+                restart.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -149,7 +177,9 @@ class AgentConversation:
         start = partial(self.tiers.writer.submit, (self.place, "hot"))
         error = hold.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
-            logger.warning("error=<%s> | a tier could not be read, the other one is used", cause_of(error))
+            logger.warning(
+                "error=<%s> | a tier could not be read, the other one is used", cause_of(error)
+            )
         if hold.hot is not None:
             head, base = local.head_copy, local.base
             if head is None or head.is_empty or head.incarnation != base.incarnation:
@@ -159,7 +189,9 @@ class AgentConversation:
         if not local.base.is_empty:
             stored, record = local.base.ids, self.place.conversation
             if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
-                raise CorruptRecordError(f"record={record!r} belongs to other ids than those asked for", record=record)
+                raise CorruptRecordError(
+                    f"record={record!r} belongs to other ids than those asked for", record=record
+                )
             self._end_if_over(inspect=inspect)
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
             self._resets = local.resets
@@ -181,7 +213,8 @@ class AgentConversation:
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation in the stores if its session has expired.
 
-        If ``inspect`` is True, the stores do not change: only this object treats the conversation as ended.
+        If ``inspect`` is True, the stores do not change: only this object treats the conversation
+        as ended.
         """
         hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
         hot = hold.hot
@@ -190,11 +223,17 @@ class AgentConversation:
             is_over = has_expired
         else:
             is_hot = hot is not None and not is_nothing(hot.record) and not has_expired
-            is_over = not is_hot and bool(base.last_used) and base.last_used + tiers.ttl.session <= tiers.clock()
+            is_over = (
+                not is_hot
+                and bool(base.last_used)
+                and base.last_used + tiers.ttl.session <= tiers.clock()
+            )
         if is_over and inspect:
             with self.lock:
                 number = local.next_incarnation()
-                local.begin_after(Record(version=base.version, incarnation=number, carries_from=number))
+                local.begin_after(
+                    Record(version=base.version, incarnation=number, carries_from=number)
+                )
         elif is_over:
             with suppress(StoreUnavailableError):
                 hold.expire(unused_since=base.last_used)
@@ -204,8 +243,8 @@ class AgentConversation:
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
         """Add a message to the conversation.
 
-        A new user request begins a new turn. Any other message is added to the open turn. Without an open turn, it begins a
-        turn.
+        A new user request begins a new turn. Any other message is added to the open turn. Without
+        an open turn, it begins a turn.
 
         Args:
             message: The message.
@@ -226,12 +265,14 @@ class AgentConversation:
                 self._turn_slots.setdefault(message.get("tracking_id") or "", []).append(slot)
             self._last = message
 
-    def add_or_revise(self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+    def add_or_revise(
+        self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Add a message to the conversation, or replace the message's earlier version in this turn.
 
-        A continued answer comes again with the same ``tracking_id``, and replaces the last message of this turn with that id.
-        A message that a caller uses twice is added twice. In that case, ``history`` has more messages with the id than this
-        turn.
+        A continued answer comes again with the same ``tracking_id``, and replaces the last message
+        of this turn with that id. A message that a caller uses twice is added twice. In that case,
+        ``history`` has more messages with the id than this turn.
 
         Args:
             message: The message.
@@ -240,8 +281,13 @@ class AgentConversation:
         with self.lock:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])
-            live = sum((other.get("tracking_id") or "") == identity for other in history) if slots else 0
-            # A continuation extends the last message and adds it again. A message that a caller uses twice is a new message.
+            live = (
+                sum((other.get("tracking_id") or "") == identity for other in history)
+                if slots
+                else 0
+            )
+            # A continuation extends the last message and adds it again. A message that a caller
+            # uses twice is a new message.
             if 0 < live <= len(slots):
                 key, number, _ = slots[-1]
                 assert key is not None  # noqa: S101 - a turn's message has one
@@ -250,7 +296,9 @@ class AgentConversation:
                 self.add(message)
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry]) -> bool:
-        """Replace all messages that have the ``tracking_id`` of ``message``. Return False if there are none.
+        """Replace all messages that have the ``tracking_id`` of ``message``.
+
+        Return False if there are none.
 
         Args:
             message: The new message.
@@ -269,17 +317,22 @@ class AgentConversation:
         return bool(found)
 
     def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with the ``tracking_id`` ``identity``, newest turn first."""
+        """Yield turn key and index of each message in memory with the ``tracking_id`` ``identity``,
+        newest turn first.
+        """
         if not identity:
             return
-        text = dump(identity) if identity.isascii() else b""  # other characters have two serialized forms
+        text = (
+            dump(identity) if identity.isascii() else b""
+        )  # other characters have two serialized forms
         for key, turn in reversed(self.local.held_turns.items()):
             for number, data in enumerate(turn.messages):
                 if text in data and _identity(data) == identity:
                     yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Copy the agent's messages and states to this process's copy of the conversation, for the next save.
+        """Copy the agent's messages and states to this process's copy of the conversation, for the
+        next save.
 
         Args:
             messages: The agent's messages.
@@ -294,8 +347,12 @@ class AgentConversation:
             entries, notes = entries_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return
-            changed = {name: load(data) for name, data in entries.items() if self._given.get(name) != data}
-            changed |= {name: [] for name in self._given.keys() - entries.keys() if name.startswith(STATE)}
+            changed = {
+                name: load(data) for name, data in entries.items() if self._given.get(name) != data
+            }
+            changed |= {
+                name: [] for name in self._given.keys() - entries.keys() if name.startswith(STATE)
+            }
             self._given, self._captured = entries, (entries, notes)
             if changed:
                 local.set_states(changed)
@@ -303,13 +360,17 @@ class AgentConversation:
                 local.set_notes(load(notes))
 
     def set_entry(self, name: str, value: Any) -> None:
-        """Set a named value that is stored with the conversation, such as the state of an orchestrator."""
+        """Set a named value that is stored with the conversation, such as the state of an
+        orchestrator.
+        """
         with self.lock:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the states of an agent that was just built or restored. Later changes are found by comparison with them.
+        """Remember the states of an agent that was just built or restored.
+
+        Later changes are found by comparison with them.
 
         Args:
             snapshot: The agent's states, keyed as in a Strands snapshot.
@@ -319,37 +380,56 @@ class AgentConversation:
             self._captured = entries_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store the agent's metadata values that have changed. While the conversation has no messages, nothing is stored.
+        """Store the agent's metadata values that have changed.
+
+        While the conversation has no messages, nothing is stored.
 
         Args:
             told: All present metadata values of the agent, keyed by name.
         """
         before = self._announced
-        changes = {name: value for name, value in told.items() if value != before.get(name) and (value or name in before)}
+        changes = {
+            name: value
+            for name, value in told.items()
+            if value != before.get(name) and (value or name in before)
+        }
         if changes and self.local.message_count and self._resets == self.local.resets:
             self._announced |= changes
             known = self.meta
-            self.set_meta({name: value for name, value in changes.items() if value != known.get(name)})
+            self.set_meta(
+                {name: value for name, value in changes.items() if value != known.get(name)}
+            )
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
-        """Set the given metadata values of the conversation. Its other metadata values do not change."""
+        """Set the given metadata values of the conversation.
+        Its other metadata values do not change.
+        """
         with self.lock:
-            self.local.set_states({f"{META}{name}": load(dump(value)) for name, value in changed.items()})
+            self.local.set_states(
+                {f"{META}{name}": load(dump(value)) for name, value in changed.items()}
+            )
 
     # Changes of other processes
 
     @property
     def has_news(self) -> bool:
-        """Whether other processes' changes of the conversation, such as a deletion, were read, but the agent lacks them."""
+        """Whether other processes' changes of the conversation, such as a deletion, were read, but
+        the agent lacks them.
+        """
         with self.lock:
             has_ended = self._resets != self.local.resets
-            return self.local.has_news or has_ended or given_entries(self.local.states) != self._given
+            return (
+                self.local.has_news or has_ended or given_entries(self.local.states) != self._given
+            )
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Begin a turn. Return the agent's new history if other processes have changed or deleted the conversation.
+        """Begin a turn.
+
+        Return the agent's new history if other processes have changed or deleted the conversation.
 
         Args:
-            live: The agent's present history. Its unchanged messages are returned as the same objects.
+            live: The agent's present history. Its unchanged messages are returned as the same
+                objects.
 
         Returns:
             The new history. None if nothing has changed, or if a new message cannot be read now.
@@ -362,7 +442,9 @@ class AgentConversation:
             local = self.local
             if self._resets != local.resets:
                 self._last, self._announced, self._resets = None, {}, local.resets
-            elif any(local.message(slot) is None for slot in local.window if slot not in local.view):
+            elif any(
+                local.message(slot) is None for slot in local.window if slot not in local.view
+            ):
                 return None
             before = local.view
             messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
@@ -374,16 +456,23 @@ class AgentConversation:
     @property
     def meta(self) -> dict[str, Any]:
         """Metadata of the conversation, keyed by name."""
-        return {name.removeprefix(META): value for name, value in self.local.states.items() if name.startswith(META)}
+        return {
+            name.removeprefix(META): value
+            for name, value in self.local.states.items()
+            if name.startswith(META)
+        }
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """Stored states of the agent, keyed as in a Strands snapshot. Malformed states raise ``CorruptRecordError``."""
+        """Stored states of the agent, keyed as in a Strands snapshot.
+        Malformed states raise ``CorruptRecordError``.
+        """
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Let the log that this object returns also show the messages that ``live`` has not saved yet.
+        """Let the log that this object returns also show the messages that ``live`` has not saved
+        yet.
 
         Args:
             live: Another object for this conversation, which an agent of this process uses.
@@ -392,7 +481,9 @@ class AgentConversation:
             own, base = live.local.own, live.local.base
             if base.incarnation not in (0, self.local.base.incarnation):
                 own = live.local.unsaved() if base.incarnation > self.local.base.incarnation else {}
-            self.local.own = {key: turn.redact(base.redactions.get(key, {})) for key, turn in own.items()}
+            self.local.own = {
+                key: turn.redact(base.redactions.get(key, {})) for key, turn in own.items()
+            }
         self._live = live
 
     def history(self, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
@@ -406,12 +497,18 @@ class AgentConversation:
             return
         entries, _ = self._read_log(newest=last)
         if last is not None and len(entries) >= last > 0:
-            earlier, turns = self.local.message_count - len(entries), self.local.turn_count - entries[-1].turn
+            earlier, turns = (
+                self.local.message_count - len(entries),
+                self.local.turn_count - entries[-1].turn,
+            )
             entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
 
-    def page(self, *, limit: int, before: LogPosition | None) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return a page of the conversation's log, and the position from which the next page continues with earlier messages.
+    def page(
+        self, *, limit: int, before: LogPosition | None
+    ) -> tuple[list[LogEntry], LogPosition | None]:
+        """Return a page of the conversation's log, and the position from which the next page
+        continues with earlier messages.
 
         Only the turns around the page are read from a durable log.
 
@@ -420,12 +517,17 @@ class AgentConversation:
             before: Position that an earlier call returned. None: the last page.
 
         Returns:
-            The messages in order, and the position. The position is None if there are no earlier messages.
+            The messages in order, and the position. The position is None if there are no earlier
+            messages.
 
         Raises:
             ValueError: The message at the position no longer exists.
         """
-        entries = list(self.history(last=limit + 1)) if before is None else self._entries_before(before, limit + 1)
+        entries = (
+            list(self.history(last=limit + 1))
+            if before is None
+            else self._entries_before(before, limit + 1)
+        )
         page = entries[-limit:]
         if len(entries) <= limit:
             return page, None
@@ -434,7 +536,8 @@ class AgentConversation:
         return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
 
     def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
-        """Return at least ``count`` messages before a position in the log, or all of them if there are fewer.
+        """Return at least ``count`` messages before a position in the log, or all of them if there
+        are fewer.
 
         Raises:
             ValueError: The message at the position no longer exists.
@@ -442,43 +545,80 @@ class AgentConversation:
         newest = count + before.number + 2
         while True:
             entries, count_read = self._read_log(newest=newest, until=before.key)
-            at = next((entry for entry in entries if entry.slot == (before.key, before.number, None)), None)
+            at = next(
+                (entry for entry in entries if entry.slot == (before.key, before.number, None)),
+                None,
+            )
             if at is None:
-                raise ValueError("after names a message that the session no longer has; begin again without it")
-            found = [entry.shift(before.seq - at.seq, before.turn - at.turn) for entry in entries if entry.seq < at.seq]
+                raise ValueError(
+                    "after names a message that the session no longer has; begin again without it"
+                )
+            found = [
+                entry.shift(before.seq - at.seq, before.turn - at.turn)
+                for entry in entries
+                if entry.seq < at.seq
+            ]
             if len(found) >= count or count_read < newest:
                 return found
-            newest += len(entries) - len(found)  # messages of the position's turn after the position
+            newest += len(entries) - len(
+                found
+            )  # messages of the position's turn after the position
 
-    def _read_log(self, *, newest: int | None = None, until: TurnKey | None = None) -> tuple[list[LogEntry], int]:
+    def _read_log(
+        self, *, newest: int | None = None, until: TurnKey | None = None
+    ) -> tuple[list[LogEntry], int]:
         """Read the log of the conversation, with placeholders for messages that cannot be read.
 
         Args:
-            newest: Minimum number of messages to read from a durable log, back from the last turn. None: all messages.
+            newest: Minimum number of messages to read from a durable log, back from the last turn.
+                None: all messages.
             until: Key of the last turn to read. None: all turns.
 
         Returns:
-            The messages in order, numbered from 1, and the number of messages that are not placeholders.
+            The messages in order, numbered from 1, and the number of messages that are not
+            placeholders.
         """
-        log = {key: turn for key, turn in self.hold.history(newest=newest, until=until) if until is None or key <= until}
+        log = {
+            key: turn
+            for key, turn in self.hold.history(newest=newest, until=until)
+            if until is None or key <= until
+        }
         if self._live is not None and until is None:
             self._live.local.keep_evicted(log)
         with self.lock:
             base = self.local.base
             first = None if newest is None else min(log, default=until)
-            shown = {key for key in base.shown_keys if (first is None or key >= first) and (until is None or key <= until)}
+            shown = {
+                key
+                for key in base.shown_keys
+                if (first is None or key >= first) and (until is None or key <= until)
+            }
         entries: list[LogEntry] = []
         turn_number, role = 0, "assistant"
         for key in sorted({*log, *shown}):
             turn = log.get(key, Turn())
             turn_number += not turn_number or not turn.about.get(CONTINUES)
-            for number in range(max(len(turn.messages), base.seen.get(key, 0) if key in shown else 0)):
+            for number in range(
+                max(len(turn.messages), base.seen.get(key, 0) if key in shown else 0)
+            ):
                 is_there = number < len(turn.messages)
                 message = _loaded(turn.messages[number]) if is_there else None
-                role = str(message["role"]) if message is not None else ("assistant" if role == "user" else "user")
+                role = (
+                    str(message["role"])
+                    if message is not None
+                    else ("assistant" if role == "user" else "user")
+                )
                 message = message or {"role": role, "content": [{"text": UNREADABLE_TEXT}]}
                 at, slot = turn.times[number] if is_there else 0.0, Slot(key, number)
-                entry = LogEntry(len(entries) + 1, turn_number, at, message, slot, turn.redacted.get(number, 0), turn.about)
+                entry = LogEntry(
+                    len(entries) + 1,
+                    turn_number,
+                    at,
+                    message,
+                    slot,
+                    turn.redacted.get(number, 0),
+                    turn.about,
+                )
                 entries.append(entry)
         return entries, sum(len(turn.messages) for turn in log.values())
 
@@ -495,7 +635,9 @@ class AgentConversation:
         durable, durable_error = _state_of(None if hold.durable is None else saver.durable_health)
         with self.lock:
             local, created = self.local, self.local.base.created
-            unchanged = [slot for slot in local.window if slot.key is not None and slot.body is None]
+            unchanged = [
+                slot for slot in local.window if slot.key is not None and slot.body is None
+            ]
             times = (local.time(slot) for slot in unchanged)
             return SessionStats(
                 turns=local.turn_count,
@@ -519,7 +661,9 @@ class AgentConversation:
     # Forks of the process
 
     def prepare_fork(self) -> None:
-        """Acquire the conversation's lock before a process fork, so that the child gets no half-made change."""
+        """Acquire the conversation's lock before a process fork, so that the child gets no
+        half-made change.
+        """
         self.lock.acquire()
 
     def end_fork(self) -> None:
@@ -527,7 +671,9 @@ class AgentConversation:
         self.lock.release()
 
     def renew_after_fork(self) -> None:
-        """Discard the copy of the conversation in the child of a process fork. The parent process saves the unsaved changes."""
+        """Discard the copy of the conversation in the child of a process fork.
+        The parent process saves the unsaved changes.
+        """
         self._connect()
 
 
@@ -536,8 +682,9 @@ def check_messages(messages: Iterable[Any]) -> None:
     for message in messages:
         if not is_message(message):
             raise ValueError(
-                "messages must have a role and a list of content blocks: text in what the assistant says, an id in "
-                f"each tool call and result, name and input in each call; got {message!r:.200}"
+                "messages must have a role and a list of content blocks: text in what the"
+                " assistant says, an id in each tool call and result, name and input in each call;"
+                f" got {message!r:.200}"
             )
 
 
@@ -549,7 +696,10 @@ def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> N
     found_states = {name: entry.value for name, entry in found.states.items()}
     has_work = has_turns or ORCHESTRATOR in states  # other states are merged one by one
     if has_work and (is_interrupted(states) or is_interrupted(found_states)):
-        raise ConflictError("someone else saved the conversation while an interrupt was active; the two cannot be merged")
+        raise ConflictError(
+            "someone else saved the conversation while an interrupt was active; the two cannot be"
+            " merged"
+        )
 
 
 def _identity(dumped: bytes) -> str | None:

@@ -1,6 +1,7 @@
 """Conversion of an agent's history and states to stored values, and back.
 
-Stored messages are represented by references (slots). Each state, such as a value of ``agent.state``, has a name.
+Stored messages are represented by references (slots). Each state, such as a value of
+``agent.state``, has a name.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ UNREADABLE_TEXT = "[message could not be read]"
 _UNREADABLE_ID = "unreadable-"
 
 Stored = Callable[[Slot], bytes | None]
-"""Type of a function that returns the serialized message to which a reference points; None if it cannot be read now."""
+"""Type of a function that returns the serialized message to which a reference points; None if it
+cannot be read now.
+"""
 
 Found = Callable[[str], Iterable[tuple[TurnKey, int]]]
-"""Type of a function that returns turn key and index of each message in memory with a ``tracking_id``, newest turn first."""
+"""Type of a function that returns turn key and index of each message in memory with a
+``tracking_id``, newest turn first.
+"""
 
 INTERRUPTS, MODEL, ORCHESTRATOR = "interrupts", "model", "orchestrator"
 
@@ -39,19 +44,23 @@ NOTES = "conversation_manager_state"
 
 
 def slots_of(
-    messages: Sequence[Mapping[str, Any]], view: Sequence[Slot], stored: Stored, found: Found = lambda identity: ()
+    messages: Sequence[Mapping[str, Any]],
+    view: Sequence[Slot],
+    stored: Stored,
+    found: Found = lambda identity: (),
 ) -> tuple[Slot, ...]:
     """Convert an agent's history from messages to references to stored messages.
 
-    A stored message is recognized by its content, else by its ``tracking_id``. The reference to an edited message contains the
-    edited message. For a message that is not stored, such as a summary, the reference contains the message and has no turn key.
+    A stored message is recognized by its content, else by its ``tracking_id``. The reference to an
+    edited message contains the edited message. For a message that is not stored, such as a summary,
+    the reference contains the message and has no turn key.
 
     Args:
         messages: The messages of the agent's history.
         view: References of the previous history, and of the messages that were added since.
         stored: Returns the serialized message to which a reference points.
-        found: Returns turn key and index of each message in memory with a given ``tracking_id``, also of messages that left the
-            history.
+        found: Returns turn key and index of each message in memory with a given ``tracking_id``,
+            also of messages that left the history.
     """
     left: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -87,15 +96,23 @@ def slots_of(
 
 
 def messages_of(
-    view: Sequence[Slot], stored: Stored, *, before: Sequence[Slot] = (), live: Sequence[Message] = ()
+    view: Sequence[Slot],
+    stored: Stored,
+    *,
+    before: Sequence[Slot] = (),
+    live: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert references to stored messages to the messages of an agent's history. Unreadable messages become placeholders.
+    """Convert references to stored messages to the messages of an agent's history.
+
+    Unreadable messages become placeholders.
 
     Args:
         view: The references.
-        stored: Returns the serialized message to which a reference points; None if it cannot be read now.
+        stored: Returns the serialized message to which a reference points; None if it cannot be
+            read now.
         before: References of the agent's present history, one for each message in ``live``.
-        live: Messages of the agent's present history. Those to which ``view`` refers are returned as the same objects.
+        live: Messages of the agent's present history. Those to which ``view`` refers are returned
+            as the same objects.
     """
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []
@@ -118,16 +135,24 @@ def _identity_of(message: Any) -> str | None:
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for an unreadable message, in a role that differs from the role of the message before it."""
+    """Return a placeholder for an unreadable message, in a role that differs from the role of the
+    message before it.
+    """
     role = "assistant" if before and before[-1]["role"] == "user" else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
-    placeholder: Any = {"role": role, "content": [{"text": UNREADABLE_TEXT}], "tracking_id": identity}
+    placeholder: Any = {
+        "role": role,
+        "content": [{"text": UNREADABLE_TEXT}],
+        "tracking_id": identity,
+    }
     found: Message = placeholder
     return found
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference to the message that a placeholder replaces; None if ``message`` is no placeholder."""
+    """Return the reference to the message that a placeholder replaces; None if ``message`` is no
+    placeholder.
+    """
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None
@@ -147,16 +172,25 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
     """Return the states of a Strands snapshot as named, serialized values.
 
     Returns:
-        A tuple of two values. The first is a dict with one value for each key of ``agent.state``, one for interrupts and one
-        for the state of the model. The second is the state of the conversation manager, serialized; None without one.
+        A tuple of two values. The first is a dict with one value for each key of ``agent.state``,
+        one for interrupts and one for the state of the model. The second is the state of the
+        conversation manager, serialized; None without one.
     """
-    entries = {f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()}
-    entries |= {entry: dump(snapshot[name]) for name, entry in _WHOLE.items() if snapshot.get(name) is not None}
+    entries = {
+        f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()
+    }
+    entries |= {
+        entry: dump(snapshot[name])
+        for name, entry in _WHOLE.items()
+        if snapshot.get(name) is not None
+    }
     return entries, dump(snapshot[NOTES]) if snapshot.get(NOTES) is not None else None
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Select an agent's states from the values stored with its conversation. Return them serialized, keyed by name.
+    """Select an agent's states from the values stored with its conversation.
+
+    Return them serialized, keyed by name.
 
     Other stored values, such as metadata, and deleted states are left out.
     """
@@ -171,14 +205,16 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     """Return stored states of an agent, keyed as in a Strands snapshot.
 
     Args:
-        states: The values stored with the conversation, keyed by name. Values that are no states, such as metadata, are left
-            out.
+        states: The values stored with the conversation, keyed by name. Values that are no states,
+            such as metadata, are left out.
         notes: State of the conversation manager; None if there is none.
 
     Raises:
         ValueError: A value does not have the stored form of a state.
     """
-    kept = {name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)}
+    kept = {
+        name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)
+    }
     for name, value in kept.items():
         if not isinstance(value, list) or len(value) > 1:
             raise ValueError(f"the state entry {name!r:.80} must be a list of at most one value")
@@ -190,7 +226,9 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     for name, value in found.items():
         if not isinstance(value, dict):
             raise ValueError(f"{name} must be an object, got {type(value).__name__}")
-    return {name: load(dump(value)) for name, value in found.items()}  # a copy that the agent may change
+    return {
+        name: load(dump(value)) for name, value in found.items()
+    }  # a copy that the agent may change
 
 
 def is_interrupted(states: Mapping[str, Any]) -> bool:

@@ -32,8 +32,9 @@ _T = TypeVar("_T")
 class ConversationSaver:
     """Background saves and flushes of a conversation. The methods may be called from any thread.
 
-    A save stores changes in the hot tier, or in the durable tier if the hot tier does not take them. A flush writes all changes
-    to the durable tier. A flush may run during the save of the next turn.
+    A save stores changes in the hot tier, or in the durable tier if the hot tier does not take
+    them. A flush writes all changes to the durable tier. A flush may run during the save of the
+    next turn.
 
     Args:
         place: Storage key of the conversation.
@@ -42,13 +43,14 @@ class ConversationSaver:
 
     Attributes:
         tiers: The stores, and their background writer.
-        error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored data. None without such an
-            error.
-        asked_at: Monotonic time, in seconds, of the first call to a tier by the running save or read. None before that call.
+        error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
+            data. None without such an error.
+        asked_at: Monotonic time, in seconds, of the first call to a tier by the running save or
+            read. None before that call.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether the next flush by ``commit_all`` also marks the copy in the durable tier as complete. A restore then
-            needs no newer data from the hot tier.
+        is_closing: Whether the next flush by ``commit_all`` also marks the copy in the durable tier
+            as complete. A restore then needs no newer data from the hot tier.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -63,20 +65,24 @@ class ConversationSaver:
         self._needs_flush = False
 
     def check(self) -> None:
-        """Raise the error of an earlier save or flush if a retry cannot resolve it. Without such an error, do nothing."""
+        """Raise the error of an earlier save or flush if a retry cannot resolve it.
+        Without such an error, do nothing.
+        """
         if self.error is not None:
             raise self.error
 
     # Requests
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save the changes of the conversation in the background, and flush the changes if a flush is due.
+        """Save the changes of the conversation in the background, and flush the changes if a flush
+        is due.
 
         Args:
             flush: Whether to flush even if no flush is due.
 
         Returns:
-            Future that ends when the changes are stored in a tier. The future does not wait for the flush.
+            Future that ends when the changes are stored in a tier. The future does not wait for the
+            flush.
         """
         self.asked_at = None
         if self._is_scheduled:
@@ -85,7 +91,9 @@ class ConversationSaver:
         hold = self._hold
         self._waits_for_durable = hold.hot is not None and hold.hot.is_known and hold.begins_durably
         work = carried(partial(self._commit, flush=flush))
-        return self.tiers.writer.submit(self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved)
+        return self.tiers.writer.submit(
+            self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved
+        )
 
     def request_flush(self) -> Future[None]:
         """Save and flush all changes of the conversation in the background.
@@ -93,10 +101,14 @@ class ConversationSaver:
         Returns:
             Future that ends when the durable tier or, without one, the hot tier has all changes.
         """
-        return self.tiers.writer.submit(self._place, self.commit_all, slow=self._hold.durable is not None)
+        return self.tiers.writer.submit(
+            self._place, self.commit_all, slow=self._hold.durable is not None
+        )
 
     def request_soon(self, delay: float) -> None:
-        """Schedule a save of the conversation after ``delay`` seconds, unless a save is already scheduled."""
+        """Schedule a save of the conversation after ``delay`` seconds, unless a save is already
+        scheduled.
+        """
         if not self._is_scheduled:
             self._is_scheduled = True
             self.tiers.writer.later((self, "soon"), delay, self.request)
@@ -115,16 +127,20 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier that a turn waits for, ``hot`` or ``durable``; ``nothing`` if that tier is known to be down."""
+        """Tier that a turn waits for, ``hot`` or ``durable``; ``nothing`` if that tier is known to
+        be down.
+        """
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
     def left(self, deadline: float) -> float:
-        """Return the remaining seconds for which a turn may wait for the answer of a tier; 0 if the tier is known to be down.
+        """Return the remaining seconds for which a turn may wait for the answer of a tier; 0 if the
+        tier is known to be down.
 
         Args:
-            deadline: Longest wait in seconds, counted from the time when the save began to use the tier.
+            deadline: Longest wait in seconds, counted from the time when the save began to use the
+                tier.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -132,7 +148,9 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether a change of the conversation is missing in the durable tier or, without one, in the hot tier."""
+        """Return whether a change of the conversation is missing in the durable tier or, without
+        one, in the hot tier.
+        """
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -145,7 +163,9 @@ class ConversationSaver:
     # On the writer
 
     def commit_all(self) -> None:
-        """Save and flush all changes of the conversation. If a tier does not take the changes, schedule a retry."""
+        """Save and flush all changes of the conversation.
+        If a tier does not take the changes, schedule a retry.
+        """
         hold, local = self._hold, self._hold.local
         try:
             self._save()
@@ -156,7 +176,9 @@ class ConversationSaver:
             is_empty = not local.base.incarnation and not local.has_work()
         if hold.durable is not None and not is_empty:
             flush = hold.close if self.is_closing else hold.flush
-            self._attempt(lambda: flush(writes_hot=self.hot_health.is_up), self.durable_health, must=True)
+            self._attempt(
+                lambda: flush(writes_hot=self.hot_health.is_up), self.durable_health, must=True
+            )
         self._catch_up_hot()
 
     def _refresh(self) -> None:
@@ -172,7 +194,8 @@ class ConversationSaver:
                 submit(self._place, partial(self._quietly, hold.save_durably), slow=True)
             raise
         if hold.durable is not None and (flush or self._needs_flush or hold.is_flush_due):
-            # A flush runs at the same time as the next turn's save, so that no turn waits for the durable tier.
+            # A flush runs at the same time as the next turn's save, so that no turn waits for the
+            # durable tier.
             self._needs_flush = False
             work = partial(self._quietly, lambda: hold.flush(writes_hot=self.hot_health.is_up))
             submit((self._place, "flush"), work, slow=True, is_needed=self.is_unsaved)
@@ -190,7 +213,9 @@ class ConversationSaver:
             self._waits_for_durable, self.asked_at = True, time.monotonic()
         self._attempt(hold.save_durably, self.durable_health)
         if hold.durable is not None and hold.local.head_copy is None:
-            self._needs_flush = True  # begun in the hot tier, because the durable tier does not answer
+            self._needs_flush = (
+                True  # begun in the hot tier, because the durable tier does not answer
+            )
 
     def _catch_up_hot(self) -> None:
         if self._hold.hot is not None and not self.hot_health.is_up:
@@ -201,17 +226,22 @@ class ConversationSaver:
         try:
             self._attempt(work, self.durable_health)
         except StoreError as error:
-            logger.debug("error=<%s> | the durable tier did not take it, it is tried again", cause_of(error))
+            logger.debug(
+                "error=<%s> | the durable tier did not take it, it is tried again", cause_of(error)
+            )
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
-        """Return the result of ``work``, a function that uses a tier, and record in ``health`` whether it succeeded.
+        """Return the result of ``work``, a function that uses a tier, and record in ``health``
+        whether it succeeded.
 
         If the tier is known to be down and ``must`` is False, ``work`` does not run.
 
         Raises:
             StoreUnavailableError: The tier is known to be down, or does not take the change.
-            ConflictError: Another writer's change cannot be merged. The attribute ``error`` keeps this error.
-            CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps this error.
+            ConflictError: Another writer's change cannot be merged. The attribute ``error`` keeps
+                this error.
+            CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps this
+                error.
         """
         if not must and not health.may_try():
             self._retry(health)
@@ -237,23 +267,29 @@ class ConversationSaver:
         return found
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
-        """Add the conversation to the unflushed conversations of ``flush_saved``, or remove it once everything is flushed.
+        """Add the conversation to the unflushed conversations of ``flush_saved``, or remove it once
+        everything is flushed.
 
         ``is_saved`` is True after a save in the hot tier, and False after a flush.
         """
         unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict
-            unflushed[self._place] = partial(Conversation, self._place, self.tiers, ids=self._hold.local.base.ids)
+            unflushed[self._place] = partial(
+                Conversation, self._place, self.tiers, ids=self._hold.local.base.ids
+            )
             for place in list(unflushed)[:-_MOST_UNFLUSHED]:
                 unflushed.pop(place, None)
         elif not self.is_unsaved():
             unflushed.pop(self._place, None)
 
     def _retry(self, health: TierHealth) -> None:
-        # Keyed by this object, because each object for a conversation in this process has its own retry.
+        # Keyed by this object, because each object for a conversation in this process has its own
+        # retry.
         self._needs_flush = True
-        self.tiers.writer.later((self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved)
+        self.tiers.writer.later(
+            (self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved
+        )
 
 
 _MOST_UNFLUSHED = 1_000
@@ -261,10 +297,12 @@ _FLUSH_SECONDS = 5.0
 
 
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
-    """Flush the conversations that this process saved in the hot tier and has not flushed, such as those of agents that ended.
+    """Flush the conversations that this process saved in the hot tier and has not flushed, such as
+    those of agents that ended.
 
-    The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s, and no flush begins later. If
-    a conversation is not flushed by then, a warning is logged, and its turns stay in the hot tier.
+    The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s,
+    and no flush begins later. If a conversation is not flushed by then, a warning is logged, and
+    its turns stay in the hot tier.
 
     Args:
         writer: Background writer of the stores.
@@ -282,21 +320,29 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
         if unflushed.get(place) is opened:  # else it was saved again meanwhile
             unflushed.pop(place, None)
 
-    flushes = [writer.submit(place, partial(flush, place), slow=True, is_needed=lambda: False) for place in list(unflushed)]
+    flushes = [
+        writer.submit(place, partial(flush, place), slow=True, is_needed=lambda: False)
+        for place in list(unflushed)
+    ]
     wait([*others, *flushes], timeout=_FLUSH_SECONDS)
     if unflushed:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
 
 
-_SLICE_SECONDS = 0.01  # length of one wait; a wait that takes longer shows that the process was held up
-_MOST_SECONDS = 5.0  # longest wait of a turn while the tier answers, but other writers keep overtaking this one
+_SLICE_SECONDS = (
+    0.01  # length of one wait; a wait that takes longer shows that the process was held up
+)
+_MOST_SECONDS = (
+    5.0  # longest wait of a turn while the tier answers, but other writers keep overtaking this one
+)
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until the changes of a save are stored, at most for the deadline of the tier that the save uses.
+    """Wait until the changes of a save are stored, at most for the deadline of the tier that the
+    save uses.
 
-    If the changes are not stored by then, a warning is logged, and they are saved later in the background. If the tier is known
-    to be down, there is no wait.
+    If the changes are not stored by then, a warning is logged, and they are saved later in the
+    background. If the tier is known to be down, there is no wait.
 
     Args:
         saver: The saver that began the save.
@@ -310,12 +356,21 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     if tier == "nothing":
         return
     is_hot, waiter = tier == "hot", awaitable(future)
-    deadline, health = (tiers.hot_deadline, saver.hot_health) if is_hot else (tiers.durable_deadline, saver.durable_health)
+    deadline, health = (
+        (tiers.hot_deadline, saver.hot_health)
+        if is_hot
+        else (tiers.durable_deadline, saver.durable_health)
+    )
     try:
-        # The deadline counts from the request to the tier, and does not count while the whole process is blocked, such as by
-        # garbage collection. A busy machine is therefore not taken for a tier that does not answer.
+        # The deadline counts from the request to the tier, and does not count while the whole
+        # process is blocked, such as by garbage collection. A busy machine is therefore not taken
+        # for a tier that does not answer.
         end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
-        while (left := saver.left(deadline + held_up)) and not waiter.done() and time.monotonic() <= end:
+        while (
+            (left := saver.left(deadline + held_up))
+            and not waiter.done()
+            and time.monotonic() <= end
+        ):
             asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, left))
             await asyncio.wait([waiter], timeout=wait)
             held_up += max(0.0, time.monotonic() - asked - wait)
@@ -326,21 +381,30 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         future.result()
     except StoreUnavailableError as error:
-        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, health.error or type(error).__name__)
+        logger.warning(
+            "tier=<%s>, error=<%s> | the turn is not saved yet",
+            tier,
+            health.error or type(error).__name__,
+        )
     finally:
         del waiter, future  # avoids a reference cycle of error, traceback, frame and future
 
 
-def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False) -> None:
-    """Block the thread until the changes of a save are stored, at most for the deadline of the durable tier.
+def wait_for(
+    future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False
+) -> None:
+    """Block the thread until the changes of a save are stored, at most for the deadline of the
+    durable tier.
 
     On an event loop, the limit is the shorter deadline of the hot tier, unless ``must`` is True.
 
     Args:
         future: The save.
         tiers: The stores, with their deadlines.
-        must: Whether it is an error if the changes are not stored in time. False: this is only logged.
-        has_waited: Whether the caller has waited for the deadline of the durable tier already. There is then no further wait.
+        must: Whether it is an error if the changes are not stored in time. False: this is only
+            logged.
+        has_waited: Whether the caller has waited for the deadline of the durable tier already.
+            There is then no further wait.
 
     Raises:
         StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
@@ -357,7 +421,9 @@ def wait_for(future: Future[None], tiers: Tiers, *, must: bool = False, has_wait
             missed("durable" if is_durable else "hot")
         if must:
             reason = f"no answer within {deadline} s" if is_late else cause_of(error)
-            raise StoreUnavailableError(f"no tier took it in time; it is kept and saved later: {reason}") from error
+            raise StoreUnavailableError(
+                f"no tier took it in time; it is kept and saved later: {reason}"
+            ) from error
         logger.warning("error=<%s> | not stored yet, it is tried again", type(error).__name__)
     finally:
         del future  # as above
@@ -373,7 +439,9 @@ def is_on_event_loop() -> bool:
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable that ends when a future of another thread ends. It does not raise the error of that future."""
+    """Return an awaitable that ends when a future of another thread ends.
+    It does not raise the error of that future.
+    """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

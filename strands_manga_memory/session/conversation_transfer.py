@@ -1,7 +1,7 @@
 """Copies of a conversation's content.
 
-A transfer stores a copy in other stores. A fork begins a new conversation with a copy of the first turns. A rewind removes the
-last turns.
+A transfer stores a copy in other stores. A fork begins a new conversation with a copy of the first
+turns. A rewind removes the last turns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from strands_manga_memory.session.tiers import Place, Tiers
 _ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
 
 Standing = Literal["new", "exists", "ended"]
-"""State of a conversation in the tiers. ``ended`` means that the conversation has expired or was deleted."""
+"""State of a conversation in the tiers.
+``ended`` means that the conversation has expired or was deleted.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +41,14 @@ class TransferredConversation:
     """Content of an agent's conversation, for a transfer between stores.
 
     Args:
-        log: All messages in order, with their times in seconds since 1970. Each message has a ``tracking_id``.
-        window: The agent's history. A message with the ``tracking_id`` of a message in ``log`` is the same message, possibly
-            edited. Any other message is only in the history. None: the history has all messages of ``log``.
-        states: The agent's states, keyed as in a Strands snapshot: ``state``, ``conversation_manager_state``,
-            ``interrupt_state``, ``model_state``. If a state is missing, the agent keeps its initial state.
+        log: All messages in order, with their times in seconds since 1970. Each message has a
+            ``tracking_id``.
+        window: The agent's history. A message with the ``tracking_id`` of a message in ``log`` is
+            the same message, possibly edited. Any other message is only in the history. None: the
+            history has all messages of ``log``.
+        states: The agent's states, keyed as in a Strands snapshot: ``state``,
+            ``conversation_manager_state``, ``interrupt_state``, ``model_state``. If a state is
+            missing, the agent keeps its initial state.
         metadata: The values that ``set_metadata`` stored.
         created: Time when the conversation began, in seconds since 1970. None: now.
     """
@@ -57,7 +62,9 @@ class TransferredConversation:
 
 @dataclass(frozen=True)
 class TransferredOrchestrator:
-    """State of a Graph or Swarm, as returned by its ``serialize_state``, for a transfer between stores."""
+    """State of a Graph or Swarm, as returned by its ``serialize_state``, for a transfer between
+    stores.
+    """
 
     state: Mapping[str, Any]
 
@@ -70,31 +77,38 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
         tiers: The stores.
         at_turn: Number of the last turn to copy, counted from 1.
         to: Storage key of the new conversation.
-        ids: Unescaped ids of the new conversation: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
+        ids: Unescaped ids of the new conversation: ``session``, ``user``, ``tenant`` and ``member``
+            (agent or orchestrator).
 
     Raises:
         ValueError: There is no turn ``at_turn``.
-        ConflictError: There is a conversation at ``to`` already, a turn to copy is still open, or the conversation ended
-            meanwhile.
+        ConflictError: There is a conversation at ``to`` already, a turn to copy is still open, or
+            the conversation ended meanwhile.
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
     content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
     known = {name: str(value) for name, value in ids.items() if value is not None}
-    content = _with_new_keys(replace(content, seen={key: content.seen[key] for key in content.turns}))
+    content = _with_new_keys(
+        replace(content, seen={key: content.seen[key] for key in content.turns})
+    )
     target = Conversation(to, tiers, ids=known)
     if not begin_with(target, replace(content, ids=known, created=tiers.clock()), replaces=False):
         raise ConflictError(
-            f"session_id {known.get('session')!r:.80} has a conversation of agent_id {known.get('member')!r:.80} already: "
-            "choose another session_id, or delete that session first"
+            f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
+            f" {known.get('member')!r:.80} already: choose another session_id, or delete that"
+            " session first"
         )
 
 
 def _with_new_keys(content: Record) -> Record:
-    """Return a copy of a conversation in which each turn has a new key. The order of the turns does not change.
+    """Return a copy of a conversation in which each turn has a new key.
 
-    A fork (new conversation with a copy of the first turns) therefore shares no turn key with an earlier, deleted fork of the
-    same session id. A process that still has the deleted fork cannot merge that fork's messages into the turns of the new fork.
+    The order of the turns does not change.
+
+    A fork (new conversation with a copy of the first turns) therefore shares no turn key with an
+    earlier, deleted fork of the same session id. A process that still has the deleted fork cannot
+    merge that fork's messages into the turns of the new fork.
     """
     tag = secrets.token_hex(4)
 
@@ -103,7 +117,10 @@ def _with_new_keys(content: Record) -> Record:
 
     return replace(
         content,
-        window=tuple(slot if slot.key is None else slot._replace(key=renamed(slot.key)) for slot in content.window),
+        window=tuple(
+            slot if slot.key is None else slot._replace(key=renamed(slot.key))
+            for slot in content.window
+        ),
         seen={renamed(key): length for key, length in content.seen.items()},
         redactions={renamed(key): found for key, found in content.redactions.items()},
         turns={renamed(key): turn for key, turn in content.turns.items()},
@@ -114,14 +131,15 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent keeps its old history until its process reads the conversation again. The agent's next turn then uses the
-    shortened one. If another writer saves a turn during this call, that turn is kept, and follows the turn ``at_turn``. With
-    ``at_turn`` 0, no turn is kept.
+    A running agent keeps its old history until its process reads the conversation again. The
+    agent's next turn then uses the shortened one. If another writer saves a turn during this call,
+    that turn is kept, and follows the turn ``at_turn``. With ``at_turn`` 0, no turn is kept.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores.
-        at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation and its stored states.
+        at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation
+            and its stored states.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -140,8 +158,9 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    If ``at_turn`` is the last turn, the content has the present history and states. Otherwise, its history has the last 100
-    turns up to ``at_turn``. States that were set later are then missing, because their earlier values are not stored.
+    If ``at_turn`` is the last turn, the content has the present history and states. Otherwise, its
+    history has the last 100 turns up to ``at_turn``. States that were set later are then missing,
+    because their earlier values are not stored.
 
     Args:
         hold: The conversation, loaded from its tiers.
@@ -149,7 +168,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         now: The time in seconds since 1970.
 
     Returns:
-        The content. Its field ``seen`` lists all turns of the conversation, also the turns after ``at_turn``.
+        The content. Its field ``seen`` lists all turns of the conversation, also the turns after
+        ``at_turn``.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -163,33 +183,60 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     numbers = _turn_numbers({**dict.fromkeys(logged, Turn()), **log})
     last = max(numbers.values(), default=0)
     if not last:
-        raise ValueError(f"at_turn {at_turn!r:.80} does not exist: the conversation has no turn; check the ids")
+        raise ValueError(
+            f"at_turn {at_turn!r:.80} does not exist: the conversation has no turn; check the ids"
+        )
     if not 1 <= at_turn <= last:
-        raise ValueError(f"at_turn must be from 1 to {last}, the number of turns of the conversation, got {at_turn!r:.80}")
-    if any(turn.is_open and max(turn.times) > now - OPEN_SECONDS for key, turn in log.items() if numbers[key] <= at_turn):
-        raise ConflictError(f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one")
+        raise ValueError(
+            f"at_turn must be from 1 to {last}, the number of turns of the conversation, got"
+            f" {at_turn!r:.80}"
+        )
+    if any(
+        turn.is_open and max(turn.times) > now - OPEN_SECONDS
+        for key, turn in log.items()
+        if numbers[key] <= at_turn
+    ):
+        raise ConflictError(
+            f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one"
+        )
     damaged = [key for key in numbers if key not in log and numbers[key] <= at_turn]
-    if damaged and hold.durable is not None and damaged[0] not in hold.durable.logged_keys(base.incarnation):
+    if (
+        damaged
+        and hold.durable is not None
+        and damaged[0] not in hold.durable.logged_keys(base.incarnation)
+    ):
         raise ConflictError(_ENDED)  # the log was deleted between the two reads
     if damaged:
-        raise CorruptRecordError("a turn up to the wanted one cannot be read", record=str(damaged[0]))
+        raise CorruptRecordError(
+            "a turn up to the wanted one cannot be read", record=str(damaged[0])
+        )
     after = min((key for key, number in numbers.items() if number > at_turn), default=None)
-    turns = {key: replace(turn, is_open=False) for key, turn in log.items() if numbers[key] <= at_turn}
+    turns = {
+        key: replace(turn, is_open=False) for key, turn in log.items() if numbers[key] <= at_turn
+    }
     lengths = {key: len(turn.messages) for key, turn in log.items()}
-    window = tuple(Slot(key, number) for key in sorted(turns)[-SEEN_TURNS:] for number in range(lengths[key]))
+    window = tuple(
+        Slot(key, number) for key in sorted(turns)[-SEEN_TURNS:] for number in range(lengths[key])
+    )
     states = {name: entry for name, entry in base.states.items() if name != CLOSED}
     if after is not None:
-        # The author of a turn had seen every earlier version, so the key of the turn has a later time than those versions.
+        # The author of a turn had seen every earlier version, so the key of the turn has a later
+        # time than those versions.
         states = {name: entry for name, entry in states.items() if entry.version.time < after.time}
     else:  # the log may have grown since the record was read
-        window = join(base, Record(incarnation=base.incarnation, window=window, seen=lengths)).window
+        window = join(
+            base, Record(incarnation=base.incarnation, window=window, seen=lengths)
+        ).window
     return Record(
         version=base.version,
         incarnation=base.incarnation,
         window=window,
         notes=base.notes if after is None else None,
         seen={**base.seen, **lengths},
-        removed={**base.removed, **{key: length for key, length in lengths.items() if key not in turns}},
+        removed={
+            **base.removed,
+            **{key: length for key, length in lengths.items() if key not in turns},
+        },
         states=states,
         redactions={key: found for key, found in base.redactions.items() if key in turns},
         turns=turns,
@@ -209,7 +256,9 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 
 def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn, from 1. A turn that continues the previous one after an interrupt has the same number."""
+    """Return the number of each turn, from 1.
+    A turn that continues the previous one after an interrupt has the same number.
+    """
     numbers: dict[TurnKey, int] = {}
     number = 0
     for key, turn in sorted(log.items()):
@@ -224,12 +273,12 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     Args:
         hold: Access to the conversation, created for this call and used by no agent.
         content: The content. At the end of the call, a flush moves its turns to the log.
-        replaces: Whether the new run replaces an existing conversation. Turns that were stored after ``content`` was read are
-            added to the content.
+        replaces: Whether the new run replaces an existing conversation. Turns that were stored
+            after ``content`` was read are added to the content.
 
     Returns:
-        Whether the run has begun. Without ``replaces``, False if a conversation exists. With ``replaces``, False if the
-        conversation that ``content`` was read from has ended meanwhile.
+        Whether the run has begun. Without ``replaces``, False if a conversation exists. With
+        ``replaces``, False if the conversation that ``content`` was read from has ended meanwhile.
     """
     for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
@@ -238,8 +287,12 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         if base.incarnation != content.incarnation if replaces else not base.is_empty:
             return False
         incarnation = hold.local.next_incarnation()
-        version = hold.local.next_version(*found, content)  # a fork's states have versions of the source
-        record = replace(content, version=version, incarnation=incarnation, carries_from=incarnation)
+        version = hold.local.next_version(
+            *found, content
+        )  # a fork's states have versions of the source
+        record = replace(
+            content, version=version, incarnation=incarnation, carries_from=incarnation
+        )
         if replaces:
             record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
             record = join(record, _with_new_unlogged(hold, base, content))
@@ -249,10 +302,13 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
             break
     with hold.local.lock:
         hold.local.begin_after(Record(version=record.version, incarnation=incarnation))
-        hold.local.is_overruled = True  # so that messages that the conversation manager edited or wrote stay in the history
+        # so that messages that the conversation manager edited or wrote stay in the history
+        hold.local.is_overruled = True
         hold.local.take_in(record, {})
     try:
-        if replaces and hold.hot is not None:  # also an empty one, which a writer may be about to fill with the old content
+        if (
+            replaces and hold.hot is not None
+        ):  # also an empty one, which a writer may be about to fill with the old content
             hold.save_hot(fills=True)
         hold.close()
         if hold.durable is not None:
@@ -264,10 +320,11 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return a conversation's present record, prepared for a merge with an earlier copy of the conversation's content.
+    """Return a conversation's present record, prepared for a merge with an earlier copy of the
+    conversation's content.
 
-    A merge with a new run takes over only turns that are listed as missing in the log. The prepared record therefore lists
-    each turn of which the copy lacks messages.
+    A merge with a new run takes over only turns that are listed as missing in the log. The prepared
+    record therefore lists each turn of which the copy lacks messages.
 
     Args:
         hold: Access to the conversation.
@@ -275,7 +332,14 @@ def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Rec
         content: The earlier copy.
     """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
-    short = {key for key in new if key not in base.turns or len(base.turns[key].messages) < base.seen[key]}
+    short = {
+        key
+        for key in new
+        if key not in base.turns or len(base.turns[key].messages) < base.seen[key]
+    }
     found = hold.read_turns(base.incarnation, short)
-    turns = {**base.turns, **{key: turn.merge(base.turns.get(key, turn)) for key, turn in found.items()}}
+    turns = {
+        **base.turns,
+        **{key: turn.merge(base.turns.get(key, turn)) for key, turn in found.items()},
+    }
     return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))

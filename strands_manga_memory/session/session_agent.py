@@ -1,4 +1,6 @@
-"""Restore of a Strands agent, and storage of its messages and states before, during and after each turn."""
+"""Restore of a Strands agent, and storage of its messages and states before, during and after each
+turn.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,17 @@ _PENDING_SECONDS = 0.25  # saving at once would double the requests of a short t
 """Seconds after which the messages of a running turn are saved."""
 
 _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
-"""Pattern of references to messages in the agent's stash, each with an id, an underscore and a number."""
+"""Pattern of references to messages in the agent's stash, each with an id, an underscore and a
+number.
+"""
 
 _T = TypeVar("_T")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Make a model request valid, such as by error results for interrupted tool calls. The agent's history is not changed."""
+    """Make a model request valid, such as by error results for interrupted tool calls.
+    The agent's history is not changed.
+    """
     messages = for_model(context.messages)
     return context if messages is context.messages else context.replace(messages=messages)
 
@@ -79,8 +85,13 @@ class SessionAgent:
         has_log = bool(messages or conversation.local.message_count)
         if messages is not None:
             if seeds and has_log:
-                logger.warning("messages=<%d> | the agent's own messages give way to the restored session", len(seeds))
-            self._restore(agent, seeds if not has_log else [] if agent.model.stateful else messages, {})
+                logger.warning(
+                    "messages=<%d> | the agent's own messages give way to the restored session",
+                    len(seeds),
+                )
+            self._restore(
+                agent, seeds if not has_log else [] if agent.model.stateful else messages, {}
+            )
             self._refill_stash(agent)
         conversation.built_with(_states_of(agent))
         if not has_log:
@@ -89,21 +100,30 @@ class SessionAgent:
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
         """Restore the messages and the stored states of an agent.
 
-        If another class of conversation manager stored its state, that state is not restored, and a warning is logged.
+        If another class of conversation manager stored its state, that state is not restored, and a
+        warning is logged.
 
         Args:
             agent: The agent.
             messages: The messages of its history.
-            built: States that the agent had when it was built, keyed as in a Strands snapshot. Stored states replace them.
+            built: States that the agent had when it was built, keyed as in a Strands snapshot.
+                Stored states replace them.
 
         Raises:
-            CorruptRecordError: A state does not have the shape that Strands or a conversation manager writes.
+            CorruptRecordError: A state does not have the shape that Strands or a conversation
+                manager writes.
         """
-        data, used = {**built, **self.conversation.snapshot}, type(agent.conversation_manager).__name__
+        data, used = (
+            {**built, **self.conversation.snapshot},
+            type(agent.conversation_manager).__name__,
+        )
         saved = data[NOTES].get("__name__") if data.get(NOTES) is not None else used
         if saved != used:
             logger.warning(
-                "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without state", saved, used
+                "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without"
+                " state",
+                saved,
+                used,
             )
             del data[NOTES]
         with trusted(self.conversation.place.conversation):
@@ -112,23 +132,32 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Fill an agent's stash (storage for offloaded messages) with the messages to which references in its history point.
+        """Fill an agent's stash (storage for offloaded messages) with the messages to which
+        references in its history point.
 
-        A stash that survives the process is not changed. If the log cannot be read, no message is restored, and a warning is
-        logged.
+        A stash that survives the process is not changed. If the log cannot be read, no message is
+        restored, and a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
             return
         texts = [dump(message["content"]).decode() for message in agent.messages]
-        names = [name for text in texts for group in _REFERENCES.findall(text) for name in group.split(",")]
+        names = [
+            name
+            for text in texts
+            for group in _REFERENCES.findall(text)
+            for name in group.split(",")
+        ]
         wanted, stash = {name.strip().rpartition("_")[0] for name in names}, manager.stash
         if not wanted:
             return
         try:
             log = [entry.message for entry in self.conversation.history()]
         except StoreError as error:
-            logger.warning("error=<%s> | what was put aside cannot be read just now, it is not restored", type(error).__name__)
+            logger.warning(
+                "error=<%s> | what was put aside cannot be read just now, it is not restored",
+                type(error).__name__,
+            )
             return
 
         async def store() -> None:
@@ -171,7 +200,9 @@ class SessionAgent:
         if unsaved >= conversation.tiers.max_unsaved:
             healths = (conversation.saver.hot_health, conversation.saver.durable_health)
             causes = "; ".join(health.error for health in healths if health.error)
-            raise StoreUnavailableError(f"{unsaved} messages could not be saved; no store answers: {causes}")
+            raise StoreUnavailableError(
+                f"{unsaved} messages could not be saved; no store answers: {causes}"
+            )
         if conversation.local.base.lacking:
             messages = await asyncio.to_thread(conversation.take_over, agent.messages)
         else:
@@ -191,9 +222,9 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.
 
-        After an interrupted turn, Strands adds artificial tool results to the agent's messages. This method removes these
-        results again, because another process may still be running the turn. Requests to the model get an error result for each
-        open tool call in any case.
+        After an interrupted turn, Strands adds artificial tool results to the agent's messages.
+        This method removes these results again, because another process may still be running the
+        turn. Requests to the model get an error result for each open tool call in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -208,7 +239,8 @@ class SessionAgent:
         conversation.saver.request_soon(_PENDING_SECONDS)
 
     def redact(self, message: Message, log: Iterable[LogEntry]) -> list[Future[None]]:
-        """Replace all copies of a message by ``message``, its redacted version with the same ``tracking_id``.
+        """Replace all copies of a message by ``message``, its redacted version with the same
+        ``tracking_id``.
 
         Args:
             message: The redacted version.
@@ -222,22 +254,32 @@ class SessionAgent:
             saver.request()  # the hot tier gets the redaction without waiting for the flush
             futures.append(saver.request_flush())
         agent = self.agent
-        stash = agent.context_manager.stash if agent is not None and agent.context_manager is not None else None
+        stash = (
+            agent.context_manager.stash
+            if agent is not None and agent.context_manager is not None
+            else None
+        )
         if stash is not None:
 
             def replace_in_stash() -> None:
                 asyncio.run(stash.store_message(message))
 
-            futures.append(self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True))
+            futures.append(
+                self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True)
+            )
         return futures
 
     def settle_later(self, future: Future[None]) -> None:
-        """Let the next beginning or end of a turn wait until a redaction is stored. This call does not wait.
+        """Let the next beginning or end of a turn wait until a redaction is stored.
+
+        This call does not wait.
 
         Args:
             future: Ends when the redaction is stored.
         """
-        self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [future]
+        self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [
+            future
+        ]
 
     async def _settle(self) -> None:
         futures, self._unsettled = self._unsettled, []
@@ -255,13 +297,18 @@ class SessionAgent:
         """Save the turn that has ended."""
         await self._settle()
         self._capture(event.agent)
-        reason, saver = event.result.stop_reason if event.result is not None else None, self.conversation.saver
+        reason, saver = (
+            event.result.stop_reason if event.result is not None else None,
+            self.conversation.saver,
+        )
         await saved(saver, saver.request(flush=reason in ("interrupt", "checkpoint")))
 
     # State between turns
 
     def capture_between_turns(self) -> None:
-        """Copy the agent's history and states to its conversation, unless the agent is being invoked."""
+        """Copy the agent's history and states to its conversation, unless the agent is being
+        invoked.
+        """
         agent = self.agent
         if agent is not None and not self.in_turn:
             self._capture(agent)
@@ -273,11 +320,15 @@ class SessionAgent:
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:
     """Return an agent's states without its messages, keyed as in a Strands snapshot."""
-    return _with_empty_stack(partial(agent.take_snapshot, preset="session", exclude=["messages"])).data
+    return _with_empty_stack(
+        partial(agent.take_snapshot, preset="session", exclude=["messages"])
+    ).data
 
 
 def _with_empty_stack(work: Callable[[], _T]) -> _T:
-    """Call ``work``, and return its result. At Python's recursion limit, call it again in a new thread with an empty stack."""
+    """Call ``work``, and return its result.
+    At Python's recursion limit, call it again in a new thread with an empty stack.
+    """
     try:
         return work()
     except RecursionError:

@@ -10,7 +10,8 @@ from strands_manga_memory.session.protocol.record import CONTINUES, Slot, TurnKe
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in a conversation's log, from which a reader continues with earlier messages.
+    """Position of a message in a conversation's log, from which a reader continues with earlier
+    messages.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -39,7 +40,9 @@ class LogPosition(NamedTuple):
             seq, turn, number, key = text.split(".", 3)
             return cls(int(seq), int(turn), int(number), TurnKey.parse(key))
         except (AttributeError, ValueError) as error:
-            raise ValueError(f"after must be the next of an earlier page, got {text!r:.80}") from error
+            raise ValueError(
+                f"after must be the next of an earlier page, got {text!r:.80}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -66,16 +69,25 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Message of the log as a dict with ``seq``, ``turn``, ``at``, ``message`` and further values about the message.
+        """Message of the log as a dict with ``seq``, ``turn``, ``at``, ``message`` and further
+        values about the message.
 
         A replaced message also has a ``revision``.
         """
         about = {name: value for name, value in self.about.items() if name != CONTINUES}
-        record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at, "message": self.message}
+        record = {
+            **about,
+            "seq": self.seq,
+            "turn": self.turn,
+            "at": self.at,
+            "message": self.message,
+        }
         return record | ({"revision": self.revision} if self.revision else {})
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the log entry with ``by`` added to the message's number, and ``turns`` added to the turn's number."""
+        """Return the log entry with ``by`` added to the message's number, and ``turns`` added to
+        the turn's number.
+        """
         return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 
@@ -84,9 +96,10 @@ class HistoryPage:
     """Page of a conversation's log.
 
     Attributes:
-        records: The messages, oldest first. Each record has ``seq``, ``turn``, ``at``, ``message`` and further stored values.
-        next: Argument ``after`` of ``history_page`` for the next page, which has the preceding messages. None if this page has
-            the first message.
+        records: The messages, oldest first. Each record has ``seq``, ``turn``, ``at``, ``message``
+            and further stored values.
+        next: Argument ``after`` of ``history_page`` for the next page, which has the preceding
+            messages. None if this page has the first message.
     """
 
     records: tuple[dict[str, Any], ...]

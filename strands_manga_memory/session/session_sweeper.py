@@ -1,4 +1,6 @@
-"""Sweeper that flushes, finalizes (such as summarizes) and removes expired conversations, and deletes ended sessions' logs."""
+"""Sweeper that flushes, finalizes (such as summarizes) and removes expired conversations, and
+deletes ended sessions' logs.
+"""
 
 from __future__ import annotations
 
@@ -41,22 +43,26 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """Conversation that has expired or was closed, as a sweeper gives it to a finalizer (such as a summarizer).
+    """Conversation that has expired or was closed, as a sweeper gives it to a finalizer (such as a
+    summarizer).
 
-    An incarnation is one run of the conversation, from its beginning to a deletion, expiry or rewind.
+    An incarnation is one run of the conversation, from its beginning to a deletion, expiry or
+    rewind.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores of the conversation.
-        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), from the expiry index. They are used if
-            no tier has the ids.
+        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), from the
+            expiry index. They are used if no tier has the ids.
 
     Attributes:
         hold: Access to the conversation in both tiers, with this process's copy of it.
         durable: Access to the conversation in the durable tier; None without one.
     """
 
-    def __init__(self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None) -> None:
+    def __init__(
+        self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None
+    ) -> None:
         self.place = place
         self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
         self.hold = Conversation(place, tiers, ids=self._ids)
@@ -73,28 +79,38 @@ class EndedConversation:
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Write the turns that only the hot tier has to the durable tier. The hot tier does not change.
+        """Write the turns that only the hot tier has to the durable tier.
+
+        The hot tier does not change.
 
         Args:
-            claimed: Version numbers of the hot copy when the sweeper claimed the conversation. If they have changed, nothing is
-                written.
+            claimed: Version numbers of the hot copy when the sweeper claimed the conversation. If
+                they have changed, nothing is written.
 
         Returns:
-            False if the hot tier has no content of the conversation, or another process has written since the claim.
+            False if the hot tier has no content of the conversation, or another process has written
+            since the claim.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
             CorruptRecordError: The record in a tier cannot be read.
         """
         found = self.hold.read_hot(touch=False)
-        if found is None or found.is_empty or self.hold.hot is None or self.hold.hot.stored_as != claimed:
+        if (
+            found is None
+            or found.is_empty
+            or self.hold.hot is None
+            or self.hold.hot.stored_as != claimed
+        ):
             return False
         if self.durable is not None:
             self.hold.close(writes_hot=False)
         return True
 
     def read(self) -> None:
-        """Read the conversation from the durable tier or, without one, from the hot tier. The time to live does not restart.
+        """Read the conversation from the durable tier or, without one, from the hot tier.
+
+        The time to live does not restart.
 
         Raises:
             StoreUnavailableError: The tier does not answer.
@@ -107,32 +123,45 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of expired incarnations (runs of the conversation) whose turns are still in the log.
+        """Numbers of expired incarnations (runs of the conversation) whose turns are still in the
+        log.
 
-        Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL has deleted the record.
+        Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL
+        has deleted the record.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()
-        return [number for number in numbers if number >= first and (number < present or not present)]
+        return [
+            number for number in numbers if number >= first and (number < present or not present)
+        ]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield one transcript for each expired run of the conversation, and then the transcript of the present run."""
+        """Yield one transcript for each expired run of the conversation, and then the transcript of
+        the present run.
+        """
         if self.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.durable.read_log(number).items()))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield the transcript of the conversation since its last expiry or deletion, if it has content."""
+        """Yield the transcript of the conversation since its last expiry or deletion, if it has
+        content.
+        """
         if not self.record.is_empty:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
-    def _transcript(self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None) -> Iterator[Transcript]:
-        """Yield one transcript of the turns in ``log``. Yield nothing if there are no turns, or the user or session is unknown.
+    def _transcript(
+        self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
+    ) -> Iterator[Transcript]:
+        """Yield one transcript of the turns in ``log``.
+
+        Yield nothing if there are no turns, or the user or session is unknown.
 
         Args:
             log: Key and content of each turn, in order.
-            turns: Number of turns to state in the transcript. None: the turns in ``log`` are counted.
+            turns: Number of turns to state in the transcript. None: the turns in ``log`` are
+                counted.
         """
         ids = self.ids
         if not log or not ids.get("user") or not ids.get("session"):
@@ -145,7 +174,11 @@ class EndedConversation:
                 message = load(data)
                 count += 1
                 if is_message(message) and (text := message_text(message).strip()):
-                    utterances.append(Utterance(message["role"], text, number, at, message.get("tracking_id") or ""))
+                    utterances.append(
+                        Utterance(
+                            message["role"], text, number, at, message.get("tracking_id") or ""
+                        )
+                    )
         yield Transcript(
             user_id=ids["user"],
             tenant=ids.get("tenant"),
@@ -164,32 +197,39 @@ _random = random.Random()  # noqa: S311 - picks the first bucket; a separate gen
 
 
 class Finalizer(Protocol):
-    """Function that processes an ended conversation after its last flush, such as to write a summary."""
+    """Function that processes an ended conversation after its last flush, such as to write a
+    summary.
+    """
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Process an ended conversation. The call must be repeatable, because a sweeper can crash in the middle."""
+        """Process an ended conversation.
+        The call must be repeatable, because a sweeper can crash in the middle.
+        """
 
 
 class SessionSweeper:
     """Sweeper that finishes expired conversations, and deletes the logs of ended sessions.
 
-    A conversation has expired when nobody used it during its time to live. It is flushed to the durable tier, given to the
-    finalizer, and removed from the hot tier. A session ends later, and its log is deleted ``ttl.grace`` seconds after its end.
-    A sweep never restarts a time to live.
+    A conversation has expired when nobody used it during its time to live. It is flushed to the
+    durable tier, given to the finalizer, and removed from the hot tier. A session ends later, and
+    its log is deleted ``ttl.grace`` seconds after its end. A sweep never restarts a time to live.
 
-    Any number of sweepers may run at the same time. A sweeper first claims a conversation atomically. If a turn begins in the
-    meantime, the sweeper does not finish the conversation.
+    Any number of sweepers may run at the same time. A sweeper first claims a conversation
+    atomically. If a turn begins in the meantime, the sweeper does not finish the conversation.
 
     Args:
-        hot: The hot tier or its URL, or None. With a durable tier, an in-memory hot tier is ignored.
-        durable: The durable tier or its URL. None: expired conversations are dropped after the call of the finalizer.
-        finalizer: Function that is called after the flush, such as a ``SessionFinalizer``. If it raises an error, the
-            conversation stays claimed, and is tried again after ``lease`` seconds.
+        hot: The hot tier or its URL, or None. With a durable tier, an in-memory hot tier is
+            ignored.
+        durable: The durable tier or its URL. None: expired conversations are dropped after the call
+            of the finalizer.
+        finalizer: Function that is called after the flush, such as a ``SessionFinalizer``. If it
+            raises an error, the conversation stays claimed, and is tried again after ``lease``
+            seconds.
         ttl: The ``TtlPolicy`` that the session managers use.
         codec: The ``Codec`` that the session managers use.
         clock: Returns the time in seconds since 1970.
-        lease: Seconds after which another sweeper may claim a claimed conversation. Default 60. A finalizer must take less
-            time.
+        lease: Seconds after which another sweeper may claim a claimed conversation. Default 60. A
+            finalizer must take less time.
 
     Raises:
         ValueError: There is neither a hot nor a durable tier, or ``lease`` is not above 0.
@@ -212,7 +252,9 @@ class SessionSweeper:
         if hot is None and durable is None:
             raise ValueError("hot and durable are both None: there is nothing to sweep")
         self._finalizer, self._lease = finalizer, lease
-        self._tiers = Tiers.of(hot_store_of(hot), table_of(durable), codec=codec, clock=clock, ttl=ttl)
+        self._tiers = Tiers.of(
+            hot_store_of(hot), table_of(durable), codec=codec, clock=clock, ttl=ttl
+        )
         self._index = None if durable is None else ExpiryIndex(self._table)
 
     def __repr__(self) -> str:
@@ -222,19 +264,28 @@ class SessionSweeper:
         """Flush, finalize and remove expired conversations, up to ``limit`` in each tier.
 
         Returns:
-            Number of conversations that were removed from the hot tier, or finalized from the durable tier.
+            Number of conversations that were removed from the hot tier, or finalized from the
+            durable tier.
 
         Raises:
-            StoreUnavailableError: The hot tier or, without one, the durable tier does not answer. Other failures are logged.
+            StoreUnavailableError: The hot tier or, without one, the durable tier does not answer.
+                Other failures are logged.
         """
         hot = self._tiers.hot
-        finished = 0 if hot is None else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
+        finished = (
+            0
+            if hot is None
+            else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
+        )
         try:
             return finished + self._sweep_durable(limit)
         except StoreUnavailableError as error:
             if hot is None:
                 raise
-            logger.warning("error=<%s> | the durable tier could not be swept, it is tried again", cause_of(error))
+            logger.warning(
+                "error=<%s> | the durable tier could not be swept, it is tried again",
+                cause_of(error),
+            )
             return finished
 
     # The hot tier
@@ -250,20 +301,23 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush a claimed conversation, call the finalizer, and remove the conversation from the hot tier.
+        """Flush a claimed conversation, call the finalizer, and remove the conversation from the
+        hot tier.
 
         Args:
             hot: The hot tier.
             name: Name of the conversation in the hot tier.
-            expect: Version numbers of the hot copy when the conversation was claimed. If they have changed, the conversation
-                stays.
+            expect: Version numbers of the hot copy when the conversation was claimed. If they have
+                changed, the conversation stays.
 
         Returns:
             Whether the conversation was removed.
         """
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
-            hot.drop(name, expect=expect)  # a tombstone or an empty record, not a conversation in use
+            hot.drop(
+                name, expect=expect
+            )  # a tombstone or an empty record, not a conversation in use
             return False
         if self._finalizer is not None:
             self._finalizer(conversation)
@@ -293,15 +347,21 @@ class SessionSweeper:
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
         """Check a conversation in the durable tier, and do the work that is due.
 
-        While the hot tier has a copy of the conversation, nothing is due. A conversation is finalized after its time to live.
-        ``ttl.grace`` seconds after the end of its session, a tombstone replaces the conversation, and the log is deleted. A
-        later check deletes the expired tombstone.
+        While the hot tier has a copy of the conversation, nothing is due. A conversation is
+        finalized after its time to live. ``ttl.grace`` seconds after the end of its session, a
+        tombstone replaces the conversation, and the log is deleted. A later check deletes the
+        expired tombstone.
 
         Returns:
-            Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.
+            Time of the next check in seconds since 1970 (None: no further check), and whether the
+            conversation was finalized.
         """
         now, ttl = self._tiers.clock(), self._tiers.ttl
-        hot = None if self._tiers.hot is None else hot_copy_of(self._tiers.hot, entry.place.conversation)
+        hot = (
+            None
+            if self._tiers.hot is None
+            else hot_copy_of(self._tiers.hot, entry.place.conversation)
+        )
         if hot is not None:
             wait = 0.0 if hot.state == CLOSING else max(0.0, hot.expires_in)
             return now + wait + self._lease, False
@@ -315,20 +375,25 @@ class SessionSweeper:
         if now < due:
             return due, False
         is_finalized = self._finalized(conversation, durable, is_empty=not record.message_count)
-        durable.purge(record.incarnation if is_finalized or self._finalizer is None else record.logs_from)
+        durable.purge(
+            record.incarnation if is_finalized or self._finalizer is None else record.logs_from
+        )
         over_at = record.last_used + ttl.session + ttl.grace
         if over_at > now:
             # A user may return within the session. The longer the absence, the rarer the checks.
             away = max(self._lease, now - record.last_used)
             return min(max(over_at, now + self._lease), now + 2 * away), is_finalized
-        # A log may be deleted only after a tombstone was put. A writer that continues the conversation finds the tombstone, and
-        # moves its unsaved turns to the next incarnation.
+        # A log may be deleted only after a tombstone was put. A writer that continues the
+        # conversation finds the tombstone, and moves its unsaved turns to the next incarnation.
         if conversation.hold.expire(unused_since=now - ttl.session):
             durable.purge(conversation.record.incarnation)
         return now + ttl.grace + self._lease, is_finalized
 
-    def _finalized(self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool) -> bool:
-        """Call the finalizer for a conversation, unless ``is_empty`` is True or this version was finalized before.
+    def _finalized(
+        self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool
+    ) -> bool:
+        """Call the finalizer for a conversation, unless ``is_empty`` is True or this version was
+        finalized before.
 
         Returns:
             Whether the finalizer was called. Always False without a finalizer.
@@ -343,7 +408,9 @@ class SessionSweeper:
         return True
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
-        """Store which version of a conversation was finalized, so that later sweeps do not finalize that version again."""
+        """Store which version of a conversation was finalized, so that later sweeps do not finalize
+        that version again.
+        """
         if not durable.head_item:
             return
         partition, sort = finalized_key(place)
@@ -354,18 +421,25 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation. Without a log, delete the expired tombstone and the index entries.
+        """Delete the log of an ended conversation.
+
+        Without a log, delete the expired tombstone and the index entries.
 
         Before the log is deleted, the finalizer is called if the log has turns of expired runs.
 
         Returns:
-            Time of the next check in seconds since 1970 (None: no further check), and whether the conversation was finalized.
+            Time of the next check in seconds since 1970 (None: no further check), and whether the
+            conversation was finalized.
         """
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
         there = durable.incarnations()
         if there:
-            is_finalized = bool(conversation.ended_incarnations) and self._finalized(conversation, durable, is_empty=False)
-            if max(there) >= record.incarnation:  # the table's own TTL has deleted the head, or it was lost
+            is_finalized = bool(conversation.ended_incarnations) and self._finalized(
+                conversation, durable, is_empty=False
+            )
+            if (
+                max(there) >= record.incarnation
+            ):  # the table's own TTL has deleted the head, or it was lost
                 local = conversation.hold.local
                 after = record.expire(local.next_version(), local.next_incarnation(max(there)))
                 if not durable.write(after):
@@ -381,7 +455,11 @@ class SessionSweeper:
             return now + self._lease, False
         self._table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
         key = directory_key(entry.place.session, entry.ids)
-        others = (row for row in self._table.query(entry.place.session, attributes=[]) if row["sk"] != TOMBSTONE)
+        others = (
+            row
+            for row in self._table.query(entry.place.session, attributes=[])
+            if row["sk"] != TOMBSTONE
+        )
         if key is not None and next(others, None) is None:
             self._table.delete(*key)
         return None, False
@@ -397,6 +475,9 @@ def _tried(work: Callable[[], bool]) -> bool:
     try:
         return work()
     except Exception as error:
-        logger.warning("error=<%s> | an ended conversation was not finished, it is tried again", cause_of(error))
+        logger.warning(
+            "error=<%s> | an ended conversation was not finished, it is tried again",
+            cause_of(error),
+        )
         logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
         return False

@@ -17,7 +17,11 @@ from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
-from strands_manga_memory.session.agent_conversation import AgentConversation, SessionStats, check_messages
+from strands_manga_memory.session.agent_conversation import (
+    AgentConversation,
+    SessionStats,
+    check_messages,
+)
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
 from strands_manga_memory.session.conversation_saver import wait_for
 from strands_manga_memory.session.conversation_transfer import (
@@ -52,7 +56,8 @@ class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
     Args:
-        session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user, tenant and agent.
+        session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
+            tenant and agent.
         tiers: The session's stores.
 
     Attributes:
@@ -70,7 +75,10 @@ class StoredSession:
             self.session_id = scope.storage_session_id
             self._storage_id = str(self.session_id)
         else:
-            self.session_id, self._storage_id = session_id, encoded_id(checked_session_id(session_id))
+            self.session_id, self._storage_id = (
+                session_id,
+                encoded_id(checked_session_id(session_id)),
+            )
         self._conversations: dict[tuple[Kind, str], AgentConversation] = {}
         self._agents: dict[str, SessionAgent] = {}
         self._redaction_listeners: list[Callable[[str], None]] = []
@@ -80,18 +88,20 @@ class StoredSession:
         """Return whether a conversation of an agent is stored in a tier.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
         """
         return self._new("A", self._agent_id(agent_id)).open(inspect=True) is not None
 
     def delete_session(self) -> None:
         """Delete all conversations of this session from both tiers.
 
-        Tombstones stay, so that a late write brings no conversation back. A running agent starts its next invocation with an
-        empty history and its initial states.
+        Tombstones stay, so that a late write brings no conversation back. A running agent starts
+        its next invocation with an empty history and its initial states.
 
-        Without a durable tier, there is no list of a session's agents. Then only the conversations of agents that this manager
-        uses, and of the agent that its scope names, are deleted. Other conversations end with their time to live.
+        Without a durable tier, there is no list of a session's agents. Then only the conversations
+        of agents that this manager uses, and of the agent that its scope names, are deleted. Other
+        conversations end with their time to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call ``delete_session`` again.
@@ -106,12 +116,13 @@ class StoredSession:
             if errors := self._delete(places):
                 raise errors[0]
             return
-        # The listed conversations are deleted first. If the process dies here, no agent can continue in a deleted session.
+        # The listed conversations are deleted first. If the process dies here, no agent can
+        # continue in a deleted session.
         places |= set(members(tiers.durable, self._storage_id))
         waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
         errors = self._delete(places)
-        # The tombstone gets the time before the deletions. With a later time, the tombstone would also delete a conversation
-        # that begins again after its own deletion.
+        # The tombstone gets the time before the deletions. With a later time, the tombstone would
+        # also delete a conversation that begins again after its own deletion.
         put_group_tombstone(tiers.durable, tombstone_key(self._storage_id), now=began, until=until)
         errors += self._delete(set(members(tiers.durable, self._storage_id)) - places)
         if errors:
@@ -120,12 +131,15 @@ class StoredSession:
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold the advisory lease of an agent's conversation, which only one worker can hold at a time.
+        """Hold the advisory lease of an agent's conversation, which only one worker can hold at a
+        time.
 
-        The lease lets workers that call this method take turns. Writers without it can still save, and changes are merged.
+        The lease lets workers that call this method take turns. Writers without it can still save,
+        and changes are merged.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
             ttl: Seconds after which the lease ends by itself.
 
         Raises:
@@ -136,7 +150,10 @@ class StoredSession:
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name, owner = Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation, uuid.uuid4().hex
+        name, owner = (
+            Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation,
+            uuid.uuid4().hex,
+        )
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
         try:
@@ -145,21 +162,28 @@ class StoredSession:
             hot.release_lease(name, owner=owner)
 
     def history(self, agent_id: str | None = None, *, after: int = 0) -> Iterator[Message]:
-        """Yield the messages of an agent's log in order. The whole log is read before the first message is yielded.
+        """Yield the messages of an agent's log in order.
+
+        The whole log is read before the first message is yielded.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
             after: Leave out messages up to this sequence number.
         """
         yield from (entry.message for entry in self._log(agent_id, after=after))
 
-    def records(self, agent_id: str | None = None, *, after: int = 0, last: int | None = None) -> Iterator[dict[str, Any]]:
+    def records(
+        self, agent_id: str | None = None, *, after: int = 0, last: int | None = None
+    ) -> Iterator[dict[str, Any]]:
         """Yield the messages of an agent's log as dicts, in order.
 
-        Keys are ``seq`` (message number), ``turn`` (turn number), ``at`` (seconds since 1970), ``message`` and further values.
+        Keys are ``seq`` (message number), ``turn`` (turn number), ``at`` (seconds since 1970),
+        ``message`` and further values.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
             after: Leave out messages up to this sequence number.
             last: Yield only this many of the last messages; None: all.
 
@@ -170,15 +194,21 @@ class StoredSession:
             whole("last", last, least=0)
         yield from (entry.record for entry in self._log(agent_id, after=after, last=last))
 
-    def history_page(self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None) -> HistoryPage:
-        """Return a page of an agent's log. The first page has the last messages, and each further page has earlier messages.
+    def history_page(
+        self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None
+    ) -> HistoryPage:
+        """Return a page of an agent's log.
+
+        The first page has the last messages, and each further page has earlier messages.
 
         Only the turns around the page are read from a durable tier.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
             limit: Maximum number of messages. Default 50.
-            after: ``next`` of the page that was returned last. None: the page with the last messages of the log.
+            after: ``next`` of the page that was returned last. None: the page with the last
+                messages of the log.
 
         Raises:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
@@ -187,27 +217,37 @@ class StoredSession:
         whole("limit", limit, least=1)
         before = None if after is None else LogPosition.parse(after)
         held = (conversation for _, conversation in self._in_process(self._agent_id(agent_id)))
-        in_use = max(held, key=lambda conversation: conversation.local.unsaved_messages, default=None)
+        in_use = max(
+            held, key=lambda conversation: conversation.local.unsaved_messages, default=None
+        )
         entries, earlier = self._look_at(agent_id, in_use).page(limit=limit, before=before)
-        return HistoryPage(tuple(entry.record for entry in entries), None if earlier is None else str(earlier))
+        return HistoryPage(
+            tuple(entry.record for entry in entries), None if earlier is None else str(earlier)
+        )
 
     history_page_async = in_thread(history_page)
 
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
-        """Begin a new session of the same user with a copy of this session's first turns. This session does not change.
+        """Begin a new session of the same user with a copy of this session's first turns.
 
-        If ``at_turn`` is the last turn, the new conversation has the agent's whole state and history. If ``at_turn`` is an
-        earlier turn, the new history has at most 100 turns. State values that were set after that turn are then missing,
-        because the values at that turn are not stored.
+        This session does not change.
+
+        If ``at_turn`` is the last turn, the new conversation has the agent's whole state and
+        history. If ``at_turn`` is an earlier turn, the new history has at most 100 turns. State
+        values that were set after that turn are then missing, because the values at that turn are
+        not stored.
 
         Args:
-            at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of ``history_page``.
+            at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of
+                ``history_page``.
             session_id: Id of the new session. The agent must have no conversation in it.
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
 
         Raises:
             ValueError: There is no turn ``at_turn``, or the session id is not allowed.
-            ConflictError: The agent has a conversation in the new session, or a turn to copy is still open.
+            ConflictError: The agent has a conversation in the new session, or a turn to copy is
+                still open.
             CorruptRecordError: A turn to copy cannot be read.
             StoreUnavailableError: A tier does not answer; nothing of the session has changed.
         """
@@ -216,55 +256,78 @@ class StoredSession:
         if self.scope is None:
             storage = encoded_id(checked_session_id(session_id))
         else:
-            storage = ConversationScope(self.scope.user_id, session_id, tenant=self.scope.tenant).storage_session_id
+            storage = ConversationScope(
+                self.scope.user_id, session_id, tenant=self.scope.tenant
+            ).storage_session_id
         self._save_in_process(id_, idle=False)
         to = Place.of(storage, "A", id_)
-        fork(Place.of(self._storage_id, "A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=1), to=to, ids=ids)
+        fork(
+            Place.of(self._storage_id, "A", id_),
+            self._tiers,
+            at_turn=whole("at_turn", at_turn, least=1),
+            to=to,
+            ids=ids,
+        )
 
     fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
 
-        A turn that is stored during the call stays, unless ``at_turn`` is 0. If ``at_turn`` is not the last turn, the new
-        history has at most 100 turns, and state values that were set after ``at_turn`` are missing.
+        A turn that is stored during the call stays, unless ``at_turn`` is 0. If ``at_turn`` is not
+        the last turn, the new history has at most 100 turns, and state values that were set after
+        ``at_turn`` are missing.
 
-        An agent of this process has the shortened history at its next turn. The same holds for an agent of another process with
-        ``refresh="turn"``. With ``refresh="never"``, the other agent's next turn still uses the old history. That turn is
-        stored after the kept turns. From the following turn on, the other agent has the shortened history, too.
+        An agent of this process has the shortened history at its next turn. The same holds for an
+        agent of another process with ``refresh="turn"``. With ``refresh="never"``, the other
+        agent's next turn still uses the old history. That turn is stored after the kept turns. From
+        the following turn on, the other agent has the shortened history, too.
 
         Args:
-            at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is kept.
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is
+                kept.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
 
         Raises:
             ValueError: There is no turn ``at_turn``.
-            ConflictError: The agent is being invoked in this process, a turn to keep is still open, or the conversation ended
-                meanwhile.
+            ConflictError: The agent is being invoked in this process, a turn to keep is still open,
+                or the conversation ended meanwhile.
             CorruptRecordError: A turn to keep cannot be read.
             StoreUnavailableError: A tier does not answer; call ``rewind`` again.
         """
         id_ = self._agent_id(agent_id)
         self._save_in_process(id_, idle=True)
-        rewind(Place.of(self._storage_id, "A", id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
+        rewind(
+            Place.of(self._storage_id, "A", id_),
+            self._tiers,
+            at_turn=whole("at_turn", at_turn, least=0),
+        )
         for _, conversation in self._in_process(id_):
             conversation.saver.request_refresh().result()
 
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's history, except edited messages and those that the conversation manager wrote.
+        """Yield the messages of an agent's history, except edited messages and those that the
+        conversation manager wrote.
 
-        Each message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). A conversation that no agent of this
-        manager uses is read from the tiers. A tier may be down if the other tier has the conversation.
+        Each message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). A
+        conversation that no agent of this manager uses is read from the tiers. A tier may be down
+        if the other tier has the conversation.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
         """
         conversation = self._get_or_look_at(agent_id)
         with conversation.lock:
             local = conversation.local
-            held = [(local.message(slot), local.time(slot)) for slot in local.window if slot.key and slot.body is None]
+            held = [
+                (local.message(slot), local.time(slot))
+                for slot in local.window
+                if slot.key and slot.body is None
+            ]
         yield from ({"message": load(data), "at": at} for data, at in held if data is not None)
 
     def agents(self) -> list[str]:
@@ -275,29 +338,45 @@ class StoredSession:
         Raises:
             StoreUnavailableError: The durable tier does not answer.
         """
-        in_use = [(id_, one.local) for (kind, id_), one in self._conversations.copy().items() if kind == "A"]
+        in_use = [
+            (id_, one.local)
+            for (kind, id_), one in self._conversations.copy().items()
+            if kind == "A"
+        ]
         found = {id_ for id_, local in in_use if local.is_dirty or not local.base.is_empty}
         if self._tiers.durable is not None:
-            found |= {id_ for kind, id_ in member_ids(self._tiers.durable, self._storage_id) if kind == "A"}
+            found |= {
+                id_
+                for kind, id_ in member_ids(self._tiers.durable, self._storage_id)
+                if kind == "A"
+            }
         return sorted(found)
 
-    def log(self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None) -> None:
+    def log(
+        self, messages: Sequence[Message], agent_id: str | None = None, *, keep: int | None = None
+    ) -> None:
         """Store messages of an agent that is not a Strands agent, and wait until they are saved.
 
         Args:
             messages: The messages, in order.
-            agent_id: Id of the agent, which is no Strands agent of this manager. Default: the agent of the session's scope,
-                else the only agent in use, else ``default``.
-            keep: Number of last messages that stay in the agent's history; None: all. The stored log keeps every message.
+            agent_id: Id of the agent, which is no Strands agent of this manager. Default: the agent
+                of the session's scope, else the only agent in use, else ``default``.
+            keep: Number of last messages that stay in the agent's history; None: all. The stored
+                log keeps every message.
 
         Raises:
-            ValueError: A Strands agent of this manager has the id, Strands could not process a message, or ``keep`` is below 0.
-            StoreUnavailableError: No tier stored the messages in time. They are kept in memory, and saved later.
+            ValueError: A Strands agent of this manager has the id, Strands could not process a
+                message, or ``keep`` is below 0.
+            StoreUnavailableError: No tier stored the messages in time. They are kept in memory, and
+                saved later.
             ConflictError: Another writer's change cannot be merged.
         """
         id_ = self._agent_id(agent_id)
         if self._live(id_) is not None:
-            raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own messages")
+            raise ValueError(
+                f"agent_id {id_!r:.80} is a Strands agent of this session manager; it logs its own"
+                " messages"
+            )
         check_messages(messages)
         if keep is not None:
             whole("keep", keep, least=0)
@@ -312,12 +391,15 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def restorable(self, agent_id: str | None = None) -> tuple[list[Message], dict[str, Any]]:
-        """Return the history and the states of an agent's stored conversation. Both are empty if no conversation is stored.
+        """Return the history and the states of an agent's stored conversation.
+
+        Both are empty if no conversation is stored.
 
         The states are keyed as in a Strands snapshot.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
+                agent in use, else ``default``.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -328,7 +410,8 @@ class StoredSession:
         return ([], {}) if window is None else (window, conversation.snapshot)
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return a copy of the stored state of a Graph or Swarm, which ``transfer`` of another session manager can store.
+        """Return a copy of the stored state of a Graph or Swarm, which ``transfer`` of another
+        session manager can store.
 
         Returns:
             The state; None if no state is stored.
@@ -339,20 +422,28 @@ class StoredSession:
         """
         conversation = self._new("M", id_)
         states = {} if conversation.open(inspect=True) is None else conversation.local.states
-        return TransferredOrchestrator(load(dump(states[ORCHESTRATOR]))) if ORCHESTRATOR in states else None
+        return (
+            TransferredOrchestrator(load(dump(states[ORCHESTRATOR])))
+            if ORCHESTRATOR in states
+            else None
+        )
 
-    def transfer(self, transferred: TransferredConversation | TransferredOrchestrator, id_: str) -> Standing:
-        """Store a copy of a conversation from another session manager, unless a conversation of that id exists in this session.
+    def transfer(
+        self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
+    ) -> Standing:
+        """Store a copy of a conversation from another session manager, unless a conversation of
+        that id exists in this session.
 
-        If there is a durable tier, the conversation is not written to the hot tier. Its time to live begins now.
+        If there is a durable tier, the conversation is not written to the hot tier. Its time to
+        live begins now.
 
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm.
             id_: The id of that agent, or of that Graph or Swarm.
 
         Returns:
-            ``new`` if the conversation was stored. Otherwise nothing was stored: ``exists`` if there is a conversation, or
-            ``ended`` if there was one that was deleted or has expired.
+            ``new`` if the conversation was stored. Otherwise nothing was stored: ``exists`` if
+            there is a conversation, or ``ended`` if there was one that was deleted or has expired.
 
         Raises:
             StoreUnavailableError: A tier does not answer; call ``transfer`` again.
@@ -361,7 +452,10 @@ class StoredSession:
         """
         is_agent = isinstance(transferred, TransferredConversation)
         if is_agent and self._live(id_) is not None:
-            raise ValueError(f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a conversation")
+            raise ValueError(
+                f"agent_id {id_!r:.80} is a Strands agent of this session manager; it has a"
+                " conversation"
+            )
         kind: Kind = "A" if is_agent else "M"
         checked_id("agent_id" if is_agent else "id", id_)
         conversation = self._new(kind, id_)
@@ -376,7 +470,11 @@ class StoredSession:
                 for message, at in transferred.log:
                     conversation.add(message, at=at)
                 local.end_turn()
-                window = [message for message, _ in transferred.log] if transferred.window is None else transferred.window
+                window = (
+                    [message for message, _ in transferred.log]
+                    if transferred.window is None
+                    else transferred.window
+                )
                 conversation.capture(window, transferred.states)
                 conversation.set_meta(transferred.metadata)
             else:
@@ -387,16 +485,26 @@ class StoredSession:
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return statistics of an agent's conversation, such as the number of turns. The time to live does not restart."""
+        """Return statistics of an agent's conversation, such as the number of turns.
+        The time to live does not restart.
+        """
         return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return statistics, such as the number of turns, of each agent that this manager uses. This does no I/O."""
+        """Return statistics, such as the number of turns, of each agent that this manager uses.
+        This does no I/O.
+        """
         in_use = self._conversations.copy().items()
-        return [conversation.stats(self._live(id_)) for (kind, id_), conversation in in_use if kind == "A"]
+        return [
+            conversation.stats(self._live(id_))
+            for (kind, id_), conversation in in_use
+            if kind == "A"
+        ]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation: user, values that ``set_metadata`` stored, and counters."""
+        """Return the metadata of an agent's conversation: user, values that ``set_metadata``
+        stored, and counters.
+        """
         conversation = self._conversations.get(("A", self._agent_id(agent_id)))
         if conversation is None or not conversation.local.is_dirty:
             conversation = self._look_at(agent_id)
@@ -407,23 +515,33 @@ class StoredSession:
             return {**user, **conversation.meta, **dict(zip(COUNTERS, values, strict=True))}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
-        """Store metadata of an agent's conversation, such as the locale or an active intent, and wait until they are saved.
+        """Store metadata of an agent's conversation, such as the locale or an active intent, and
+        wait until they are saved.
 
         Raises:
-            ValueError: A value is not JSON, or has over 100 levels, or a name is one of the counters.
+            ValueError: A value is not JSON, or has over 100 levels, or a name is one of the
+                counters.
             StoreUnavailableError: No tier took the metadata in time; they are kept and saved later.
         """
         for name, value in fields.items():
             if name in COUNTERS:
-                raise ValueError(f"{name} is counted here and cannot be set; the counters are {', '.join(COUNTERS)}")
+                raise ValueError(
+                    f"{name} is counted here and cannot be set; the counters are"
+                    f" {', '.join(COUNTERS)}"
+                )
             if is_nested_deeper(value, MOST_LEVELS) or not is_json(value, bits=1 << 20):
-                raise ValueError(f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got {type(value).__name__}")
+                raise ValueError(
+                    f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got"
+                    f" {type(value).__name__}"
+                )
         conversation = self._get_or_look_at(agent_id)
         conversation.set_meta(fields)
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` with the ``tracking_id`` of each message that is redacted from now on."""
+        """Call ``listener`` with the ``tracking_id`` of each message that is redacted from now
+        on.
+        """
         self._redaction_listeners.append(listener)
 
     # Conversations of the session's agents and orchestrators
@@ -431,8 +549,9 @@ class StoredSession:
     def _agent_id(self, agent_id: str | None) -> str:
         """Return a checked agent id or, if None is given, the default agent id.
 
-        The default is the agent id of the session's ``ConversationScope``. If the session has only an id, the default is the id
-        of the only agent in use or, with no or several agents, ``default``.
+        The default is the agent id of the session's ``ConversationScope``. If the session has only
+        an id, the default is the id of the only agent in use or, with no or several agents,
+        ``default``.
         """
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
@@ -451,13 +570,16 @@ class StoredSession:
         ids, place = {**self._ids, "member": id_}, Place.of(self._storage_id, kind, id_)
         return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
 
-    def _look_at(self, agent_id: str | None, unsaved: AgentConversation | None = None) -> AgentConversation:
-        """Read an agent's conversation from the tiers, without restarting its time to live, and return it.
+    def _look_at(
+        self, agent_id: str | None, unsaved: AgentConversation | None = None
+    ) -> AgentConversation:
+        """Read an agent's conversation from the tiers, without restarting its time to live, and
+        return it.
 
         Args:
             agent_id: Id of the agent; None for the default.
-            unsaved: Another object for the conversation. Its unsaved messages are added to the log. None: no messages are
-                added.
+            unsaved: Another object for the conversation. Its unsaved messages are added to the log.
+                None: no messages are added.
         """
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
@@ -466,15 +588,23 @@ class StoredSession:
         return conversation
 
     def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
-        """Return the conversation of an agent that this manager uses. For other agents, read the conversation in the tiers."""
+        """Return the conversation of an agent that this manager uses.
+        For other agents, read the conversation in the tiers.
+        """
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent with this id; None if there is none, or the agent is no longer used."""
+        """Return the Strands agent with this id; None if there is none, or the agent is no longer
+        used.
+        """
         return self._agents[agent_id].agent if agent_id in self._agents else None
 
-    def _log(self, agent_id: str | None, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
-        """Yield the messages of an agent's log in order, including unsaved messages of this manager."""
+    def _log(
+        self, agent_id: str | None, *, after: int = 0, last: int | None = None
+    ) -> Iterator[LogEntry]:
+        """Yield the messages of an agent's log in order, including unsaved messages of this
+        manager.
+        """
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
         yield from self._look_at(agent_id, in_use).history(after=after, last=last)
 
@@ -496,14 +626,19 @@ class StoredSession:
         """
         for live, conversation in self._in_process(agent_id):
             if idle and live is not None and live.agent is not None and live.in_turn:
-                raise ConflictError(f"agent_id {agent_id!r:.80} is in the middle of a turn; call it again after its end")
+                raise ConflictError(
+                    f"agent_id {agent_id!r:.80} is in the middle of a turn; call it again after"
+                    " its end"
+                )
             if live is not None:
                 live.capture_between_turns()
             if conversation.saver.is_unsaved():
                 conversation.saver.request_flush().result()
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield an agent's conversation in each session manager of this process, with its ``SessionAgent`` if there is one."""
+        """Yield an agent's conversation in each session manager of this process, with its
+        ``SessionAgent`` if there is one.
+        """
         place = Place.of(self._storage_id, "A", agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class

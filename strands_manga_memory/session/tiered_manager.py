@@ -52,29 +52,35 @@ _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
     """Session manager of Strands that stores a session in a hot and a durable tier.
 
-    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. Each turn is saved in the hot tier, and every few
-    turns are flushed to the durable tier, in the background. A restored agent has exactly the messages of the original agent,
-    with all changes of its conversation manager.
+    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. Each turn is saved in
+    the hot tier, and every few turns are flushed to the durable tier, in the background. A restored
+    agent has exactly the messages of the original agent, with all changes of its conversation
+    manager.
 
-    If a crash interrupts a turn, requests to the model get an error result for each open tool call. The history is not changed.
+    If a crash interrupts a turn, requests to the model get an error result for each open tool call.
+    The history is not changed.
 
-    If a store fails while an agent is in use, the agent continues. Unsaved messages are kept in memory, counted in ``stats()``,
-    and saved later. Turns since the last flush can be lost only if the process and the hot tier are lost together.
+    If a store fails while an agent is in use, the agent continues. Unsaved messages are kept in
+    memory, counted in ``stats()``, and saved later. Turns since the last flush can be lost only if
+    the process and the hot tier are lost together.
 
     Args:
         session_id: A ``ConversationScope``, or an id of 1 to 1,024 characters.
-        hot: The hot tier or its URL. Each turn is saved in this tier. If there is a durable tier, a hot tier that ends with the
-            process is not used.
-        durable: The durable tier or its URL. For a URL, a missing table is created. Turns are flushed to this tier every
-            ``flush_every`` turns, at interrupts and at ``close``. If no hot tier survives the process, each turn is saved in
-            this tier.
+        hot: The hot tier or its URL. Each turn is saved in this tier. If there is a durable tier, a
+            hot tier that ends with the process is not used.
+        durable: The durable tier or its URL. For a URL, a missing table is created. Turns are
+            flushed to this tier every ``flush_every`` turns, at interrupts and at ``close``. If no
+            hot tier survives the process, each turn is saved in this tier.
         flush_every: Number of turns between flushes. Default 5.
         ttl: Time to live of the conversation in each tier.
-        refresh: Whether other processes' turns are read before each turn: ``turn`` (yes) or ``never`` (no, the default).
+        refresh: Whether other processes' turns are read before each turn: ``turn`` (yes) or
+            ``never`` (no, the default).
         codec: Compresses, encrypts and checksums stored values.
         hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
-        durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier survives the process. Default 2.0.
-        max_unsaved: A new turn raises ``StoreUnavailableError`` if this many messages, or more, are unsaved. Default 10,000.
+        durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier
+            survives the process. Default 2.0.
+        max_unsaved: A new turn raises ``StoreUnavailableError`` if this many messages, or more, are
+            unsaved. Default 10,000.
         clock: Returns the time in seconds since 1970.
 
     Raises:
@@ -113,26 +119,38 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def __repr__(self) -> str:
         rules = f"flush_every={self._tiers.flush_every}, refresh={self._tiers.refresh!r}"
-        return f"TieredSessionManager({self.scope or self.session_id!r}, {self._tiers.store_names}, {rules})"
+        return (
+            f"TieredSessionManager({self.scope or self.session_id!r}, {self._tiers.store_names},"
+            f" {rules})"
+        )
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks that restore and save an agent, Graph or Swarm.
 
-        An agent is saved after all other hooks have run, so that changes by these hooks are saved, too.
+        An agent is saved after all other hooks have run, so that changes by these hooks are saved,
+        too.
         """
-        # The callbacks are methods: functions defined here would be created again for each of thousands of agents.
+        # The callbacks are methods: functions defined here would be created again for each of
+        # thousands of agents.
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, self._initialized)
-        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS)
+        registry.add_callback(
+            BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS
+        )
         registry.add_callback(MessageAddedEvent, self._message_added)
-        # The end of the turn is recorded before any other hook, because a hook that raises keeps the save from running.
+        # The end of the turn is recorded before any other hook, because a hook that raises keeps
+        # the save from running.
         registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
         registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
         registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
-        registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS)
+        registry.add_callback(
+            BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS
+        )
         ToolResultSeparator().register(registry, HookOrder.SDK_LAST)
         registry.add_callback(AfterNodeCallEvent, self._after_node)
-        registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS)
+        registry.add_callback(
+            AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS
+        )
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._agent(event.agent).before_turn(event.agent)
@@ -160,7 +178,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
-        await saved(conversation.saver, _request_run_save(event.source, conversation, is_over=is_over))
+        await saved(
+            conversation.saver, _request_run_save(event.source, conversation, is_over=is_over)
+        )
 
     # Strands' session interface
 
@@ -170,14 +190,24 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
             CorruptRecordError: A stored record is damaged.
-            ValueError: The agent is bidirectional, allows reentrant invocations, or has the id of another agent here.
+            ValueError: The agent is bidirectional, allows reentrant invocations, or has the id of
+                another agent here.
         """
         if not isinstance(agent, Agent):
-            raise ValueError(f"agent must be a strands Agent, got {type(agent).__name__}; use SnapshotSessionManager for it")
+            raise ValueError(
+                f"agent must be a strands Agent, got {type(agent).__name__}; use"
+                " SnapshotSessionManager for it"
+            )
         if agent.concurrent_invocation_mode == ConcurrentInvocationMode.UNSAFE_REENTRANT:
-            raise ValueError("concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use THROW")
+            raise ValueError(
+                "concurrent_invocation_mode UNSAFE_REENTRANT cannot be saved turn by turn; use"
+                " THROW"
+            )
         if self._live(agent.agent_id) not in (None, agent):
-            raise ValueError(f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give each its own")
+            raise ValueError(
+                f"agent_id {agent.agent_id!r:.80} is already used in this session manager; give"
+                " each its own"
+            )
         if hasattr(agent.conversation_manager, "persist_layout"):
             agent.conversation_manager.persist_layout = False
         else:  # no conversation manager of this package, which would render the requests
@@ -189,23 +219,28 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._agents[agent.agent_id] = live
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Add a message to the agent's conversation. It is saved with the running turn or, between turns, at once."""
+        """Add a message to the agent's conversation.
+        It is saved with the running turn or, between turns, at once.
+        """
         live = self._agent(agent)
         live.append(message, agent)
         if not live.in_turn:
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in all stored content.
+        """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in
+        all stored content.
 
-        A message that has left the agent's history is searched in the stored log. This search blocks, also on an event loop.
+        A message that has left the agent's history is searched in the stored log. This search
+        blocks, also on an event loop.
 
-        The call waits until the new message is stored, at most for ``durable_deadline``. On an event loop, the next beginning
-        or end of a turn waits instead. A write that takes longer is completed in the background. No later write stores the
-        original message.
+        The call waits until the new message is stored, at most for ``durable_deadline``. On an
+        event loop, the next beginning or end of a turn waits instead. A write that takes longer is
+        completed in the background. No later write stores the original message.
 
         Raises:
-            StoreUnavailableError: A tier does not answer. If the message is only in the stored log, repeat the call.
+            StoreUnavailableError: A tier does not answer. If the message is only in the stored log,
+                repeat the call.
         """
         live = self._agent(agent)
         futures = live.redact(redact_message, self._log(agent.agent_id))
@@ -219,8 +254,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the present state of an agent.
 
-        During a turn, this call does nothing, because the state is saved at the end of the turn. Between turns, the call waits
-        until the state is saved: at most for ``hot_deadline`` on an event loop, and for ``durable_deadline`` elsewhere.
+        During a turn, this call does nothing, because the state is saved at the end of the turn.
+        Between turns, the call waits until the state is saved: at most for ``hot_deadline`` on an
+        event loop, and for ``durable_deadline`` elsewhere.
         """
         live = self._agent(agent)
         if not live.in_turn:
@@ -245,7 +281,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Save and flush all changes of the session, and wait until this is done.
 
         Raises:
-            StoreUnavailableError: The durable tier (without one, the hot tier) did not take the changes. They are saved later.
+            StoreUnavailableError: The durable tier (without one, the hot tier) did not take the
+                changes. They are saved later.
             ConflictError: Another writer's change cannot be merged with the unsaved ones.
         """
         futures = []
@@ -257,7 +294,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush all changes of the session, and mark its durable copy as complete (the hot tier has nothing newer).
+        """Flush all changes of the session, and mark its durable copy as complete (the hot tier has
+        nothing newer).
 
         The manager can still be used.
         """
@@ -268,7 +306,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Internals
 
     def _agent(self, agent: Agent) -> SessionAgent:
-        """Return the ``SessionAgent`` of a Strands agent. Raises ``ValueError`` if this manager does not know the agent."""
+        """Return the ``SessionAgent`` of a Strands agent.
+        Raises ``ValueError`` if this manager does not know the agent.
+        """
         if agent.agent_id not in self._agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
@@ -277,11 +317,13 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return self._agents[agent.agent_id]
 
     def _run(self, id_: str) -> AgentConversation:
-        """Return the conversation that holds the state of a Graph or Swarm. Raises ``ValueError`` if its id is not known."""
+        """Return the conversation that holds the state of a Graph or Swarm.
+        Raises ``ValueError`` if its id is not known.
+        """
         if ("M", id_) not in self._conversations:
             raise ValueError(
-                f"id {id_!r:.80} is not known to this session manager: "
-                "give it to the Graph or Swarm as session_manager, or call initialize_multi_agent(source) first"
+                f"id {id_!r:.80} is not known to this session manager: give it to the Graph or"
+                " Swarm as session_manager, or call initialize_multi_agent(source) first"
             )
         return self._conversations["M", id_]
 
@@ -289,8 +331,12 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         wait_for(live.conversation.saver.request(), self._tiers)
 
 
-def _request_run_save(source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False) -> Future[None]:
-    """Request a save of the state of a Graph or Swarm. If its run has ended with an interrupt, the state is also flushed."""
+def _request_run_save(
+    source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False
+) -> Future[None]:
+    """Request a save of the state of a Graph or Swarm.
+    If its run has ended with an interrupt, the state is also flushed.
+    """
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,6 +1,8 @@
-"""Stores of a session manager, storage keys of conversations in them, and the two indexes that list conversations.
+"""Stores of a session manager, storage keys of conversations in them, and the two indexes that list
+conversations.
 
-The directory lists a user's sessions. The expiry index lists the times when sweepers check conversations.
+The directory lists a user's sessions. The expiry index lists the times when sweepers check
+conversations.
 """
 
 from __future__ import annotations
@@ -24,16 +26,22 @@ from strands_manga_memory.stores.writer import Writer, shared_writer
 logger = logging.getLogger(__name__)
 
 Kind = Literal["A", "M"]
-"""Kind of a conversation. ``A``: conversation of an agent. ``M``: state of a Graph or Swarm (orchestrator)."""
+"""Kind of a conversation.
+``A``: conversation of an agent. ``M``: state of a Graph or Swarm (orchestrator).
+"""
 
 TOMBSTONE = "#TOMBSTONE"
 """Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
 
 ENDED_BELOW = "incarnation"
-"""Attribute of a session's or user's tombstone: all conversations with lower incarnation numbers are deleted."""
+"""Attribute of a session's or user's tombstone: all conversations with lower incarnation numbers
+are deleted.
+"""
 
 HOT = "hot"
-"""Attribute of a head (table item with a conversation's state) that was written by a process with a hot tier."""
+"""Attribute of a head (table item with a conversation's state) that was written by a process with a
+hot tier.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,9 @@ class Place:
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key of the table item that lists a session among its user's sessions; None if the session has no user."""
+    """Return the key of the table item that lists a session among its user's sessions; None if the
+    session has no user.
+    """
     if not ids.get("user"):
         return None
     tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
@@ -79,31 +89,47 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return the table item that lists a session among its user's sessions; None if the session has no user."""
+    """Return the table item that lists a session among its user's sessions; None if the session has
+    no user.
+    """
     key = directory_key(session, ids)
     if key is None:
         return None
-    return {"session_id": key[0], "sk": key[1], **{name: ids.get(name) for name in ("session", "user", "tenant")}}
+    return {
+        "session_id": key[0],
+        "sk": key[1],
+        **{name: ids.get(name) for name in ("session", "user", "tenant")},
+    }
 
 
 def members(table: Table, session: str) -> Iterator[Place]:
-    """Yield the storage keys of all conversations of a session in a table, including damaged and deleted ones."""
+    """Yield the storage keys of all conversations of a session in a table, including damaged and
+    deleted ones.
+    """
     for row in table.query(session, attributes=[]):
         if str(row["sk"]).endswith("#HEAD"):
             yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the kind and the id of each agent and orchestrator in a session, except deleted ones."""
+    """Yield the kind and the id of each agent and orchestrator in a session, except deleted
+    ones.
+    """
     for row in table.query(session, attributes=["member"]):
         if str(row["sk"]).endswith("#HEAD") and row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
-    """Return the names of a session's damaged heads (records of conversations), of which only the key can be read."""
+    """Return the names of a session's damaged heads (records of conversations), of which only the
+    key can be read.
+    """
     rows = table.query(session, attributes=["state"])
-    return [f"{session}/{row['sk']}" for row in rows if str(row["sk"]).endswith("#HEAD") and "state" not in row]
+    return [
+        f"{session}/{row['sk']}"
+        for row in rows
+        if str(row["sk"]).endswith("#HEAD") and "state" not in row
+    ]
 
 
 def tombstone_key(partition: str) -> Key:
@@ -116,10 +142,11 @@ def tombstone_key(partition: str) -> Key:
 
 
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
-    """Put a tombstone that deletes all conversations of a session or user, also those whose first save is still running.
+    """Put a tombstone that deletes all conversations of a session or user, also those whose first
+    save is still running.
 
-    Until the end of this call, a conversation may still be saved for the first time. A caller that also deletes each
-    conversation must therefore list the conversations after this call.
+    Until the end of this call, a conversation may still be saved for the first time. A caller that
+    also deletes each conversation must therefore list the conversations after this call.
 
     Args:
         table: The durable tier.
@@ -133,7 +160,9 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
     before = (table.get(*key) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
     names = dict(zip((table.schema.partition, table.schema.sort), key, strict=True))
-    table.put({**names, ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)})
+    table.put(
+        {**names, ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)}
+    )
     return incarnation
 
 
@@ -153,8 +182,10 @@ class ExpiryEntry:
     Args:
         place: Storage key of the conversation.
         due: Time when a sweeper checks the conversation, in seconds since 1970.
-        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
-        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 if the entry is not claimed.
+        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
+            orchestrator).
+        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 if the
+            entry is not claimed.
     """
 
     place: Place
@@ -173,8 +204,8 @@ class ExpiryIndex:
     def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The first item is the index entry, keyed by the time of the next check. The second item stores that time, keyed by
-        conversation.
+        The first item is the index entry, keyed by the time of the next check. The second item
+        stores that time, keyed by conversation.
         """
         entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
         partition, sort = due_key(place)
@@ -185,17 +216,27 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the first index partition to read, from 0. The partitions with higher numbers follow, and then
-                those with lower numbers.
+            start: Number of the first index partition to read, from 0. The partitions with higher
+                numbers follow, and then those with lower numbers.
         """
         for number in range(start, start + BUCKETS):
-            for item in self._table.query(f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"):
+            for item in self._table.query(
+                f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"
+            ):
                 due, _, name = str(item["sk"]).partition("#")
                 try:
                     place, claimed = Place.named(name), float(item.get("claimed") or 0.0)
-                    entry = ExpiryEntry(place, int(due), {id_: item.get(id_) for id_ in _IDS}, claimed)
-                except (ValueError, TypeError) as error:  # a damaged entry must not block the others
-                    logger.warning("error=<%s> | an entry of the expiry index makes no sense, it is left", type(error).__name__)
+                    entry = ExpiryEntry(
+                        place, int(due), {id_: item.get(id_) for id_ in _IDS}, claimed
+                    )
+                except (
+                    ValueError,
+                    TypeError,
+                ) as error:  # a damaged entry must not block the others
+                    logger.warning(
+                        "error=<%s> | an entry of the expiry index makes no sense, it is left",
+                        type(error).__name__,
+                    )
                     continue
                 yield entry
 
@@ -216,8 +257,12 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone an entry of the expiry index to the time ``due`` (seconds since 1970), but by at least one second."""
-        self._table.batch_write(puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due)))
+        """Postpone an entry of the expiry index to the time ``due`` (seconds since 1970), but by at
+        least one second.
+        """
+        self._table.batch_write(
+            puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
+        )
         self.remove(entry)
 
     def remove(self, entry: ExpiryEntry) -> None:
@@ -237,17 +282,24 @@ class ExpiryIndex:
     @staticmethod
     def _item(entry: ExpiryEntry) -> Item:
         name = entry.place.conversation
-        partition, sort = f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}", f"{entry.due:013d}#{name}"
+        partition, sort = (
+            f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}",
+            f"{entry.due:013d}#{name}",
+        )
         return {"session_id": partition, "sk": sort, **entry.ids, "claimed": entry.claimed}
 
 
 def due_key(place: Place) -> Key:
-    """Return the key of the table item that stores the time of a conversation's entry in the expiry index."""
+    """Return the key of the table item that stores the time of a conversation's entry in the expiry
+    index.
+    """
     return f"ended/{place.conversation}", "due"
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the table item that stores which version of a conversation the finalizer (summarizer) last got."""
+    """Return the key of the table item that stores which version of a conversation the finalizer
+    (summarizer) last got.
+    """
     return f"ended/{place.conversation}", "finalized"
 
 
@@ -256,15 +308,20 @@ class ListedSession(NamedTuple):
 
     Args:
         scope: The session and its user.
-        waits: Whether the session is deleted, but stays listed because a hot tier may still have copies of it.
+        waits: Whether the session is deleted, but stays listed because a hot tier may still have
+            copies of it.
     """
 
     scope: ConversationScope
     waits: bool
 
 
-def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's directory (list of sessions), and the names of directory entries that cannot be read."""
+def listings(
+    table: Table, user_id: str, tenant: str | None
+) -> tuple[list[ListedSession], list[str]]:
+    """Return the sessions in a user's directory (list of sessions), and the names of directory
+    entries that cannot be read.
+    """
     key = directory_key("", {"user": user_id, "tenant": tenant})
     assert key is not None  # noqa: S101 - there is a user
     found: list[ListedSession] = []
@@ -272,7 +329,9 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Liste
     for row in table.query(key[0]):
         if row["sk"] == TOMBSTONE:
             continue
-        with suppress(ValueError):  # the ids in the entry may be damaged; its key identifies the session
+        with suppress(
+            ValueError
+        ):  # the ids in the entry may be damaged; its key identifies the session
             scope = ConversationScope(user_id, row.get("session"), tenant=tenant)  # type: ignore[arg-type]
             if scope.storage_session_id == row["sk"]:
                 found.append(ListedSession(scope, row.get("state") == DELETED))
@@ -283,17 +342,20 @@ def listings(table: Table, user_id: str, tenant: str | None) -> tuple[list[Liste
     return found, unreadable
 
 
-def unlist(table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None) -> None:
+def unlist(
+    table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None
+) -> None:
     """Remove a deleted session from its user's directory (list of sessions).
 
-    If a hot tier may still have copies of the session, the entry is only marked as deleted, and stays until the copies have
-    expired.
+    If a hot tier may still have copies of the session, the entry is only marked as deleted, and
+    stays until the copies have expired.
 
     Args:
         table: The durable tier.
         session: Storage id of the session.
         ids: Unescaped ids of ``session``, ``user`` and ``tenant``.
-        waits_until: Time when the last hot copies have expired, in seconds since 1970; None if there are none.
+        waits_until: Time when the last hot copies have expired, in seconds since 1970; None if
+            there are none.
     """
     entry = directory_entry(session, ids)
     if entry is None:
@@ -324,7 +386,8 @@ def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore |
         return []
     if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):
         return [
-            "hot tier: sessions were kept in one that outlives its process, and none was given (MANGA_MEMORY_HOT_URL or --hot)"
+            "hot tier: sessions were kept in one that outlives its process, and none was given"
+            " (MANGA_MEMORY_HOT_URL or --hot)"
         ]
     return []
 
@@ -356,7 +419,10 @@ class Tiers:
 
     def __post_init__(self) -> None:
         if self.refresh not in get_args(Refresh):
-            raise ValueError(f"refresh must be one of {', '.join(map(repr, get_args(Refresh)))}, got {self.refresh!r:.80}")
+            raise ValueError(
+                f"refresh must be one of {', '.join(map(repr, get_args(Refresh)))}, got"
+                f" {self.refresh!r:.80}"
+            )
         positive("flush_every", self.flush_every)
         positive("max_unsaved", self.max_unsaved)
         seconds("hot_deadline", self.hot_deadline)
@@ -366,7 +432,8 @@ class Tiers:
         with_method("clock", self.clock, "__call__()", "a function that returns seconds since 1970")
         if self.hot is None and self.durable is None:
             raise ValueError(
-                "hot and durable are both None: pass a store or a URL, such as durable='sqlite:///sessions.sqlite3'"
+                "hot and durable are both None: pass a store or a URL, such as"
+                " durable='sqlite:///sessions.sqlite3'"
             )
 
     @classmethod
@@ -381,17 +448,29 @@ class Tiers:
     ) -> Tiers:
         """Build a ``Tiers`` object from a hot and a durable store, of which one may be None.
 
-        If there is a durable store, a hot store that ends with the process is not used. All ``Tiers`` of the same stores in a
-        process share one background writer, which also tracks whether each store answers.
+        If there is a durable store, a hot store that ends with the process is not used. All
+        ``Tiers`` of the same stores in a process share one background writer, which also tracks
+        whether each store answers.
         """
         if hot is not None and durable is not None and not hot.survives_process:
             hot = None
         writer = shared_writer(hot, durable)
-        return cls(hot=hot, durable=durable, writer=writer, codec=codec or Codec(), ttl=ttl or TtlPolicy(), **rules)
+        return cls(
+            hot=hot,
+            durable=durable,
+            writer=writer,
+            codec=codec or Codec(),
+            ttl=ttl or TtlPolicy(),
+            **rules,
+        )
 
     @property
     def store_names(self) -> str:
         """Class names of the stores, for a ``repr``."""
         stores = {"hot": self.hot, "durable": self.durable}
-        names = {tier: type(getattr(store, "observes", store)).__name__ for tier, store in stores.items() if store is not None}
+        names = {
+            tier: type(getattr(store, "observes", store)).__name__
+            for tier, store in stores.items()
+            if store is not None
+        }
         return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)

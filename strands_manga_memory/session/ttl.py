@@ -1,4 +1,6 @@
-"""Times to live of conversations, and histograms of the seconds between the turns of a conversation."""
+"""Times to live of conversations, and histograms of the seconds between the turns of a
+conversation.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,22 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""First time to live, number of turns of a long conversation, and time to live of a long one, keyed by user tier."""
+"""First time to live, number of turns of a long conversation, and time to live of a long one, keyed
+by user tier.
+"""
 
 _SECONDS = 1800.0
 _GROWING = 20
-"""Number of turns after the first one until the mode ``activity`` has doubled the time to live, in equal steps."""
+"""Number of turns after the first one until the mode ``activity`` has doubled the time to live, in
+equal steps.
+"""
 
 
 @with_known_fields
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
-    """Policy for the time to live of a conversation in the hot tier, and for the end of an unused session.
+    """Policy for the time to live of a conversation in the hot tier, and for the end of an unused
+    session.
 
     In the mode ``hybrid``, the time to live depends on the user tier and on the number of turns:
 
@@ -50,20 +57,23 @@ class TtlPolicy:
     - ``vip``: 3,600 seconds, and 7,200 from 5 turns on.
 
     Args:
-        tier: The user tier (``standard``, ``premium`` or ``vip``), or a function that returns the user tier. Any other text
-            counts as ``standard``. The function is called at each use, because the user tier may change during a session.
-        mode: ``hybrid`` (default): by user tier and turns; the agent's reads and writes restart the time to live.
-            ``sliding``: always ``seconds``; reads and writes restart it. ``activity``: ``seconds``, and a twentieth more for
-            each turn after the first, up to twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write,
+        tier: The user tier (``standard``, ``premium`` or ``vip``), or a function that returns the
+            user tier. Any other text counts as ``standard``. The function is called at each use,
+            because the user tier may change during a session.
+        mode: ``hybrid`` (default): by user tier and turns; the agent's reads and writes restart the
+            time to live. ``sliding``: always ``seconds``; reads and writes restart it.
+            ``activity``: ``seconds``, and a twentieth more for each turn after the first, up to
+            twice as long; only writes restart it. ``fixed``: ``seconds`` from the first write,
             never restarted.
-        seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it has the effect of ``sliding``.
-            Default 1,800.
-        session: Seconds after the last use at which the session ends. The next use begins a new session. Default 86,400.
+        seconds: Seconds to live in the modes other than ``hybrid``. If given with ``hybrid``, it
+            has the effect of ``sliding``. Default 1,800.
+        session: Seconds after the last use at which the session ends. The next use begins a new
+            session. Default 86,400.
         grace: Seconds for which stores keep expired data. Default and minimum 3,600.
 
     Raises:
-        ValueError: ``mode`` is unknown, ``tier`` is neither text nor a function, ``seconds`` or ``session`` is not positive, or
-            ``grace`` is below 3,600.
+        ValueError: ``mode`` is unknown, ``tier`` is neither text nor a function, ``seconds`` or
+            ``session`` is not positive, or ``grace`` is below 3,600.
     """
 
     tier: str | Callable[[], str] = "standard"
@@ -75,9 +85,13 @@ class TtlPolicy:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
-            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r:.80}")
+            raise ValueError(
+                f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r:.80}"
+            )
         if not isinstance(self.tier, str) and not callable(self.tier):
-            raise ValueError(f"tier must be a string or a function that returns one, got {self.tier!r:.80}")
+            raise ValueError(
+                f"tier must be a string or a function that returns one, got {self.tier!r:.80}"
+            )
         seconds("seconds", 1.0 if self.seconds is None else self.seconds)
         seconds("session", self.session)
         if not_negative("grace", self.grace) < 3600:
@@ -91,7 +105,11 @@ class TtlPolicy:
         """
         if self.mode != "hybrid" or self.seconds is not None:
             seconds = _SECONDS if self.seconds is None else float(self.seconds)
-            return seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING) if self.mode == "activity" else seconds
+            return (
+                seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING)
+                if self.mode == "activity"
+                else seconds
+            )
         tier = self.tier() if callable(self.tier) else self.tier
         first, depth, deep = _HYBRID.get(tier.lower(), _HYBRID["standard"])
         return deep if turn_count >= depth else first
@@ -100,7 +118,8 @@ class TtlPolicy:
     def tombstone_seconds(self) -> float:
         """Seconds for which stores keep a tombstone.
 
-        The number is at least 90,000 (25 hours). A tombstone is kept at least as long as an unused conversation.
+        The number is at least 90,000 (25 hours). A tombstone is kept at least as long as an unused
+        conversation.
         """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
@@ -121,9 +140,11 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Histogram of the seconds between two turns of a conversation, stored in the durable tier every 5 minutes.
+    """Histogram of the seconds between two turns of a conversation, stored in the durable tier
+    every 5 minutes.
 
-    Each process stores one item per day. If a process is killed, its changes since the last write are lost.
+    Each process stores one item per day. If a process is killed, its changes since the last write
+    are lost.
 
     Args:
         table: The durable tier. None: the histogram is not stored.
@@ -137,7 +158,9 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty histogram in the child of a process fork. The parent process stores its own histogram."""
+        """Begin with an empty histogram in the child of a process fork.
+        The parent process stores its own histogram.
+        """
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -163,7 +186,9 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store today's histogram of the seconds between turns. If the table does not answer, the next save includes it."""
+        """Store today's histogram of the seconds between turns.
+        If the table does not answer, the next save includes it.
+        """
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
@@ -174,15 +199,22 @@ class ReturnGaps:
         try:
             table.put({**key, "counts": counts, table.schema.ttl: int(now + KEPT_SECONDS)})
         except StoreError as error:
-            logger.debug("error=<%s> | the gaps between returns were not stored, it is tried again", type(error).__name__)
+            logger.debug(
+                "error=<%s> | the gaps between returns were not stored, it is tried again",
+                type(error).__name__,
+            )
             return
         with self._lock:
             if day == self._day and day != _day(now):
-                self._day, self.gaps = _day(now), LogHistogram(counts=_more(self.gaps.counts, counts))
+                self._day, self.gaps = (
+                    _day(now),
+                    LogHistogram(counts=_more(self.gaps.counts, counts)),
+                )
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return the histogram of the seconds between two turns of a conversation, as stored by all processes.
+    """Return the histogram of the seconds between two turns of a conversation, as stored by all
+    processes.
 
     Args:
         table: The durable tier.
@@ -199,9 +231,13 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the histogram of seconds between turns that all session managers with the same background writer share."""
+    """Return the histogram of seconds between turns that all session managers with the same
+    background writer share.
+    """
     attached, table = attachments(writer), getattr(table, "observes", table)
-    found: ReturnGaps = attached.get("gaps") or attached.setdefault("gaps", ReturnGaps(table, writer))
+    found: ReturnGaps = attached.get("gaps") or attached.setdefault(
+        "gaps", ReturnGaps(table, writer)
+    )
     return found
 
 

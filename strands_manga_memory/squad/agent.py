@@ -37,42 +37,51 @@ _Emit = Callable[[AgentStreamResponse | None], None]
 class SessionStrandsAgent(SquadAgent):
     """Agent for Agent Squad that answers requests with Strands agents.
 
-    Each request gets a new Strands agent, restored by its session manager. The session is the only history and includes tool
-    calls and results. The agent neither reads Agent Squad's chat history nor writes to Agent Squad's storage.
+    Each request gets a new Strands agent, restored by its session manager. The session is the only
+    history and includes tool calls and results. The agent neither reads Agent Squad's chat history
+    nor writes to Agent Squad's storage.
 
-    Requests of one conversation run one after another. Requests of different conversations run in parallel, on any event loop.
-    The invocation state of tools contains ``user_id``, ``session_id``, ``agent_id`` and ``tenant``, which ``additional_params``
-    cannot replace. A failed request is answered with ``failed_text``, and the error is logged.
+    Requests of one conversation run one after another. Requests of different conversations run in
+    parallel, on any event loop. The invocation state of tools contains ``user_id``, ``session_id``,
+    ``agent_id`` and ``tenant``, which ``additional_params`` cannot replace. A failed request is
+    answered with ``failed_text``, and the error is logged.
 
-    A tool or hook may interrupt a request. The reason of the interrupt is then the answer, and the user's next message is the
-    response to the interrupt.
+    A tool or hook may interrupt a request. The reason of the interrupt is then the answer, and the
+    user's next message is the response to the interrupt.
 
-    A caller cancels a request by closing its stream, or by cancelling the task that waits for the answer. With ``streaming``, a
-    request begins when the caller first reads the stream. If the caller stops reading without closing the stream, the request
-    still runs to its end.
+    A caller cancels a request by closing its stream, or by cancelling the task that waits for the
+    answer. With ``streaming``, a request begins when the caller first reads the stream. If the
+    caller stops reading without closing the stream, the request still runs to its end.
 
     Example::
 
         def build(scope: ConversationScope) -> Agent:
             return memory.agent(model, **vars(scope))
 
-        squad.add_agent(SessionStrandsAgent(AgentOptions(name="Orders", description="order status"), build))
+        options = AgentOptions(name="Orders", description="order status")
+        squad.add_agent(SessionStrandsAgent(options, build))
 
     Args:
         options: Name, description and callbacks. ``save_chat`` is always off.
-        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id`` and with new session and
-            conversation managers. Called on a thread for each request.
+        build: Function that returns a new Strands agent for a scope, with the scope's ``agent_id``
+            and with new session and conversation managers. Called on a thread for each request.
         streaming: Whether to stream responses. Default False.
-        hot: Hot store in which a running request holds a lease (lock with an expiry), so that other processes wait. With None
-            (default), only requests of this process wait, and the session managers merge turns that two processes save.
-        handoffs: Store of the messages that other agents leave for this agent. It is read once per request. Default: None.
-        tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
+        hot: Hot store in which a running request holds a lease (lock with an expiry), so that other
+            processes wait. With None (default), only requests of this process wait, and the session
+            managers merge turns that two processes save.
+        handoffs: Store of the messages that other agents leave for this agent. It is read once per
+            request. Default: None.
+        tenant: Tenant of all users. None (default): no tenant; the users are separate from those of
+            every tenant.
         wait: Seconds that a request waits for earlier requests of its conversation. Default 30.
-        lease: Seconds until the lease of a dead or disconnected process expires. Live processes renew it. Default 2.
-        grace: Seconds for which a cancelled request may continue to its end, before its task is cancelled. Default 5.
+        lease: Seconds until the lease of a dead or disconnected process expires. Live processes
+            renew it. Default 2.
+        grace: Seconds for which a cancelled request may continue to its end, before its task is
+            cancelled. Default 5.
         failed_text: Answer to a request that failed.
         busy_text: Answer to a request that waited too long; the request is not stored.
-        cancelled_text: Answer stored in the session for a request that was cancelled before its answer.
+        cancelled_text: Answer stored in the session for a request that was cancelled before its
+            answer.
 
     Raises:
         ValueError: An argument is out of range.
@@ -91,13 +100,14 @@ class SessionStrandsAgent(SquadAgent):
         lease: float = 2.0,
         grace: float = 5.0,
         failed_text: str = "Sorry, something went wrong. Please try again.",
-        busy_text: str = "Your earlier message is still being answered. Please try again in a moment.",
+        busy_text: str = "Your earlier message is still being answered. Try again in a moment.",
         cancelled_text: str = "(The request was cancelled before it was answered.)",
     ) -> None:
         super().__init__(options)
         if not self.id.strip("-"):
             raise ValueError(
-                f"options.name must have ASCII letters or digits, its id is made of them; got {options.name!r:.80}"
+                "options.name must have ASCII letters or digits, its id is made of them; got"
+                f" {options.name!r:.80}"
             )
         if tenant is not None:
             checked_id("tenant", tenant)
@@ -137,7 +147,8 @@ class SessionStrandsAgent(SquadAgent):
             additional_params: Values for the invocation state of the agent's tools and hooks.
 
         Returns:
-            The answer. With ``streaming``, a stream of the answer's chunks, with the whole answer at its end.
+            The answer. With ``streaming``, a stream of the answer's chunks, with the whole answer
+            at its end.
         """
         replies = self._replies(input_text, user_id, session_id, additional_params or {})
         if self._streaming:
@@ -153,12 +164,15 @@ class SessionStrandsAgent(SquadAgent):
     ) -> AsyncGenerator[AgentStreamResponse, None]:
         """Answer a request in a separate task, and yield the chunks of the answer.
 
-        If the stream is closed before its end, the agent is cancelled. If the task still runs after the grace period, the task
-        is cancelled, too. If the caller stops reading the stream without closing the stream, the task continues.
+        If the stream is closed before its end, the agent is cancelled. If the task still runs after
+        the grace period, the task is cancelled, too. If the caller stops reading the stream without
+        closing the stream, the task continues.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
-        turn = asyncio.create_task(self._answer(text, user_id, session_id, params, channel.put_nowait, gone))
+        turn = asyncio.create_task(
+            self._answer(text, user_id, session_id, params, channel.put_nowait, gone)
+        )
         self._running.add(turn)
         turn.add_done_callback(self._running.discard)
         turn.add_done_callback(lambda _: channel.put_nowait(None))
@@ -171,7 +185,13 @@ class SessionStrandsAgent(SquadAgent):
                 asyncio.get_running_loop().call_later(self._grace, turn.cancel)
 
     async def _answer(
-        self, text: str, user_id: str, session_id: str, params: dict[str, Any], emit: _Emit, gone: threading.Event
+        self,
+        text: str,
+        user_id: str,
+        session_id: str,
+        params: dict[str, Any],
+        emit: _Emit,
+        gone: threading.Event,
     ) -> None:
         try:
             scope = ConversationScope(user_id, session_id, self.id, tenant=self._tenant)
@@ -180,7 +200,11 @@ class SessionStrandsAgent(SquadAgent):
                     return
                 final = await self._turn(scope, text, params, emit, gone)
         except BusyError:
-            logger.warning("agent=<%s>, wait=<%s> | a request waited too long for earlier requests", self.id, self._wait)
+            logger.warning(
+                "agent=<%s>, wait=<%s> | a request waited too long for earlier requests",
+                self.id,
+                self._wait,
+            )
             self._emit_answer(self._busy_text, emit)
         except Exception as error:  # Agent Squad would show the error's text to the user
             kind = type(error).__name__
@@ -191,7 +215,12 @@ class SessionStrandsAgent(SquadAgent):
             emit(AgentStreamResponse(final_message=final))
 
     async def _turn(
-        self, scope: ConversationScope, text: str, params: dict[str, Any], emit: _Emit, gone: threading.Event
+        self,
+        scope: ConversationScope,
+        text: str,
+        params: dict[str, Any],
+        emit: _Emit,
+        gone: threading.Event,
     ) -> ConversationMessage:
         agent = await asyncio.to_thread(self._build_agent, scope)
         questions = _open_questions(agent)
@@ -200,16 +229,24 @@ class SessionStrandsAgent(SquadAgent):
             handoffs = await asyncio.to_thread(self._handoffs.read, scope)
         prompt: Any = text
         if questions:
-            prompt = [{"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions]
+            prompt = [
+                {"interruptResponse": {"interruptId": id_, "response": text}} for id_ in questions
+            ]
         elif handoffs:
             prompt = [{"text": text}, *({"text": handoff.text} for handoff in handoffs)]
         about: dict[str, Any] = {"agent_name": self.name, "messages": agent.messages}
         agent.hooks.add_callback(AfterInvocationEvent, self._close_turn)
         tracking = await self.callbacks.on_agent_start(
-            **about, payload_input=text, additional_params=params, user_id=scope.user_id, session_id=scope.session_id
+            **about,
+            payload_input=text,
+            additional_params=params,
+            user_id=scope.user_id,
+            session_id=scope.session_id,
         )
         result: AgentResult | None = None
-        async for event in agent.stream_async(prompt, invocation_state={**params, **vars(scope)}, cancel_signal=gone):
+        async for event in agent.stream_async(
+            prompt, invocation_state={**params, **vars(scope)}, cancel_signal=gone
+        ):
             if "data" in event:
                 await self.callbacks.on_llm_new_token(event["data"])
                 emit(AgentStreamResponse(text=event["data"]))
@@ -218,32 +255,49 @@ class SessionStrandsAgent(SquadAgent):
         try:
             if self._handoffs is not None and handoffs:
                 await asyncio.to_thread(self._handoffs.remove, scope, handoffs)
-            await self.callbacks.on_agent_end(**about, response=answer, agent_tracking_info=tracking)
+            await self.callbacks.on_agent_end(
+                **about, response=answer, agent_tracking_info=tracking
+            )
         except Exception as error:  # the session has the answer, so the user must get it
-            logger.warning("agent=<%s>, error=<%s> | cleanup after an answer failed", self.id, type(error).__name__)
+            logger.warning(
+                "agent=<%s>, error=<%s> | cleanup after an answer failed",
+                self.id,
+                type(error).__name__,
+            )
             logger.debug("agent=<%s> | cleanup after an answer failed", self.id, exc_info=True)
         return answer
 
     def _build_agent(self, scope: ConversationScope) -> Agent:
         agent = self._build(scope)
         if agent in self._used:
-            raise ValueError("build must return a new agent for each request, got one from an earlier request")
+            raise ValueError(
+                "build must return a new agent for each request, got one from an earlier request"
+            )
         if agent.agent_id != scope.agent_id:
             raise ValueError(
-                f"build must give the agent the scope's agent_id {scope.agent_id!r:.80}, got {agent.agent_id!r:.80}"
+                f"build must give the agent the scope's agent_id {scope.agent_id!r:.80}, got"
+                f" {agent.agent_id!r:.80}"
             )
         self._used.add(agent)
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn. Otherwise the model would answer the old request in the next turn."""
+        """Add an answer to a failed or cancelled turn.
+        Otherwise the model would answer the old request in the next turn.
+        """
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":
             text = self._cancelled_text if is_cancelled else self._failed_text
-            answer: Message = {"role": "assistant", "content": [{"text": text}], "tracking_id": str(uuid.uuid4())}
+            answer: Message = {
+                "role": "assistant",
+                "content": [{"text": text}],
+                "tracking_id": str(uuid.uuid4()),
+            }
             messages.append(answer)
-            await event.agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=event.agent, message=answer))
+            await event.agent.hooks.invoke_callbacks_async(
+                MessageAddedEvent(agent=event.agent, message=answer)
+            )
 
     def _emit_answer(self, text: str, emit: _Emit) -> None:
         emit(AgentStreamResponse(text=text))
@@ -252,12 +306,19 @@ class SessionStrandsAgent(SquadAgent):
 
 def _open_questions(agent: Agent) -> list[str]:
     state = agent.take_snapshot(include=["interrupt_state"]).data["interrupt_state"]
-    return [id_ for id_, one in state["interrupts"].items() if one["response"] is None] if state["activated"] else []
+    return (
+        [id_ for id_, one in state["interrupts"].items() if one["response"] is None]
+        if state["activated"]
+        else []
+    )
 
 
 def _text(result: AgentResult) -> str:
     """Return the text of an agent's answer, followed by the reasons of interrupts."""
-    reasons = [one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}" for one in result.interrupts or []]
+    reasons = [
+        one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}"
+        for one in result.interrupts or []
+    ]
     return "\n".join(filter(None, [message_text(result.message), *reasons]))
 
 

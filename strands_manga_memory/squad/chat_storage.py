@@ -31,10 +31,14 @@ UNASKED = "(Nothing was asked.)"
 """Text in place of a missing question, if the agent spoke first."""
 
 MOST_MESSAGES = 100
-"""Most messages of an agent that are returned. Agent Squad may set a lower limit when it saves messages."""
+"""Most messages of an agent that are returned.
+Agent Squad may set a lower limit when it saves messages.
+"""
 
 _LOG_ENTRIES_PER_MESSAGE = 8
-"""Number of log entries to read for each requested message, because the log has tool calls and results, too."""
+"""Number of log entries to read for each requested message, because the log has tool calls and
+results, too.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,24 +58,31 @@ class _Exchange:
     answer: str
 
     def messages(self, *, named: bool, pairs: bool) -> list[ConversationMessage]:
-        question, answer = UNASKED if self.question is None else self.question, self.answer or UNANSWERED
-        # Agent Squad's storages return roles as strings, although their annotation demands the enumeration.
+        question, answer = (
+            UNASKED if self.question is None else self.question,
+            self.answer or UNANSWERED,
+        )
+        # Agent Squad's storages return roles as strings, although their annotation demands the
+        # enumeration.
         messages: list[tuple[Any, str, bool]] = [
             ("user", question, self.question is not None),
             ("assistant", f"[{self.agent_id}] {answer}" if named else answer, bool(self.answer)),
         ]
         at = int(self.at * 1000)
         return [
-            TimestampedMessage(role, [{"text": text}], timestamp=at) for role, text, is_real in messages if is_real or pairs
+            TimestampedMessage(role, [{"text": text}], timestamp=at)
+            for role, text, is_real in messages
+            if is_real or pairs
         ]
 
 
 class SessionChatStorage(ChatStorage):
     """Chat storage for Agent Squad that uses the sessions of this package.
 
-    Agent Squad can read the sessions of Strands agents, and the messages of other agents are stored in sessions, too. The
-    storage returns the question and the final answer of each turn as text, without tool calls, tool results and handoffs.
-    Reading does not extend any TTL. Store calls run on threads and never block the event loop.
+    Agent Squad can read the sessions of Strands agents, and the messages of other agents are stored
+    in sessions, too. The storage returns the question and the final answer of each turn as text,
+    without tool calls, tool results and handoffs. Reading does not extend any TTL. Store calls run
+    on threads and never block the event loop.
 
     Example::
 
@@ -79,10 +90,12 @@ class SessionChatStorage(ChatStorage):
 
     Args:
         memory: Memory that stores the sessions.
-        tenant: Tenant of all users. None (default): no tenant; the users are separate from those of every tenant.
-        pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and most models require:
-            the placeholder ``UNANSWERED`` follows a question without an answer, and ``UNASKED`` precedes an answer without
-            a question. False returns real messages only, to show the conversation to its user. Default True.
+        tenant: Tenant of all users. None (default): no tenant; the users are separate from those of
+            every tenant.
+        pairs: Whether the roles of returned messages alternate, as Agent Squad's supervisor and
+            most models require: the placeholder ``UNANSWERED`` follows a question without an
+            answer, and ``UNASKED`` precedes an answer without a question. False returns real
+            messages only, to show the conversation to its user. Default True.
 
     Raises:
         ValueError: ``memory`` is not a ``MangaMemory``.
@@ -112,25 +125,29 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent that is not a Strands agent, and wait until the message is saved.
+        """Store a message of an agent that is not a Strands agent, and wait until the message is
+        saved.
 
         Args:
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             new_message: Message to store. Only its text is stored.
-            max_history_size: Maximum number of messages to return, in this and in later calls for the agent. The stored log
-                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most 100.
-                Default: the previous maximum.
+            max_history_size: Maximum number of messages to return, in this and in later calls for
+                the agent. The stored log keeps all messages. Odd numbers are rounded down. The
+                maximum is at least 2, and at most 100. Default: the previous maximum.
 
         Returns:
             The latest messages of the agent, oldest first.
 
         Raises:
             ValueError: An id is not allowed.
-            StoreUnavailableError: Neither the hot nor the durable store answered in time. The message is saved later.
+            StoreUnavailableError: Neither the hot nor the durable store answered in time. The
+                message is saved later.
         """
-        return await self.save_chat_messages(user_id, session_id, agent_id, [new_message], max_history_size)
+        return await self.save_chat_messages(
+            user_id, session_id, agent_id, [new_message], max_history_size
+        )
 
     async def save_chat_messages(  # type: ignore[override]
         self,
@@ -147,28 +164,33 @@ class SessionChatStorage(ChatStorage):
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
             new_messages: Messages to store. Only their texts are stored.
-            max_history_size: Maximum number of messages to return, in this and in later calls for the agent. The stored log
-                keeps all messages. Odd numbers are rounded down. The maximum is at least 2, and at most 100.
-                Default: the previous maximum.
+            max_history_size: Maximum number of messages to return, in this and in later calls for
+                the agent. The stored log keeps all messages. Odd numbers are rounded down. The
+                maximum is at least 2, and at most 100. Default: the previous maximum.
 
         Returns:
             The latest messages of the agent, oldest first.
 
         Raises:
             ValueError: An id is not allowed.
-            StoreUnavailableError: Neither the hot nor the durable store answered in time. The messages are saved later.
+            StoreUnavailableError: Neither the hot nor the durable store answered in time. The
+                messages are saved later.
         """
         scope = self._scope(user_id, session_id, agent_id)
         limit = self._limits.get(agent_id, MOST_MESSAGES)
         if max_history_size is not None:
             limit = min(MOST_MESSAGES, max(2, max_history_size // 2 * 2))
         self._limits[agent_id] = limit
-        messages = [message for message in map(_strands_message, new_messages) if message["content"]]
+        messages = [
+            message for message in map(_strands_message, new_messages) if message["content"]
+        ]
         with _user_facing_errors():
             if messages:
                 await asyncio.to_thread(self._memory.session(scope).log, messages, keep=limit)
         chat = await self.fetch_chat(user_id, session_id, agent_id)
-        return chat[:-1] if chat and chat[-1].content == [{"text": UNANSWERED}] else chat  # the answer may follow
+        return (
+            chat[:-1] if chat and chat[-1].content == [{"text": UNANSWERED}] else chat
+        )  # the answer may follow
 
     async def fetch_chat(
         self, user_id: str, session_id: str, agent_id: str, max_history_size: int | None = None
@@ -179,75 +201,113 @@ class SessionChatStorage(ChatStorage):
             user_id: Id of the user.
             session_id: Id of the session, unique within the user.
             agent_id: Id of the agent.
-            max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the limit that the last saved
-                messages set for the agent, or else 100. A number above this limit has no effect.
+            max_history_size: Maximum number of messages; odd numbers are rounded down. Default: the
+                limit that the last saved messages set for the agent, or else 100. A number above
+                this limit has no effect.
 
         Raises:
             ValueError: An id is not allowed.
-            StoreUnavailableError: The stores cannot be read. The text of the error is suitable for users.
+            StoreUnavailableError: The stores cannot be read. The text of the error is suitable for
+                users.
         """
         scope = self._scope(user_id, session_id, agent_id)
         self._limits.setdefault(agent_id, MOST_MESSAGES)
         with _user_facing_errors():
             exchanges = await asyncio.to_thread(self._exchanges, scope)
-        shown = exchanges if max_history_size is None else exchanges[max(0, len(exchanges) - max_history_size // 2) :]
-        return [message for exchange in shown for message in exchange.messages(named=False, pairs=self._pairs)]
+        shown = (
+            exchanges
+            if max_history_size is None
+            else exchanges[max(0, len(exchanges) - max_history_size // 2) :]
+        )
+        return [
+            message
+            for exchange in shown
+            for message in exchange.messages(named=False, pairs=self._pairs)
+        ]
 
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
-        """Return the latest messages of all agents of a session, oldest first. Each answer begins with ``[agent_id]``.
+        """Return the latest messages of all agents of a session, oldest first.
 
-        The agents are those that the durable store lists, and those that this object has used before. While the durable store
-        is unavailable, only the windows of the agents that this object has used are returned.
+        Each answer begins with ``[agent_id]``.
+
+        The agents are those that the durable store lists, and those that this object has used
+        before. While the durable store is unavailable, only the windows of the agents that this
+        object has used are returned.
 
         Raises:
             ValueError: An id is not allowed.
-            StoreUnavailableError: The stores cannot be read. The text of the error is suitable for users.
+            StoreUnavailableError: The stores cannot be read. The text of the error is suitable for
+                users.
         """
         scope = self._scope(user_id, session_id, "default")
         with _user_facing_errors():
             exchanges = await asyncio.to_thread(self._all_exchanges, scope)
-        return [message for exchange in exchanges for message in exchange.messages(named=True, pairs=self._pairs)]
+        return [
+            message
+            for exchange in exchanges
+            for message in exchange.messages(named=True, pairs=self._pairs)
+        ]
 
     def _scope(self, user_id: str, session_id: str, agent_id: str) -> ConversationScope:
         return ConversationScope(user_id, session_id, agent_id, tenant=self._tenant)
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store is available. It has the message logs, and the list of each session's agents."""
+        """Whether the durable store is available.
+        It has the message logs, and the list of each session's agents.
+        """
         hot = self._memory.hot
-        return shared_writer(hot if hot.survives_process else None, self._memory.durable).durable_health.is_up
+        return shared_writer(
+            hot if hot.survives_process else None, self._memory.durable
+        ).durable_health.is_up
 
     def _all_exchanges(self, scope: ConversationScope) -> list[_Exchange]:
         agents = set(self._limits)  # the durable tier lists new agents only after a flush
         if self._has_logs:
             with suppress(StoreUnavailableError):
                 agents.update(self._memory.session(scope).agents())
-        found = [one for agent_id in sorted(agents) for one in self._exchanges(replace(scope, agent_id=agent_id))]
+        found = [
+            one
+            for agent_id in sorted(agents)
+            for one in self._exchanges(replace(scope, agent_id=agent_id))
+        ]
         return sorted(found, key=lambda one: one.at)
 
     def _exchanges(self, scope: ConversationScope) -> list[_Exchange]:
-        manager, limit = self._memory.session(scope), self._limits.get(scope.agent_id, MOST_MESSAGES)
+        manager, limit = (
+            self._memory.session(scope),
+            self._limits.get(scope.agent_id, MOST_MESSAGES),
+        )
         records: Iterable[dict[str, Any]] | None = None
         if self._has_logs:
             try:
                 records = list(manager.records(last=limit * _LOG_ENTRIES_PER_MESSAGE))
             except StoreUnavailableError:
-                logger.warning("agent=<%s> | failed to read the log, using the window of the agent", scope.agent_id)
+                logger.warning(
+                    "agent=<%s> | failed to read the log, using the window of the agent",
+                    scope.agent_id,
+                )
         records = manager.window_records() if records is None else records
         return list(_exchanges(records, scope.agent_id))[-limit // 2 :]
 
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of store errors with a text for users, because Agent Squad shows error texts to the user."""
+    """Replace the text of store errors with a text for users, because Agent Squad shows error texts
+    to the user.
+    """
     try:
         yield
     except StoreError as error:
-        raise type(error)("The conversation cannot be reached just now. Please try again in a moment.") from error
+        raise type(error)(
+            "The conversation cannot be reached just now. Please try again in a moment."
+        ) from error
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the question and the answer of each turn in a message log. The answer is the text after the last tool call."""
+    """Yield the question and the answer of each turn in a message log.
+    The answer is the text after the last tool call.
+    """
     at: float | None = None
     question: str | None = None
     answer, is_final = "", False
@@ -256,13 +316,25 @@ def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Ex
         if message["role"] == "assistant":
             at = record["at"] if record.get("seq") == 1 else at  # the agent spoke first
             texts = [text for text in (answer if is_final else "", message_text(message)) if text]
-            answer, is_final = "\n".join(texts) or answer, not any("toolUse" in block for block in message["content"])
+            answer, is_final = (
+                "\n".join(texts) or answer,
+                not any("toolUse" in block for block in message["content"]),
+            )
         elif is_turn_start(message):
             if at is not None:
                 yield _Exchange(at, agent_id, question, answer)
             content = message["content"]
-            own = content[:1] + [each for each in content[1:] if not text_of(each.get("text")).startswith(HANDOFF_TAG)]
-            at, question, answer, is_final = record["at"], message_text({**message, "content": own}), "", False
+            own = content[:1] + [
+                each
+                for each in content[1:]
+                if not text_of(each.get("text")).startswith(HANDOFF_TAG)
+            ]
+            at, question, answer, is_final = (
+                record["at"],
+                message_text({**message, "content": own}),
+                "",
+                False,
+            )
     if at is not None:
         yield _Exchange(at, agent_id, question, answer)
 

@@ -41,7 +41,9 @@ class Handoff:
         checked_id("from_agent", self.from_agent)
         checked_id("to_agent", self.to_agent)
         if self.from_agent == self.to_agent:
-            raise ValueError(f"to_agent must be another agent than from_agent, got {self.to_agent!r:.80} twice")
+            raise ValueError(
+                f"to_agent must be another agent than from_agent, got {self.to_agent!r:.80} twice"
+            )
         if not self.summary.strip():
             raise ValueError(f"summary must not be empty, got {self.summary!r:.80}")
 
@@ -50,13 +52,14 @@ class Handoff:
         """Text of the handoff in a ``<handoff>`` tag, to be placed after the user's message."""
         summary = redact_identifiers(self.summary)
         shown = summary if len(summary) <= MAX_CHARACTERS else f"{summary[:MAX_CHARACTERS]}…"
-        return (
-            f"{HANDOFF_TAG} from={quoteattr(escape_line(self.from_agent))}>{escape_tags(shown.replace('&', '&amp;'))}</handoff>"
-        )
+        sender = quoteattr(escape_line(self.from_agent))
+        return f"{HANDOFF_TAG} from={sender}>{escape_tags(shown.replace('&', '&amp;'))}</handoff>"
 
 
 MAX_CHARACTERS = 4_000
-"""Maximum number of characters of a summary in the receiver's request. Longer summaries are truncated."""
+"""Maximum number of characters of a summary in the receiver's request.
+Longer summaries are truncated.
+"""
 
 HANDOFF_TAG = "<handoff"
 """Beginning of the text of every handoff."""
@@ -65,8 +68,8 @@ HANDOFF_TAG = "<handoff"
 class Handoffs:
     """Store of the handoffs (messages) between the agents of a session.
 
-    A receiver gets only the newest handoff of each sender. Handoffs are metadata of the receiver's conversation. They survive a
-    restart and are deleted with the conversation.
+    A receiver gets only the newest handoff of each sender. Handoffs are metadata of the receiver's
+    conversation. They survive a restart and are deleted with the conversation.
 
     Args:
         memory: Memory that stores the sessions.
@@ -78,8 +81,11 @@ class Handoffs:
     def __init__(self, memory: MangaMemory) -> None:
         self._memory = of_kind("memory", memory, MangaMemory, "a MangaMemory")
 
-    def write(self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None) -> None:
-        """Store a handoff (message to another agent) until its receiver has answered the user's next message.
+    def write(
+        self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None
+    ) -> None:
+        """Store a handoff (message to another agent) until its receiver has answered the user's
+        next message.
 
         Args:
             handoff: Message to store.
@@ -89,7 +95,8 @@ class Handoffs:
 
         Raises:
             ValueError: An id is not allowed.
-            StoreUnavailableError: No store answered in time. The handoff stays in memory and is saved later in the background.
+            StoreUnavailableError: No store answered in time. The handoff stays in memory and is
+                saved later in the background.
         """
         record = {"summary": handoff.summary}
         scope = ConversationScope(user_id, session_id, handoff.to_agent, tenant=tenant)
@@ -108,16 +115,21 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs (messages between agents) from the session. Newer handoffs are kept."""
+        """Remove delivered handoffs (messages between agents) from the session.
+        Newer handoffs are kept.
+        """
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:
-            manager.set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": None for handoff in delivered})
+            manager.set_metadata(
+                None, **{f"{_PREFIX}{handoff.from_agent}": None for handoff in delivered}
+            )
 
     def tool(self, agents: Mapping[str, str]) -> AgentTool:
         """Create the tool ``hand_over``, with which a model passes the user to another agent.
 
-        The ids of user and session come from the invocation state that ``SessionStrandsAgent`` sets, never from the model.
+        The ids of user and session come from the invocation state that ``SessionStrandsAgent``
+        sets, never from the model.
 
         Args:
             agents: Purpose of each possible receiver, keyed by agent id.
@@ -129,18 +141,31 @@ class Handoffs:
                 return f"There is no {agent_id!r}. Colleagues: {', '.join(agents)}."
             identity = tool_context.invocation_state
             if not identity.keys() >= _IDS:
-                raise ValueError(f"hand_over needs {sorted(_IDS)} in the invocation state, as SessionStrandsAgent sets them")
+                raise ValueError(
+                    f"hand_over needs {sorted(_IDS)} in the invocation state, as"
+                    " SessionStrandsAgent sets them"
+                )
             handoff = Handoff(from_agent=identity["agent_id"], to_agent=agent_id, summary=summary)
             ids = {name: identity[name] for name in _IDS - {"agent_id"}}
             await asyncio.to_thread(self.write, handoff, **ids)
-            return f"{agent_id} knows about it and answers from the user's next message on. Tell the user so."
+            return (
+                f"{agent_id} knows about it and answers from the user's next message on. Tell the"
+                " user so."
+            )
 
         colleagues = "; ".join(f"{id_}: {purpose}" for id_, purpose in agents.items())
         schema = {
             "type": "object",
             "properties": {
-                "agent_id": {"type": "string", "enum": list(agents), "description": f"The colleague. {colleagues}"},
-                "summary": {"type": "string", "description": "What the colleague needs to know, in a few sentences."},
+                "agent_id": {
+                    "type": "string",
+                    "enum": list(agents),
+                    "description": f"The colleague. {colleagues}",
+                },
+                "summary": {
+                    "type": "string",
+                    "description": "What the colleague needs to know, in a few sentences.",
+                },
             },
             "required": ["agent_id", "summary"],
         }

@@ -35,14 +35,15 @@ class BusyError(Exception):
 class ConversationTurns:
     """Queue that runs the requests of a conversation in the order of arrival.
 
-    The queue works on any event loop and thread of this process. With a hot store, a running request also holds a lease (lock
-    with an expiry), so that other processes wait. If the store fails, requests run without a lease. Session managers then merge
-    the turns that two processes save at the same time.
+    The queue works on any event loop and thread of this process. With a hot store, a running
+    request also holds a lease (lock with an expiry), so that other processes wait. If the store
+    fails, requests run without a lease. Session managers then merge the turns that two processes
+    save at the same time.
 
     Args:
         hot: Hot store of the leases; None for requests of this process only.
-        lease: Seconds until the lease of a dead process expires. A running request renews its lease each third of this time.
-            Default 2.
+        lease: Seconds until the lease of a dead process expires. A running request renews its lease
+            each third of this time. Default 2.
 
     Raises:
         ValueError: ``lease`` is not above 0.
@@ -58,14 +59,17 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait until the earlier requests of a conversation have ended. Later requests wait for the end of the ``with`` block.
+        """Wait until the earlier requests of a conversation have ended.
+
+        Later requests wait for the end of the ``with`` block.
 
         Args:
             scope: Scope of the conversation.
             wait: Seconds to wait at most.
 
         Raises:
-            BusyError: Earlier requests took too long. Requests that wait for each other end in this way, too.
+            BusyError: Earlier requests took too long. Requests that wait for each other end in this
+                way, too.
         """
         key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:
@@ -76,7 +80,11 @@ class ConversationTurns:
                         await held.enter_async_context(self._holding_lease(self._hot, scope))
             except TimeoutError as error:
                 telemetry.note(STUCK_WAIT, counts={"waits": 1})
-                logger.warning("agent=<%s>, seconds=<%s> | a request stopped waiting for its turn", scope.agent_id, wait)
+                logger.warning(
+                    "agent=<%s>, seconds=<%s> | a request stopped waiting for its turn",
+                    scope.agent_id,
+                    wait,
+                )
                 raise BusyError from error
             yield
 
@@ -87,7 +95,8 @@ class ConversationTurns:
         The end of the ``with`` block admits the next request.
         """
         mine = Future[None]()
-        mine.set_running_or_notify_cancel()  # so that the cancellation of a waiting request does not cancel the future
+        # so that the cancellation of a waiting request does not cancel the future
+        mine.set_running_or_notify_cancel()
         with self._lock:
             queue = self._queues.setdefault(key, deque())
             queue.append(mine)
@@ -112,7 +121,10 @@ class ConversationTurns:
         If the store fails, the block runs without a lease.
         """
         # ``TieredSessionManager.lease`` uses the same lease.
-        name, owner = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation, uuid.uuid4().hex
+        name, owner = (
+            Place.of(scope.storage_session_id, "A", scope.agent_id).conversation,
+            uuid.uuid4().hex,
+        )
         acquire = partial(hot.acquire_lease, name, owner=owner, ttl=self._lease)
         renewal: asyncio.Task[None] | None = None
         try:
@@ -123,7 +135,10 @@ class ConversationTurns:
                     pause = min(2 * pause, _LONGEST_PAUSE)
                 renewal = asyncio.create_task(self._renew(acquire))
             except StoreError as error:
-                logger.warning("error=<%s> | failed to acquire a lease, other processes do not wait", type(error).__name__)
+                logger.warning(
+                    "error=<%s> | failed to acquire a lease, other processes do not wait",
+                    type(error).__name__,
+                )
             yield
         finally:
             if renewal is not None:
@@ -142,8 +157,8 @@ class ConversationTurns:
 async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
     """Call ``acquire``, which acquires a lease, in a thread, and return its result.
 
-    If the caller is cancelled, wait for the end of the call first. Otherwise the lease could be acquired after the caller has
-    released it.
+    If the caller is cancelled, wait for the end of the call first. Otherwise the lease could be
+    acquired after the caller has released it.
     """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:

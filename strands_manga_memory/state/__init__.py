@@ -1,10 +1,25 @@
-"""State of a conversation: typed values that survive a restart, shown to the model as a text block in its requests."""
+"""State of a conversation: typed values that survive a restart, shown to the model as a text block
+in its requests.
+"""
 
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer
 from strands_manga_memory.state.coordinator import StateCoordinator, StateStats, coordinator_of
-from strands_manga_memory.state.dialogue import Clarification, ConversationLayer, DialogueSlot, Phase, SlotStatus
+from strands_manga_memory.state.dialogue import (
+    Clarification,
+    ConversationLayer,
+    DialogueSlot,
+    Phase,
+    SlotStatus,
+)
 from strands_manga_memory.state.escalation import Escalation, SpokenTurn, export_for_human
-from strands_manga_memory.state.goals import Goal, GoalArchive, GoalsLayer, GoalStatus, Subtask, SubtaskStatus
+from strands_manga_memory.state.goals import (
+    Goal,
+    GoalArchive,
+    GoalsLayer,
+    GoalStatus,
+    Subtask,
+    SubtaskStatus,
+)
 from strands_manga_memory.state.session_state import (
     CallableEnvironmentSource,
     Environment,

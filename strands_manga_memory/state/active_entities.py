@@ -23,12 +23,16 @@ MOST_TYPES = 30
 _MOST_RENDERED = 12
 
 OF_THE_USER = frozenset({"email", "phone", "language"})
-"""Entity types that describe the user. They stay active after a change of subject, and no pronoun refers to them."""
+"""Entity types that describe the user.
+They stay active after a change of subject, and no pronoun refers to them.
+"""
 
 BELONGS_TO: Mapping[str, frozenset[str]] = {
     kind: frozenset({"volume", "asin", "isbn", "price"}) for kind in ("series", "title")
 }
-"""Entity types to remove when the type in the key gets a new value. For example, each series has its own ASIN."""
+"""Entity types to remove when the type in the key gets a new value.
+For example, each series has its own ASIN.
+"""
 
 
 class Confidence(StrEnum):
@@ -45,8 +49,10 @@ class ActiveEntity(Part):
         type: Name of the entity type, such as ``"asin"``.
         value: Value in its canonical form.
         text: Value as originally written.
-        confidence: ``CONFIRMED`` if the user named the entity or a method call confirmed it; otherwise ``INFERRED``.
-        message: ``tracking_id`` of the message that named the entity; empty if a method call set the entity.
+        confidence: ``CONFIRMED`` if the user named the entity or a method call confirmed it;
+            otherwise ``INFERRED``.
+        message: ``tracking_id`` of the message that named the entity; empty if a method call set
+            the entity.
         turn: Number of the last turn in which the entity was named.
     """
 
@@ -61,17 +67,24 @@ class ActiveEntity(Part):
     def spelling(self) -> str:
         """Value of the entity for display.
 
-        This is the original text if the entity is a date, or if the text differs from the canonical value only in case.
+        This is the original text if the entity is a date, or if the text differs from the canonical
+        value only in case.
         """
-        return self.text if self.text.casefold() == self.value or (self.text and self.type == "date") else self.value
+        return (
+            self.text
+            if self.text.casefold() == self.value or (self.text and self.type == "date")
+            else self.value
+        )
 
 
 class EntityLayer(Layer):
-    """Active entities of a conversation: orders, titles and other things that recent messages named.
+    """Active entities of a conversation: orders, titles and other things that recent messages
+    named.
 
-    An entity becomes active when a message names it. It stays active until other entities of its type replace it, the subject
-    changes, or no message names it for several turns. Entities that describe the user, such as a phone number, stay active
-    after a change of subject. Methods read and change the active entities.
+    An entity becomes active when a message names it. It stays active until other entities of its
+    type replace it, the subject changes, or no message names it for several turns. Entities that
+    describe the user, such as a phone number, stay active after a change of subject. Methods read
+    and change the active entities.
 
     Attributes:
         groups: Active entities, keyed by type, in the order in which the types were first named.
@@ -84,10 +97,13 @@ class EntityLayer(Layer):
 
     def active(self) -> list[ActiveEntity]:
         """Return the active entities of the conversation, the most recently named first."""
-        return sorted((each for group in self.groups.values() for each in group), key=lambda each: -each.turn)
+        return sorted(
+            (each for group in self.groups.values() for each in group), key=lambda each: -each.turn
+        )
 
     def lines(self) -> Iterator[str]:
-        """Yield one text line that shows the active entities to the model; nothing if there are none.
+        """Yield one text line that shows the active entities to the model; nothing if there are
+        none.
 
         Entities that describe the user, such as a phone number, are left out.
         """
@@ -95,10 +111,13 @@ class EntityLayer(Layer):
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MOST_RENDERED]:
             unsure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
-            mentioned.setdefault(entity.type, []).append(f"{escape_line(entity.spelling, 60)}{unsure}")
+            mentioned.setdefault(entity.type, []).append(
+                f"{escape_line(entity.spelling, 60)}{unsure}"
+            )
         if mentioned:
             yield "Mentioned lately: " + "; ".join(
-                f"{escape_line(type_, 30)} {', '.join(values)}" for type_, values in mentioned.items()
+                f"{escape_line(type_, 30)} {', '.join(values)}"
+                for type_, values in mentioned.items()
             )
 
     @change
@@ -110,7 +129,10 @@ class EntityLayer(Layer):
         """
         types = self._store.types
         if type_ not in types:
-            raise StateError(f"there is no entity type {type_!r:.80}; there are: {', '.join(each.name for each in types)}")
+            raise StateError(
+                f"there is no entity type {type_!r:.80}; there are:"
+                f" {', '.join(each.name for each in types)}"
+            )
         canonical = types.value(type_, value)
         if canonical is None:
             raise StateError(f"{value!r:.80} is no valid {type_}")
@@ -126,26 +148,36 @@ class EntityLayer(Layer):
 
     @change
     def drop(self, *types: str) -> None:
-        """Remove the active entities of the given types. Without types, keep only the entities that describe the user."""
+        """Remove the active entities of the given types.
+        Without types, keep only the entities that describe the user.
+        """
         self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)
 
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
-        """Remove the active entities that no message named in the last ``expires_after`` turns, when a new turn begins.
+        """Remove the active entities that no message named in the last ``expires_after`` turns,
+        when a new turn begins.
 
-        If the user changes the subject, only entities that describe the user, such as a phone number, are kept.
+        If the user changes the subject, only entities that describe the user, such as a phone
+        number, are kept.
         """
         turns = self._store.get(TurnLayer)
         # A fork at an earlier turn has the entities, but not the number of turns.
         turn = turns.count = max([turns.count, *(each.turn for each in self.active())])
-        self._keep(lambda each: turn - each.turn <= expires_after and (not is_new_subject or each.type in OF_THE_USER))
+        self._keep(
+            lambda each: (
+                turn - each.turn <= expires_after
+                and (not is_new_subject or each.type in OF_THE_USER)
+            )
+        )
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Make the entities found in a message active, in place of earlier entities of the same types.
+        """Make the entities found in a message active, in place of earlier entities of the same
+        types.
 
-        Prices and quantities are ignored. ``message`` is the ``tracking_id`` of the message. If the user did not write the
-        message (``by_user`` is False), ``mention`` ignores further entities.
+        Prices and quantities are ignored. ``message`` is the ``tracking_id`` of the message. If the
+        user did not write the message (``by_user`` is False), ``mention`` ignores further entities.
         """
         entities = [
             ActiveEntity(
@@ -161,12 +193,15 @@ class EntityLayer(Layer):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Make the entities of a new message active, in place of earlier entities of the same types.
+        """Make the entities of a new message active, in place of earlier entities of the same
+        types.
 
-        Entities that the user named always replace earlier entities. If a tool or the assistant named the entities
-        (``by_user`` is False), the new entities of a type are ignored in three cases:
+        Entities that the user named always replace earlier entities. If a tool or the assistant
+        named the entities (``by_user`` is False), the new entities of a type are ignored in three
+        cases:
 
-        - The message names an active entity of the type. The active entity then counts as named again.
+        - The message names an active entity of the type. The active entity then counts as named
+          again.
         - The message names more than ``MOST_VALUES`` (5) entities of the type.
         - A confirmed entity of the type was named in the same turn.
         """
@@ -181,7 +216,9 @@ class EntityLayer(Layer):
         self.groups = groups
 
     def remove_source(self, message: str) -> None:
-        """Remove the active entities that a message named. ``message`` is the ``tracking_id`` of the message."""
+        """Remove the active entities that a message named.
+        ``message`` is the ``tracking_id`` of the message.
+        """
         self._keep(lambda each: each.message != message)
 
     @property
@@ -194,12 +231,16 @@ class EntityLayer(Layer):
 
 
 def _replace(
-    groups: dict[str, tuple[ActiveEntity, ...]], type_: str, new: Mapping[str, ActiveEntity], *, by_user: bool
+    groups: dict[str, tuple[ActiveEntity, ...]],
+    type_: str,
+    new: Mapping[str, ActiveEntity],
+    *,
+    by_user: bool,
 ) -> None:
     """Replace the active entities of one type in ``groups`` by those of a new message.
 
-    The rules are those of ``EntityLayer.mention``. A new title or series also removes the entities that belong to the old
-    title or series, such as an ASIN.
+    The rules are those of ``EntityLayer.mention``. A new title or series also removes the entities
+    that belong to the old title or series, such as an ASIN.
 
     Args:
         groups: Active entities by type, which are changed in place.
@@ -211,9 +252,17 @@ def _replace(
     first = next(iter(new.values()))
     is_known = not known.keys().isdisjoint(new)
     if not by_user:
-        is_settled = any(each.turn >= first.turn and each.confidence is Confidence.CONFIRMED for each in known.values())
-        if is_known or is_settled or len(new) > MOST_VALUES:  # a long list of values names no subject
-            again = [each.replaced(turn=new[value].turn) if value in new else each for value, each in known.items()]
+        is_settled = any(
+            each.turn >= first.turn and each.confidence is Confidence.CONFIRMED
+            for each in known.values()
+        )
+        if (
+            is_known or is_settled or len(new) > MOST_VALUES
+        ):  # a long list of values names no subject
+            again = [
+                each.replaced(turn=new[value].turn) if value in new else each
+                for value, each in known.items()
+            ]
             groups.update({type_: tuple(again)} if again else {})
             return
     if known and not is_known:
@@ -221,8 +270,10 @@ def _replace(
             if all(each.turn < first.turn for each in groups[name]):
                 del groups[name]
     groups[type_] = tuple(
-        each.replaced(confidence=known[value].confidence)
-        if value in known and known[value].confidence is Confidence.CONFIRMED
-        else each
+        (
+            each.replaced(confidence=known[value].confidence)
+            if value in known and known[value].confidence is Confidence.CONFIRMED
+            else each
+        )
         for value, each in new.items()
     )[-MOST_VALUES:]

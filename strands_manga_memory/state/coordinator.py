@@ -18,7 +18,12 @@ from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.entities import SHOP, EntityTypes
 from strands_manga_memory.language.pii import redact_identifiers
 from strands_manga_memory.lifecycle import attachments
-from strands_manga_memory.messages.injection import begins_turn, opening_id, render_section, with_section
+from strands_manga_memory.messages.injection import (
+    begins_turn,
+    opening_id,
+    render_section,
+    with_section,
+)
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
@@ -49,16 +54,20 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Two numbers: the steps of the task that are still in memory, and all recorded steps of the task.
+        executions: Two numbers: the steps of the task that are still in memory, and all recorded
+            steps of the task.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Two numbers: the goals set so far, and the goals in the archive.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
-        caps: Limits in tokens: ``session`` for all stored goals, ``archives`` for archived goals alone, and ``warning``, the
-            size of all goals from which a warning is logged.
-        compression: Share of characters that the archive of goals saves, because it has only statistics of tool calls and no
-            arguments and results; None if the archived goals have no calls.
-        writes: Number of writes into ``agent.state``. Each write stores one part of the state, such as the goals.
-        unreadable: Reasons why stored parts of the state cannot be read, keyed by the part's key in ``agent.state``.
+        caps: Limits in tokens: ``session`` for all stored goals, ``archives`` for archived goals
+            alone, and ``warning``, the size of all goals from which a warning is logged.
+        compression: Share of characters that the archive of goals saves, because it has only
+            statistics of tool calls and no arguments and results; None if the archived goals have
+            no calls.
+        writes: Number of writes into ``agent.state``. Each write stores one part of the state, such
+            as the goals.
+        unreadable: Reasons why stored parts of the state cannot be read, keyed by the part's key in
+            ``agent.state``.
     """
 
     entities: int
@@ -73,47 +82,59 @@ class StateStats(TypedDict):
 
 
 class StateCoordinator(Plugin):
-    """Plugin that tracks the state of an agent's conversation and task, and shows the state to the model.
+    """Plugin that tracks the state of an agent's conversation and task, and shows the state to the
+    model.
 
     The state has five parts:
 
-    - ``dialogue``: the user's intent, slots (values that the intent needs) and pending questions to the user.
+    - ``dialogue``: the user's intent, slots (values that the intent needs) and pending questions to
+      the user.
     - ``entities``: orders, titles and other things that recent turns named.
     - ``goals``: the active goal with its subtasks, and ended goals.
-    - ``task``: steps, time budget and findings of the current request. They are kept in memory only.
-    - ``environment``: data from the shop's systems, such as the user's cart and locale. They are read from
-      ``source``, or published through ``hot``.
+    - ``task``: steps, time budget and findings of the current request. They are kept in memory
+      only.
+    - ``environment``: data from the shop's systems, such as the user's cart and locale. They are
+      read from ``source``, or published through ``hot``.
 
-    Dialogue, entities and goals are stored in ``agent.state``, so any session manager restores them. With ``hot``, all agents
-    of the session share them. Methods change the parts, such as ``state.goals.set("Find a gift")``. Hooks record tool calls,
-    turns and entities. Each agent needs its own coordinator. With a ``TieredSessionManager``, intent, agent, locale and cart
+    Dialogue, entities and goals are stored in ``agent.state``, so any session manager restores
+    them. With ``hot``, all agents of the session share them. Methods change the parts, such as
+    ``state.goals.set("Find a gift")``. Hooks record tool calls, turns and entities. Each agent
+    needs its own coordinator. With a ``TieredSessionManager``, intent, agent, locale and cart
     become metadata of the conversation.
 
-    The model receives the state as one block of text, before the user's text in the message that opens the turn. All requests
-    of a turn contain the same block, unless the environment changes, the time budget runs low or a tool loop is detected. The
-    block is part of requests only. The history, the stored session and the system prompt do not change.
+    The model receives the state as one block of text, before the user's text in the message that
+    opens the turn. All requests of a turn contain the same block, unless the environment changes,
+    the time budget runs low or a tool loop is detected. The block is part of requests only. The
+    history, the stored session and the system prompt do not change.
 
     Args:
-        intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
-        types: Entity types to extract. Default ``SHOP``. Types that identify a thing (ASIN, ISBN, order id) are also extracted
-            from tool calls and the assistant's text; other types, such as title and volume, come from the user only.
-        expires_after_turns: Turns after which an entity that was not named again is dropped. Default 20.
+        intents: Slots of each intent:
+            ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
+        types: Entity types to extract. Default ``SHOP``. Types that identify a thing (ASIN, ISBN,
+            order id) are also extracted from tool calls and the assistant's text; other types, such
+            as title and volume, come from the user only.
+        expires_after_turns: Turns after which an entity that was not named again is dropped.
+            Default 20.
         max_tokens: Most estimated tokens of the rendered state. Default 400.
-        time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered state asks the model to answer.
-            Default 3,000.
-        tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None: never. Agents used as tools
-            are not stopped. The thread of a plain ``def`` tool keeps running. If an ``async`` tool ignores its cancellation,
-            the turn waits for the end of the tool. Default 30,000.
-        offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default True.
+        time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered
+            state asks the model to answer. Default 3,000.
+        tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None:
+            never. Agents used as tools are not stopped. The thread of a plain ``def`` tool keeps
+            running. If an ``async`` tool ignores its cancellation, the turn waits for the end of
+            the tool. Default 30,000.
+        offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default
+            True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
         source: Source of the environment.
         scope: Scope of the conversation; required with ``source`` and ``hot``.
-        hot: Hot store for changes of the environment and for the state that the session's agents share. None: the agent shares
-            no state and receives no changes.
+        hot: Hot store for changes of the environment and for the state that the session's agents
+            share. None: the agent shares no state and receives no changes.
         codec: Codec of the data in the hot store.
-        environment: Environment that the caller has just read, so that the start of the session need not read the source again.
-        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. If the
-            result is False for all agents that wrote the shared state, a new agent ignores this state. None: no check.
+        environment: Environment that the caller has just read, so that the start of the session
+            need not read the source again.
+        is_stored: Function that takes an agent id and returns whether the session still has the
+            agent's conversation. If the result is False for all agents that wrote the shared state,
+            a new agent ignores this state. None: no check.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
@@ -124,8 +145,8 @@ class StateCoordinator(Plugin):
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
-        ValueError: An argument is invalid. The constructor of an agent raises this error if the coordinator belongs to another
-            agent already.
+        ValueError: An argument is invalid. The constructor of an agent raises this error if the
+            coordinator belongs to another agent already.
     """
 
     name = "strands-manga-memory:state"
@@ -162,19 +183,27 @@ class StateCoordinator(Plugin):
             if amount is not None and not amount > 0:
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if (source is not None or hot is not None) and scope is None:
-            raise ValueError("scope must be given with source and hot: it identifies the conversation")
+            raise ValueError(
+                "scope must be given with source and hot: it identifies the conversation"
+            )
         self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
         kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
-        store = self.layers = StateStore(kinds, types, self._intents, clock, wall_clock, limits or StateLimits())
+        store = self.layers = StateStore(
+            kinds, types, self._intents, clock, wall_clock, limits or StateLimits()
+        )
         self.task = TaskState(store, float(time_budget_ms))
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
         changes, session = None, None
         if hot is not None and scope is not None:
             changes = EnvironmentChanges(hot, scope, codec=codec)
-            session = SessionState(hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline)
+            session = SessionState(
+                hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline
+            )
         self._session = session
-        self._environment_tracker = EnvironmentTracker(source, scope, changes, deadline=deadline, environment=environment)
+        self._environment_tracker = EnvironmentTracker(
+            source, scope, changes, deadline=deadline, environment=environment
+        )
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
@@ -183,16 +212,23 @@ class StateCoordinator(Plugin):
         self._recorder = Recorder(store, self.task, session, expires_after_turns)
 
     def __repr__(self) -> str:
-        return f"StateCoordinator(max_tokens={self.max_tokens}, tools={[tool.tool_name for tool in self._tools]})"
+        return (
+            f"StateCoordinator(max_tokens={self.max_tokens},"
+            f" tools={[tool.tool_name for tool in self._tools]})"
+        )
 
     @property
     def dialogue(self) -> ConversationLayer:
-        """Phase of the dialogue, the user's intent, slots (values that the intent needs) and pending questions to the user."""
+        """Phase of the dialogue, the user's intent, slots (values that the intent needs) and
+        pending questions to the user.
+        """
         return self.layers.get(ConversationLayer)
 
     @property
     def entities(self) -> EntityLayer:
-        """Active entities, such as orders and titles, that recent turns of the conversation named."""
+        """Active entities, such as orders and titles, that recent turns of the conversation
+        named.
+        """
         return self.layers.get(EntityLayer)
 
     @property
@@ -205,18 +241,26 @@ class StateCoordinator(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Register the hooks and the middleware of this plugin at an agent."""
         if self.layers.agent_id:
-            raise ValueError("this StateCoordinator belongs to another agent already; give each agent its own")
+            raise ValueError(
+                "this StateCoordinator belongs to another agent already; give each agent its own"
+            )
         self.layers.attach(agent)
         attachments(agent).update(coordinator=self, metadata=self._announced)
         agent.add_hook(self._load, AgentInitializedEvent, order=HookOrder.SDK_LAST)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
         if self._tool_timeout_ms is not None:
-            agent.add_middleware(ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.task.timed_out.add))
+            agent.add_middleware(
+                ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.task.timed_out.add)
+            )
 
     def _announced(self) -> dict[str, Any]:
         dialogue = self.dialogue
-        return {"active_intent": dialogue.intent, "active_agent": dialogue.agent, **self.environment.announced()}
+        return {
+            "active_intent": dialogue.intent,
+            "active_agent": dialogue.agent,
+            **self.environment.announced(),
+        }
 
     def _load(self, event: AgentInitializedEvent[Agent]) -> None:
         self._environment_tracker.load()
@@ -228,24 +272,34 @@ class StateCoordinator(Plugin):
     def _turn_text(self, context: InvokeModelContext) -> str:
         """Return the block of text that shows the conversation's state to the model in a request.
 
-        The block is rendered for the first request of a turn, and reused for the other requests of the turn. It is rendered
-        again if the environment (such as the user's cart), the warning about the time budget, or the number of detected tool
-        loops has changed.
+        The block is rendered for the first request of a turn, and reused for the other requests of
+        the turn. It is rendered again if the environment (such as the user's cart), the warning
+        about the time budget, or the number of detected tool loops has changed.
         """
-        source = (opening_id(context.agent.messages), self.environment, self.task.loops, self.task.urgency())
+        source = (
+            opening_id(context.agent.messages),
+            self.environment,
+            self.task.loops,
+            self.task.urgency(),
+        )
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()
         return self._rendered
 
     @property
     def shown_text(self) -> str:
-        """Text block that showed the conversation's state to the model in the last request; empty before the first request."""
+        """Text block that showed the conversation's state to the model in the last request; empty
+        before the first request.
+        """
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the active entities and the slot values that came from a message. Return whether anything was removed.
+        """Remove the active entities and the slot values that came from a message.
 
-        A slot is a value that the user's intent needs. ``message_id`` is the ``tracking_id`` of the message.
+        Return whether anything was removed.
+
+        A slot is a value that the user's intent needs. ``message_id`` is the ``tracking_id`` of the
+        message.
         """
         with self.layers.lock:
             entities, dialogue = self.entities, self.dialogue
@@ -260,7 +314,8 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return the conversation's state as a block of text for the model, the most useful lines first.
+        """Return the conversation's state as a block of text for the model, the most useful lines
+        first.
 
         The text is empty if the state has no data.
 
@@ -280,7 +335,12 @@ class StateCoordinator(Plugin):
     # Tools of the model. An invalid value is an error result that names the rule.
 
     @tool(description="Set the user's intent, and fill slots with values that the user gave.")
-    def update_slots(self, intent: str = "", values: dict[str, _Text] | None = None, confirmed: bool = False) -> str:  # noqa: FBT001, FBT002
+    def update_slots(
+        self,
+        intent: str = "",
+        values: dict[str, _Text] | None = None,
+        confirmed: bool = False,  # noqa: FBT001, FBT002 - the model passes names
+    ) -> str:
         """Set the user's intent, and fill slots with values that the user gave.
 
         Args:
@@ -290,32 +350,46 @@ class StateCoordinator(Plugin):
         """
         dialogue = self.dialogue
         if intent and self._intents and intent not in self._intents:
-            raise StateError(f"intent must be one of {', '.join(self._intents)}; got {intent!r:.80}")
+            raise StateError(
+                f"intent must be one of {', '.join(self._intents)}; got {intent!r:.80}"
+            )
         if intent:
             dialogue.set_intent(intent)
         problems = []
         for name, value in (values or {}).items():
             try:
                 if redact_identifiers(str(value)) != str(value):
-                    raise StateError(f"{name!r:.80} is not stored: cards, accounts, passwords and document numbers never are")
+                    raise StateError(
+                        f"{name!r:.80} is not stored: cards, accounts, passwords and document"
+                        " numbers never are"
+                    )
                 dialogue.fill_slot(name, value, confirmed=confirmed)
             except StateError as error:
                 problems.append(str(error))
         if problems:
             raise StateError("; ".join(problems))
-        # The request shows the state at the beginning of the turn, so the result returns the current one.
+        # The request shows the state at the beginning of the turn, so the result returns the
+        # current one.
         empty = [slot.name for slot in dialogue.missing if slot.value is None]
-        unsure = [f"{slot.name} = {slot.value}" for slot in dialogue.missing if slot.value is not None]
+        unsure = [
+            f"{slot.name} = {slot.value}" for slot in dialogue.missing if slot.value is not None
+        ]
         if empty or unsure:
             parts = [f"Still missing: {', '.join(empty)}."] if empty else []
             parts += [f"To be confirmed: {', '.join(unsure)}."] if unsure else []
             return " ".join([*parts, dialogue.next_request]).rstrip()
-        filled = ", ".join(f"{slot.name} = {slot.value}" for slot in dialogue.slots.values() if slot.value is not None)
+        filled = ", ".join(
+            f"{slot.name} = {slot.value}"
+            for slot in dialogue.slots.values()
+            if slot.value is not None
+        )
         about = f" for the intent {dialogue.intent}" if dialogue.intent else ""
         return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
 
     def _describe_intents(self) -> None:
-        known = "; ".join(f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items())
+        known = "; ".join(
+            f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items()
+        )
         for each in self._tools:
             if each.tool_name == "update_slots":
                 description = f"{each.tool_spec['description']} Intents, with their slots: {known}."
@@ -323,7 +397,8 @@ class StateCoordinator(Plugin):
 
     @tool
     def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
-        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces the last one of its type.
+        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces
+        the last one of its type.
 
         Args:
             type: Type of the entity, such as asin, order_id, volume, title.
@@ -333,11 +408,19 @@ class StateCoordinator(Plugin):
         return f"Noted: {entity.type} {entity.value}."
 
     @tool
-    def manage_goal(self, action: str, text: str = "", id: str = "", depends_on: list[str] | None = None) -> str:  # noqa: A002
-        """Set, complete or fail the goal of the conversation, note a finding, or work on its subtasks.
+    def manage_goal(
+        self,
+        action: str,
+        text: str = "",
+        id: str = "",  # noqa: A002 - the name that the model reads
+        depends_on: list[str] | None = None,
+    ) -> str:
+        """Set, complete or fail the goal of the conversation, note a finding, or work on its
+        subtasks.
 
         Args:
-            action: One of set, complete, fail, finding, add_subtask, complete_subtask, fail_subtask.
+            action: One of set, complete, fail, finding, add_subtask, complete_subtask,
+                fail_subtask.
             text: The goal, its outcome, the finding, the subtask, or its result.
             id: Id of the subtask.
             depends_on: Ids of subtasks that must be completed before this one.
@@ -360,7 +443,9 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """Environment of the conversation: data from the shop's systems, such as the user's cart. It is read-only."""
+        """Environment of the conversation: data from the shop's systems, such as the user's cart.
+        It is read-only.
+        """
         return self._environment_tracker.environment
 
     def stats(self) -> StateStats:

@@ -1,4 +1,5 @@
-"""Dialogue with the user: phase (such as greeting), the user's intent, slots of the intent, and questions to the user.
+"""Dialogue with the user: phase (such as greeting), the user's intent, slots of the intent, and
+questions to the user.
 
 A slot is a value that the intent needs, such as the volume to order.
 """
@@ -28,7 +29,9 @@ MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
-    """Certainty of the value of a slot. A slot is an item, such as a date, that the task of the user requires."""
+    """Certainty of the value of a slot.
+    A slot is an item, such as a date, that the task of the user requires.
+    """
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -41,13 +44,17 @@ class DialogueSlot(Part):
     Attributes:
         name: Name of the slot, such as ``"volume"``.
         question: Question that asks the user for the value.
-        required: Whether the intent needs the value. A required slot is missing until its value is confirmed.
+        required: Whether the intent needs the value. A required slot is missing until its value is
+            confirmed.
         allowed: Allowed values, compared without regard to case and width. Empty: any value.
-        entity: Entity type of the value, such as ``"order_id"``; the slot is then filled from the user's messages.
-        pattern: Regular expression that the whole value must match. With ``allowed``, the pattern is not used.
+        entity: Entity type of the value, such as ``"order_id"``; the slot is then filled from the
+            user's messages.
+        pattern: Regular expression that the whole value must match. With ``allowed``, the pattern
+            is not used.
         value: The value; None while ``status`` is ``EMPTY``.
         status: Certainty of the value.
-        source: ``tracking_id`` of the message that contained the value; empty if a method call set the value.
+        source: ``tracking_id`` of the message that contained the value; empty if a method call set
+            the value.
     """
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -63,22 +70,34 @@ class DialogueSlot(Part):
     @model_validator(mode="after")
     def _is_consistent(self) -> DialogueSlot:
         if (self.value is None) != (self.status is SlotStatus.EMPTY):
-            raise ValueError(f"slot {self.name!r:.80}: a value goes with the status inferred or confirmed, and only with it")
+            raise ValueError(
+                f"slot {self.name!r:.80}: a value goes with the status inferred or confirmed, and"
+                " only with it"
+            )
         return self
 
     @property
     def is_missing(self) -> bool:
-        """Whether the user's intent requires a value for the slot, but the slot has no confirmed value."""
+        """Whether the user's intent requires a value for the slot, but the slot has no confirmed
+        value.
+        """
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def filled(
-        self, value: object, types: EntityTypes, *, confirmed: bool, source: str = "", is_canonical: bool = False
+        self,
+        value: object,
+        types: EntityTypes,
+        *,
+        confirmed: bool,
+        source: str = "",
+        is_canonical: bool = False,
     ) -> DialogueSlot:
         """Return a copy of the slot (value that the user's intent needs) with a new value.
 
         Args:
             value: The new value, a text or a number.
-            types: Entity types, which convert the value to the canonical form of the slot's entity type.
+            types: Entity types, which convert the value to the canonical form of the slot's entity
+                type.
             confirmed: Whether the value is confirmed, and not inferred.
             source: ``tracking_id`` of the message that contained the value.
             is_canonical: Whether the value has the canonical form already.
@@ -89,10 +108,17 @@ class DialogueSlot(Part):
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
         text = " ".join(encodable(str(value)).split())
-        canonical = self._canonical(text, types, is_canonical=is_canonical) if 0 < len(text) <= MOST_CHARACTERS else text
+        canonical = (
+            self._canonical(text, types, is_canonical=is_canonical)
+            if 0 < len(text) <= MOST_CHARACTERS
+            else text
+        )
         if not 0 < len(canonical) <= MOST_CHARACTERS:
             form = "" if canonical == text else " in the canonical form"
-            raise StateError(f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got {len(canonical)}{form}")
+            raise StateError(
+                f"slot {self.name!r:.80} takes 1 to {MOST_CHARACTERS} characters, got"
+                f" {len(canonical)}{form}"
+            )
         return self.replaced(
             value=canonical,
             status=SlotStatus.CONFIRMED if confirmed else SlotStatus.INFERRED,
@@ -103,12 +129,28 @@ class DialogueSlot(Part):
         rule, value = "", text
         if self.allowed:
             rule = f"one of {', '.join(map(repr, self.allowed))}"
-            value = next((option for option in self.allowed if normalized(option) == normalized(text)), "")
-        elif self.entity is not None and self.entity in types and not is_canonical and text != self.value:
+            value = next(
+                (option for option in self.allowed if normalized(option) == normalized(text)), ""
+            )
+        elif (
+            self.entity is not None
+            and self.entity in types
+            and not is_canonical
+            and text != self.value
+        ):
             # A user writes "volume 3", a model passes "3".
             rule = f"a valid {self.entity}"
-            value = types.value(self.entity, text) or types.value(self.entity, f"{self.entity} {text}") or ""
-        if value and not self.allowed and self.pattern is not None and not re.fullmatch(self.pattern, value):
+            value = (
+                types.value(self.entity, text)
+                or types.value(self.entity, f"{self.entity} {text}")
+                or ""
+            )
+        if (
+            value
+            and not self.allowed
+            and self.pattern is not None
+            and not re.fullmatch(self.pattern, value)
+        ):
             rule, value = f"a value that matches {self.pattern!r:.80}", ""
         if not value:
             raise StateError(f"slot {self.name!r:.80} takes {rule}; got {text!r:.80}")
@@ -132,13 +174,16 @@ class Phase(StrEnum):
     FAREWELL = "farewell"
 
 
-_WORKING = frozenset({Phase.INTENT_DETECTION, Phase.SLOT_FILLING, Phase.TOOL_EXECUTION, Phase.RESPONSE_GENERATION})
+_WORKING = frozenset(
+    {Phase.INTENT_DETECTION, Phase.SLOT_FILLING, Phase.TOOL_EXECUTION, Phase.RESPONSE_GENERATION}
+)
 _LEAVING = frozenset({Phase.HANDOFF, Phase.FAREWELL})
 
 MOVES: dict[Phase, frozenset[Phase]] = {
     **dict.fromkeys(_WORKING, _WORKING | _LEAVING | {Phase.FOLLOW_UP}),
     **dict.fromkeys((Phase.GREETING, Phase.FOLLOW_UP), _WORKING | _LEAVING),
-    # After a human, the agent starts again with the user's intent; it does not resume its earlier work.
+    # After a human, the agent starts again with the user's intent; it does not resume its earlier
+    # work.
     Phase.HANDOFF: frozenset({Phase.INTENT_DETECTION, Phase.FOLLOW_UP, Phase.FAREWELL}),
     Phase.FAREWELL: frozenset({Phase.GREETING, Phase.INTENT_DETECTION}),
 }
@@ -146,7 +191,9 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 
 
 class Clarification(Part):
-    """Question to the user. ``slot`` names the slot (value that the user's intent needs) that the answer fills, if any."""
+    """Question to the user.
+    ``slot`` names the slot (value that the user's intent needs) that the answer fills, if any.
+    """
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
@@ -155,7 +202,8 @@ class Clarification(Part):
 class TurnLayer(Layer):
     """Number of turns of a conversation.
 
-    The number has its own key in ``agent.state``, so that the larger dialogue is not written in each turn.
+    The number has its own key in ``agent.state``, so that the larger dialogue is not written in
+    each turn.
 
     Attributes:
         count: Number of user requests.
@@ -167,10 +215,12 @@ class TurnLayer(Layer):
 
 
 class ConversationLayer(Layer):
-    """Dialogue with the user: phase, intent, slots and pending questions. A slot is a value that the intent needs.
+    """Dialogue with the user: phase, intent, slots and pending questions.
 
-    Methods read and change the dialogue. If the stored dialogue cannot be read, methods that change it raise
-    ``CorruptRecordError``, and the stored data stay unchanged.
+    A slot is a value that the intent needs.
+
+    Methods read and change the dialogue. If the stored dialogue cannot be read, methods that change
+    it raise ``CorruptRecordError``, and the stored data stay unchanged.
 
     Attributes:
         phase: Current phase.
@@ -192,9 +242,11 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes of another agent into this dialogue, slot by slot and question by question.
+        """Merge the changes of another agent into this dialogue, slot by slot and question by
+        question.
 
-        Slots and questions beyond the maximum numbers are dropped, because a stored dialogue with more cannot be read.
+        Slots and questions beyond the maximum numbers are dropped, because a stored dialogue with
+        more cannot be read.
 
         Args:
             base: The dialogue from which both agents started.
@@ -206,7 +258,9 @@ class ConversationLayer(Layer):
 
     @property
     def turn_count(self) -> int:
-        """Number of user requests. In a new fork (copy) of a conversation, the number of requests in the agent's history."""
+        """Number of user requests.
+        In a new fork (copy) of a conversation, the number of requests in the agent's history.
+        """
         count, agent = self._store.get(TurnLayer).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
@@ -227,20 +281,29 @@ class ConversationLayer(Layer):
     def next_question(self) -> str | None:
         """Next question to the user, or None.
 
-        Questions added with ``ask`` come first, then the questions of required slots that are empty or not confirmed. A slot is
-        a value that the user's intent needs.
+        Questions added with ``ask`` come first, then the questions of required slots that are empty
+        or not confirmed. A slot is a value that the user's intent needs.
         """
-        asked = [*(each.question for each in self.clarifications), *(slot.question for slot in self.missing)]
+        asked = [
+            *(each.question for each in self.clarifications),
+            *(slot.question for slot in self.missing),
+        ]
         return next(filter(None, asked), None)
 
     @property
     def next_request(self) -> str:
-        """Text line that asks the model to put the next question to the user; empty if there is no question.
+        """Text line that asks the model to put the next question to the user; empty if there is no
+        question.
 
-        If the question is about an inferred value, the line contains the value, so that the user can confirm it.
+        If the question is about an inferred value, the line contains the value, so that the user
+        can confirm it.
         """
         question = self.next_question
-        asked = None if self.clarifications else next((slot for slot in self.missing if slot.question), None)
+        asked = (
+            None
+            if self.clarifications
+            else next((slot for slot in self.missing if slot.question), None)
+        )
         guess = f" (probably {asked.value})" if asked and asked.value is not None else ""
         return f"Ask the user next: {question}{guess}" if question else ""
 
@@ -254,29 +317,41 @@ class ConversationLayer(Layer):
         filled = [slot for slot in self.slots.values() if slot.value is not None]
         if filled:
             yield "Known: " + "; ".join(
-                f"{slot.name} = {escape_line(slot.value)}{unsure.get(slot.status, '')}" for slot in filled
+                f"{slot.name} = {escape_line(slot.value)}{unsure.get(slot.status, '')}"
+                for slot in filled
             )
         missing = [slot for slot in self.missing if slot.value is None]
         if missing:
             yield "Missing: " + "; ".join(
-                f"{slot.name} ({escape_line(' / '.join(slot.allowed))})" if slot.allowed else slot.name for slot in missing
+                (
+                    f"{slot.name} ({escape_line(' / '.join(slot.allowed))})"
+                    if slot.allowed
+                    else slot.name
+                )
+                for slot in missing
             )
         if request := self.next_request:
             yield escape_line(request, 220)
 
     @change
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Set the user's intent, and replace the slots (values that the intent needs) by those of the new intent.
+        """Set the user's intent, and replace the slots (values that the intent needs) by those of
+        the new intent.
 
-        A slot keeps its value if both intents define the slot in the same way. Entities of the user's last message fill
-        slots without a confirmed value, because a user may name a value before the intent: "Volume 2 - I want to order it". The
-        new values are inferred. Pending questions to the user are dropped. If the intent is the same as before, slots and
-        questions stay unchanged. ``agent`` is the name of the agent that serves the intent; None keeps the current name.
+        A slot keeps its value if both intents define the slot in the same way. Entities of the
+        user's last message fill slots without a confirmed value, because a user may name a value
+        before the intent: "Volume 2 - I want to order it". The new values are inferred. Pending
+        questions to the user are dropped. If the intent is the same as before, slots and questions
+        stay unchanged. ``agent`` is the name of the agent that serves the intent; None keeps the
+        current name.
         """
         if intent != self.intent:
             before = {slot.cleared(): slot for slot in self.slots.values()}
             self.intent, self.clarifications = intent, ()
-            self.slots = {slot.name: before.get(slot.cleared(), slot) for slot in self._store.intents.get(intent or "", ())}
+            self.slots = {
+                slot.name: before.get(slot.cleared(), slot)
+                for slot in self._store.intents.get(intent or "", ())
+            }
             self._fill_from_mentions(is_answer=False)
         if agent is not None:
             self.agent = agent
@@ -286,20 +361,28 @@ class ConversationLayer(Layer):
         """Move the conversation to a phase.
 
         Raises:
-            StateError: The phase does not exist, or may not follow the current phase. The message names the allowed phases.
+            StateError: The phase does not exist, or may not follow the current phase. The message
+                names the allowed phases.
         """
         try:
             wanted = Phase(phase)
         except ValueError as error:
-            raise StateError(f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}") from error
+            raise StateError(
+                f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}"
+            ) from error
         allowed = MOVES[self.phase]
         if wanted is not self.phase and wanted not in allowed:
-            raise StateError(f"phase cannot go from {self.phase} to {wanted}; allowed are: {', '.join(sorted(allowed))}")
+            raise StateError(
+                f"phase cannot go from {self.phase} to {wanted}; allowed are:"
+                f" {', '.join(sorted(allowed))}"
+            )
         self.phase = wanted
 
     @change
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a slot (value that the intent needs). It replaces a slot with the same name, including its value."""
+        """Add a slot (value that the intent needs).
+        It replaces a slot with the same name, including its value.
+        """
         self._put(slot)
 
     @change
@@ -317,10 +400,11 @@ class ConversationLayer(Layer):
 
     @change
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Append a question to the queue of questions to the user, unless it is in the queue already or the queue is full.
+        """Append a question to the queue of questions to the user, unless it is in the queue
+        already or the queue is full.
 
-        ``slot`` is the name of a slot (value that the user's intent needs). With it, the question leaves the queue when the
-        slot gets a confirmed value.
+        ``slot`` is the name of a slot (value that the user's intent needs). With it, the question
+        leaves the queue when the slot gets a confirmed value.
 
         Raises:
             StateError: The slot does not exist.
@@ -338,25 +422,34 @@ class ConversationLayer(Layer):
 
     def _put(self, slot: DialogueSlot) -> None:
         if slot.status is SlotStatus.CONFIRMED:
-            self.clarifications = tuple(each for each in self.clarifications if each.slot != slot.name)
+            self.clarifications = tuple(
+                each for each in self.clarifications if each.slot != slot.name
+            )
         self.slots = {**self.slots, slot.name: slot}
 
     # Events of a turn; they do not raise
 
     def take_message(
-        self, phase: Phase, found: Iterable[Entity], message: str, *, is_new_turn: bool, is_correction: bool
+        self,
+        phase: Phase,
+        found: Iterable[Entity],
+        message: str,
+        *,
+        is_new_turn: bool,
+        is_correction: bool,
     ) -> None:
         """Update the dialogue with a message of the user: phase, number of turns, and slots.
 
         A slot is a value that the user's intent needs. Entities of the message fill slots.
 
         Args:
-            phase: Phase of the conversation (such as a greeting) that begins with the message. It is ignored if it may not
-                follow the current phase.
+            phase: Phase of the conversation (such as a greeting) that begins with the message. It
+                is ignored if it may not follow the current phase.
             found: Entities in the message.
             message: ``tracking_id`` of the message.
             is_new_turn: Whether the message opens a turn.
-            is_correction: Whether the message corrects something. Its entities may then replace confirmed values.
+            is_correction: Whether the message corrects something. Its entities may then replace
+                confirmed values.
         """
         self._mentions, self._message = tuple(found), message
         self.advance(phase)
@@ -364,7 +457,8 @@ class ConversationLayer(Layer):
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if the phase may follow the current one; otherwise, do nothing.
+        """Move the conversation to a phase, if the phase may follow the current one; otherwise, do
+        nothing.
 
         A conversation in the phase ``HANDOFF``, which a human has taken over, stays in this phase.
         """
@@ -372,35 +466,53 @@ class ConversationLayer(Layer):
             self.phase = phase
 
     def remove_source(self, message: str) -> None:
-        """Empty the slots (values that the user's intent needs) whose values came from a message of the user.
+        """Empty the slots (values that the user's intent needs) whose values came from a message of
+        the user.
 
         ``message`` is the ``tracking_id`` of the message.
         """
         if message == self._message:
             self._mentions = ()
-        self.slots = {name: slot.cleared() if slot.source == message else slot for name, slot in self.slots.items()}
+        self.slots = {
+            name: slot.cleared() if slot.source == message else slot
+            for name, slot in self.slots.items()
+        }
 
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
-        """Fill slots (values that the user's intent needs) with the entities of the user's last message.
+        """Fill slots (values that the user's intent needs) with the entities of the user's last
+        message.
 
-        A value is confirmed if the message answers the question for the slot; otherwise it is inferred. If the message has more
-        values of an entity type than there are slots for the type, these values are ignored. Confirmed values stay, with one
-        exception: a correction replaces the confirmed value of a slot if no other slot has the same entity type. The new value
-        is inferred.
+        A value is confirmed if the message answers the question for the slot; otherwise it is
+        inferred. If the message has more values of an entity type than there are slots for the
+        type, these values are ignored. Confirmed values stay, with one exception: a correction
+        replaces the confirmed value of a slot if no other slot has the same entity type. The new
+        value is inferred.
         """
         taken = set[str]()
         for mention in {(each.type, each.value): each for each in self._mentions}.values():
             slots = [slot for slot in self.slots.values() if slot.entity == mention.type]
-            if len({each.value for each in self._mentions if each.type == mention.type}) > len(slots):
+            if len({each.value for each in self._mentions if each.type == mention.type}) > len(
+                slots
+            ):
                 continue
             question = self.next_question if is_answer else None
-            asked = self.clarifications[0].slot if question is not None and self.clarifications else None
+            asked = (
+                self.clarifications[0].slot
+                if question is not None and self.clarifications
+                else None
+            )
             for slot in slots:
                 is_known = slot.status is SlotStatus.CONFIRMED
-                is_replaced = is_known and is_correction and len(slots) == 1 and slot.value != mention.value
+                is_replaced = (
+                    is_known and is_correction and len(slots) == 1 and slot.value != mention.value
+                )
                 if slot.name in taken or (is_known and not is_replaced):
                     continue
-                confirmed = not is_known and question is not None and (slot.name == asked or slot.question == question)
+                confirmed = (
+                    not is_known
+                    and question is not None
+                    and (slot.name == asked or slot.question == question)
+                )
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
                     self._put(
                         slot.filled(

@@ -14,7 +14,11 @@ from strands.types.content import Message
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.language.open_questions import Line
 from strands_manga_memory.language.pii import redact_identifiers
-from strands_manga_memory.language.session_summaries import RuleSessionSummarizer, SessionSummarizer, SessionSummary
+from strands_manga_memory.language.session_summaries import (
+    RuleSessionSummarizer,
+    SessionSummarizer,
+    SessionSummary,
+)
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.state.active_entities import ActiveEntity
@@ -27,7 +31,9 @@ _MOST_CHARACTERS = 1_000
 
 
 class SpokenTurn(BaseModel):
-    """Turn of an exported conversation, with the texts of the user and the assistant, at most 1,000 characters each."""
+    """Turn of an exported conversation, with the texts of the user and the assistant, at most 1,000
+    characters each.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,7 +58,8 @@ class Escalation(BaseModel):
         phase: Phase of the conversation.
         slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities: orders, titles and other things that recent turns named.
-        state: Text lines about the dialogue, the goals and the last request, as the model receives them.
+        state: Text lines about the dialogue, the goals and the last request, as the model receives
+            them.
         environment: Data from the shop's systems, such as the user's cart and locale.
         user: Text lines about ``environment``, as the model receives them.
         turns: The last turns, oldest first.
@@ -84,17 +91,25 @@ class Escalation(BaseModel):
             f"# Conversation {_md(self.session_id or self.agent_id)}",
             f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
             + (f". Reason: {_md(self.reason)}" if self.reason else ""),
-            f"## Summary\n\n{_md(self.summary) or 'Nothing was said yet.'}\n\nSentiment: {self.sentiment}"
+            f"## Summary\n\n{_md(self.summary) or 'Nothing was said yet.'}\n\nSentiment:"
+            f" {self.sentiment}"
             + (f". Topics: {_md(', '.join(self.topics))}" if self.topics else ""),
             _list("Open questions of the user", self.open_questions),
             _list("To ask the user", self.to_ask),
             _list("Where it stands", self.state),
-            _list("Spoken of", [f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})" for each in self.entities]),
+            _list(
+                "Spoken of",
+                [
+                    f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})"
+                    for each in self.entities
+                ],
+            ),
             _list("The user", self.user),
         ]
         if self.turns:
             transcript = "\n\n".join(
-                f"**User:** {_md(turn.user)}" + (f"\n\n**Assistant:** {_md(turn.assistant)}" if turn.assistant else "")
+                f"**User:** {_md(turn.user)}"
+                + (f"\n\n**Assistant:** {_md(turn.assistant)}" if turn.assistant else "")
                 for turn in self.turns
             )
             parts.append(f"## Last turns\n\n{transcript}")
@@ -109,15 +124,17 @@ def export_for_human(
     history: Iterable[Message] | None = None,
     summarizer: SessionSummarizer | None = None,
 ) -> Escalation:
-    """Export an agent's conversation for a human who takes it over, with the state of its ``StateCoordinator``, if any.
+    """Export an agent's conversation for a human who takes it over, with the state of its
+    ``StateCoordinator``, if any.
 
     Args:
         agent: The agent.
         reason: Reason for the escalation.
         turns: Number of last turns to include. Default 5.
-        history: All messages of the conversation, as ``manager.history()`` returns them. Default: ``agent.messages``, which may
-            contain only the end of the conversation.
-        summarizer: Function that writes the summary. Default: a summarizer that uses rules, without a model.
+        history: All messages of the conversation, as ``manager.history()`` returns them. Default:
+            ``agent.messages``, which may contain only the end of the conversation.
+        summarizer: Function that writes the summary. Default: a summarizer that uses rules, without
+            a model.
 
     Raises:
         ValueError: ``turns`` is negative.
@@ -125,7 +142,9 @@ def export_for_human(
     whole("turns", turns, least=0)
     messages = list(agent.messages if history is None else history)
     lines: list[Line] = [
-        (message["role"], redact_identifiers(text)) for message in messages if (text := message_text(message).strip())
+        (message["role"], redact_identifiers(text))
+        for message in messages
+        if (text := message_text(message).strip())
     ]
     summarize = summarizer or RuleSessionSummarizer()
     summary = summarize(lines, max_tokens=_SUMMARY_TOKENS) if lines else SessionSummary(text="")
@@ -153,8 +172,10 @@ def _state_of(agent: Agent) -> Mapping[str, Any]:
     if dialogue.next_request:  # the last line, which ``to_ask`` repeats
         del spoken[-1]
     return {
-        "to_ask": tuple(each.question for each in dialogue.clarifications)
-        or tuple(slot.question for slot in dialogue.missing if slot.question),
+        "to_ask": (
+            tuple(each.question for each in dialogue.clarifications)
+            or tuple(slot.question for slot in dialogue.missing if slot.question)
+        ),
         "intent": dialogue.intent,
         "phase": dialogue.phase.value,
         "slots": tuple(dialogue.slots.values()),

@@ -26,11 +26,15 @@ OTHER_TOOLS = "(other tools)"
 MOST_LINES = 3
 """Maximum number of items of one kind that are shown to the model."""
 
-_VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+_VARIABLE = re.compile(
+    r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+(?:[.,:]\d+)*|'[^']*'|\"[^\"]*\"", re.IGNORECASE
+)
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Append a finding to known findings, unless it is blank or known. Return the last ``most`` findings."""
+    """Append a finding to known findings, unless it is blank or known.
+    Return the last ``most`` findings.
+    """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -38,7 +42,8 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return a copy of ``counts`` in which the count of a pattern, such as an error text, is increased by one.
+    """Return a copy of ``counts`` in which the count of a pattern, such as an error text, is
+    increased by one.
 
     If 20 patterns have counts already, a new pattern is counted as ``other``.
     """
@@ -47,7 +52,9 @@ def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
 
 
 def error_pattern(text: str) -> str:
-    """Replace numbers, ids and quoted values in an error text by ``#``, so that similar errors have the same text."""
+    """Replace numbers, ids and quoted values in an error text by ``#``, so that similar errors have
+    the same text.
+    """
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
 
@@ -89,7 +96,9 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """Short record of a tool call: tool, success, milliseconds, and the shortened result or error."""
+    """Short record of a tool call: tool, success, milliseconds, and the shortened result or
+    error.
+    """
 
     tool: str
     ok: bool
@@ -106,10 +115,13 @@ class GoalRecord(Part):
         context: Background for the goal; in the archive at most 500 characters.
         calls: Number of tool calls.
         tools: Number of calls and number of failures, keyed by tool name.
-        errors: Number of errors, keyed by error text without numbers and ids; in the archive, only the 5 most frequent.
-        first_at: Time of the goal's first tool call, in seconds since 1970; None without tool calls.
+        errors: Number of errors, keyed by error text without numbers and ids; in the archive, only
+            the 5 most frequent.
+        first_at: Time of the goal's first tool call, in seconds since 1970; None without tool
+            calls.
         last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
-        raw_characters: Total characters of the tool calls' arguments and results, to measure how much archiving saves.
+        raw_characters: Total characters of the tool calls' arguments and results, to measure how
+            much archiving saves.
     """
 
     id: int = Field(ge=1)
@@ -154,12 +166,20 @@ class Goal(GoalRecord):
     def ready(self) -> list[Subtask]:
         """Open subtasks of the goal whose dependencies are completed."""
         done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
-        return [each for each in self.with_status(SubtaskStatus.OPEN) if done.issuperset(each.depends_on)]
+        return [
+            each
+            for each in self.with_status(SubtaskStatus.OPEN)
+            if done.issuperset(each.depends_on)
+        ]
 
     @property
     def success_rate(self) -> float:
         """Share of the goal's tool calls that succeeded; 1 without calls."""
-        return 1 - sum(failures for _, failures in self.tools.values()) / self.calls if self.calls else 1.0
+        return (
+            1 - sum(failures for _, failures in self.tools.values()) / self.calls
+            if self.calls
+            else 1.0
+        )
 
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the goal to the model."""
@@ -167,7 +187,13 @@ class Goal(GoalRecord):
         yield f"Goal: {escape_line(self.text, 200)}"
         for title, items in (
             ("To do next", [escape_line(each.text, 80) for each in self.ready[:MOST_LINES]]),
-            ("Failed", [f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed]),
+            (
+                "Failed",
+                [
+                    f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})"
+                    for each in failed
+                ],
+            ),
             ("Found so far", [escape_line(each) for each in self.findings[-MOST_LINES:]]),
         ):
             if items:
@@ -189,7 +215,11 @@ class Goal(GoalRecord):
         values = {name: getattr(self, name) for name in GoalRecord.model_fields} | {
             "text": shorten_line(self.text, 120),
             "context": shorten_line(self.context, ARCHIVED_CONTEXT),
-            "errors": dict(sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[:ARCHIVED_PATTERNS]),
+            "errors": dict(
+                sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[
+                    :ARCHIVED_PATTERNS
+                ]
+            ),
         }
         return GoalArchive(
             **values,
@@ -197,7 +227,9 @@ class Goal(GoalRecord):
             outcome=shorten_line(outcome or "; ".join(self.findings), 300),
             success_rate=round(self.success_rate, 3),
             themes=themes,
-            failed=tuple(shorten_line(f"{each.text}: {each.result or 'failed'}", 120) for each in failed),
+            failed=tuple(
+                shorten_line(f"{each.text}: {each.result or 'failed'}", 120) for each in failed
+            ),
         )
 
 
@@ -223,7 +255,8 @@ class GoalArchive(GoalRecord):
         most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
         used = ", ".join(f"{name} {calls}x" for name, (calls, _) in most_used)
         work = (
-            f" ({self.calls} {'call' if self.calls == 1 else 'calls'}, {self.success_rate:.0%} ok: {used})"
+            f" ({self.calls} {'call' if self.calls == 1 else 'calls'}, {self.success_rate:.0%} ok:"
+            f" {used})"
             if self.calls
             else ""
         )
@@ -233,8 +266,9 @@ class GoalArchive(GoalRecord):
 class GoalsLayer(Layer):
     """Goals of an agent: the active goal, and the archive of ended goals.
 
-    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals cannot be read, methods that
-    change them raise ``CorruptRecordError``, and the stored data stay unchanged. ``StateLimits`` limits the size of the goals.
+    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals
+    cannot be read, methods that change them raise ``CorruptRecordError``, and the stored data stay
+    unchanged. ``StateLimits`` limits the size of the goals.
 
     Attributes:
         active: The active goal, or None.
@@ -262,7 +296,9 @@ class GoalsLayer(Layer):
         return self.active
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show the agent's goals to the model: the active goal, then the last ended goals."""
+        """Yield the text lines that show the agent's goals to the model: the active goal, then the
+        last ended goals.
+        """
         if self.active is not None:
             yield from self.active.lines()
         for archived in reversed(self.archive[-MOST_LINES:]):
@@ -304,13 +340,17 @@ class GoalsLayer(Layer):
         limits = self._store.limits
         ended = self.goal().archived(status, outcome, failed_kept=limits.failed_subtasks_kept)
         kept = [*self.archive, ended]
-        while len(kept) > limits.goals_kept or (len(kept) > 1 and sum(map(part_tokens, kept)) > limits.goal_archive_tokens):
+        while len(kept) > limits.goals_kept or (
+            len(kept) > 1 and sum(map(part_tokens, kept)) > limits.goal_archive_tokens
+        ):
             del kept[0]
         self.active, self.archive = None, tuple(kept)
         return ended
 
     def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal. Nothing happens if no goal is active, or if the goal has the finding already."""
+        """Add a finding to the active goal.
+        Nothing happens if no goal is active, or if the goal has the finding already.
+        """
         if self.active is not None:
             self._add_finding(text)
 
@@ -320,25 +360,37 @@ class GoalsLayer(Layer):
         self.active = goal.replaced(findings=added_finding(goal.findings, text, MOST_FINDINGS))
 
     @change
-    def add_subtask(self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()) -> Subtask:
+    def add_subtask(
+        self, subtask_id: str, text: str, *, theme: str = "general", depends_on: Iterable[str] = ()
+    ) -> Subtask:
         """Add a subtask to the active goal, or replace the subtask with the same id.
 
         Raises:
-            StateError: No goal is active, a value is not allowed (such as an empty text), a dependency does not exist, the
-                dependencies form a cycle, or the goal would have more than 50 subtasks.
+            StateError: No goal is active, a value is not allowed (such as an empty text), a
+                dependency does not exist, the dependencies form a cycle, or the goal would have
+                more than 50 subtasks.
         """
-        subtask = Subtask(id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on))
+        subtask = Subtask(
+            id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on)
+        )
         subtasks = self._put(subtask).subtasks
         if len(subtasks) > MOST_SUBTASKS:
-            raise StateError(f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal")
+            raise StateError(
+                f"a goal has at most {MOST_SUBTASKS} subtasks; complete it, or set a further goal"
+            )
         for each in subtask.depends_on:
             if each not in subtasks:
                 known = ", ".join(map(repr, subtasks))
-                raise StateError(f"subtask {subtask_id!r:.80} depends on {each!r:.80}, which does not exist; existing: {known}")
+                raise StateError(
+                    f"subtask {subtask_id!r:.80} depends on {each!r:.80}, which does not exist;"
+                    f" existing: {known}"
+                )
         try:
             TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
         except CycleError as error:
-            raise StateError(f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}") from error
+            raise StateError(
+                f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}"
+            ) from error
         return subtask
 
     @change
@@ -346,7 +398,8 @@ class GoalsLayer(Layer):
         """Complete a subtask of the active goal.
 
         Raises:
-            StateError: The subtask does not exist, is not open, or depends on a subtask that is not completed.
+            StateError: The subtask does not exist, is not open, or depends on a subtask that is not
+                completed.
         """
         goal = self.goal()
         subtask = goal.subtask(subtask_id)
@@ -384,8 +437,8 @@ class GoalsLayer(Layer):
     def reduce(self) -> None:
         """Reduce the stored goals to at most ``StateLimits.goal_tokens`` estimated tokens.
 
-        Parts are dropped in this order, until the goals fit: the oldest archived goals, the background of the active goal
-        (``context``), the results of its subtasks.
+        Parts are dropped in this order, until the goals fit: the oldest archived goals, the
+        background of the active goal (``context``), the results of its subtasks.
 
         Raises:
             StateError: The remaining texts of the active goal exceed the limit.
@@ -400,9 +453,16 @@ class GoalsLayer(Layer):
                 self.active = self.active.replaced(subtasks=subtasks)
         tokens = part_tokens(self)
         if tokens > limit:
-            raise StateError(f"the goal and its subtasks exceed {limit} tokens; complete the goal or shorten its texts")
+            raise StateError(
+                f"the goal and its subtasks exceed {limit} tokens; complete the goal or shorten its"
+                " texts"
+            )
         if tokens > warn_from and not self._warned:
-            logger.warning("tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit", tokens, limit)
+            logger.warning(
+                "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit",
+                tokens,
+                limit,
+            )
         self._warned = tokens > warn_from
 
     # Events of a turn; they do not raise
@@ -427,7 +487,9 @@ class GoalsLayer(Layer):
             calls=goal.calls + 1,
             raw_characters=goal.raw_characters + size,
             tools={**goal.tools, name: (calls + 1, failures + (not done.ok))},
-            errors=goal.errors if done.ok else counted(goal.errors, error_pattern(error) or "failed"),
+            errors=(
+                goal.errors if done.ok else counted(goal.errors, error_pattern(error) or "failed")
+            ),
             recent=(*goal.recent, done)[-self._store.limits.executions_kept :],
         )
 

@@ -1,4 +1,6 @@
-"""Recording of an agent's messages, tool calls and turns in its state, and a middleware that stops slow tool calls."""
+"""Recording of an agent's messages, tool calls and turns in its state, and a middleware that stops
+slow tool calls.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +43,23 @@ from strands_manga_memory.state.task import TaskState
 from strands_manga_memory.stores.codec import as_json
 
 TOOL_NAMES = ("update_slots", "note_entity", "manage_goal")
-"""Names of the tools with which the model changes the state. Their calls are not recorded as steps of the task."""
+"""Names of the tools with which the model changes the state.
+Their calls are not recorded as steps of the task.
+"""
 
 _USER_TYPES = {"email", "url", "phone", "reference"}
 """Entity types with exact values that are extracted from the user's messages only."""
 
 _LONGEST_SET_PHRASE = 120
-_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)  # scoring counts thanks with a goodbye as thanks
+_GOODBYE = re.compile(
+    r"\b(?:good ?bye|bye)\b", re.IGNORECASE
+)  # scoring counts thanks with a goodbye as thanks
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Recorder that updates an agent's state from the agent's messages, tool calls and turns, through hooks.
+    """Recorder that updates an agent's state from the agent's messages, tool calls and turns,
+    through hooks.
 
     Args:
         store: Store of the parts of the state, such as the dialogue and the goals.
@@ -70,7 +77,8 @@ class Recorder:
     ) -> None:
         self._store, self._task, self._session = store, task, session
         self._expires_after_turns = expires_after_turns
-        # Types whose values identify one thing are also extracted from tool calls and the assistant's text.
+        # Types whose values identify one thing are also extracted from tool calls and the
+        # assistant's text.
         self._types_of_tools = {each.name for each in store.types if each.is_exact} - _USER_TYPES
         self._waits = False
         self._last_message: tuple[Message, Any] | None = None
@@ -82,7 +90,8 @@ class Recorder:
     def listen(self, agent: Agent) -> None:
         """Register the hooks that record an agent's messages, tool calls and turns.
 
-        A session manager restores the state before these hooks run, and saves the state after these hooks have run.
+        A session manager restores the state before these hooks run, and saves the state after these
+        hooks have run.
         """
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
@@ -104,7 +113,9 @@ class Recorder:
         if self._session is not None:
             await self._session.refresh()
         with self._store.lock:
-            self._store.get(TurnLayer).count = self._dialogue.turn_count  # a fork has a history and no stored count
+            self._store.get(
+                TurnLayer
+            ).count = self._dialogue.turn_count  # a fork has a history and no stored count
         if self._waits:
             self._task.resume()
         else:
@@ -121,7 +132,11 @@ class Recorder:
             with self._store.lock:
                 self._store.refresh()
                 if dialogue.phase is not Phase.FAREWELL:
-                    dialogue.advance(Phase.SLOT_FILLING if dialogue.next_question and dialogue.missing else Phase.FOLLOW_UP)
+                    dialogue.advance(
+                        Phase.SLOT_FILLING
+                        if dialogue.next_question and dialogue.missing
+                        else Phase.FOLLOW_UP
+                    )
         self._last_message = None
         self._store.write()
         self._goals.keep_within_caps()
@@ -142,7 +157,9 @@ class Recorder:
                 return  # the next tool result or the end of the turn writes the change
             if results:
                 self._dialogue.advance(Phase.RESPONSE_GENERATION)
-                text = "\n".join(_result_text(result) for result in results if result.get("status") != "error")
+                text = "\n".join(
+                    _result_text(result) for result in results if result.get("status") != "error"
+                )
                 self._extract_ids(head_and_tail(text), identity)
             else:
                 self._last_message = message, message["content"]
@@ -152,13 +169,19 @@ class Recorder:
                 self._counted = identity
             self._store.write()
 
-    def _user_message(self, message: Message, identity: str, *, is_new_turn: bool, is_redacted: bool = False) -> None:
+    def _user_message(
+        self, message: Message, identity: str, *, is_new_turn: bool, is_redacted: bool = False
+    ) -> None:
         text = _text(message)
         found = find_spoken_entities(text, self._store.types) if text else []
         phase = self._dialogue.phase if is_redacted else _phase_of(text, self._dialogue)
         is_correction = bool(found) and dialogue_act(text, "user") is DialogueAct.CORRECTION
-        self._dialogue.take_message(phase, found, identity, is_new_turn=is_new_turn, is_correction=is_correction)
-        self._entities.begin_turn(expires_after=self._expires_after_turns, is_new_subject=changes_subject(text))
+        self._dialogue.take_message(
+            phase, found, identity, is_new_turn=is_new_turn, is_correction=is_correction
+        )
+        self._entities.begin_turn(
+            expires_after=self._expires_after_turns, is_new_subject=changes_subject(text)
+        )
         self._entities.take_mentions(found, identity, by_user=True)
 
     def _assistant_message(self, message: Message, identity: str) -> None:
@@ -175,12 +198,16 @@ class Recorder:
 
     def _extract_ids(self, text: str, identity: str) -> None:
         found = self._store.types.find(text) if text else ()
-        self._entities.take_mentions([each for each in found if each.type in self._types_of_tools], identity, by_user=False)
+        self._entities.take_mentions(
+            [each for each in found if each.type in self._types_of_tools], identity, by_user=False
+        )
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Replace the entities and slot values of the user's last message if a guardrail has redacted the message.
+        """Replace the entities and slot values of the user's last message if a guardrail has
+        redacted the message.
 
-        The new entities and slot values come from the redacted text. Strands redacts a message without calling a hook.
+        The new entities and slot values come from the redacted text. Strands redacts a message
+        without calling a hook.
         """
         if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
             return
@@ -220,14 +247,17 @@ class Recorder:
 
 
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
-    """Return the phase of the conversation (such as a greeting) that begins with a message of the user.
+    """Return the phase of the conversation (such as a greeting) that begins with a message of the
+    user.
 
     A text with digits or quotes counts neither as a greeting nor as a goodbye.
     """
     act = None
     if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):
         act = dialogue_act(text, "user")
-    if act is DialogueAct.FAREWELL or (act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)):
+    if act is DialogueAct.FAREWELL or (
+        act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)
+    ):
         return Phase.FAREWELL
     has_left = dialogue.phase is Phase.FAREWELL
     if act is DialogueAct.GREETING and (has_left or dialogue.phase is Phase.GREETING):
@@ -277,7 +307,8 @@ class ToolDeadline:
             async for event in next_fn(context):
                 yield event
             return
-        # Strands closes the stream, which fails if it still runs in another task. So it must run in this task.
+        # Strands closes the stream, which fails if it still runs in another task. So it must run in
+        # this task.
         reader = DeadlineReader(next_fn(context), timeout=self.timeout_ms / 1000)
         answered = False
         try:
@@ -290,9 +321,11 @@ class ToolDeadline:
             id_ = str(context.tool_use["toolUseId"])
             self.timed_out(call_key(context.agent, context.tool_use))
             text = (
-                f"{context.tool_use['name']} was stopped after {self.timeout_ms:.0f} ms without an answer; it may still have "
-                "had an effect. Answer with what you have."
+                f"{context.tool_use['name']} was stopped after {self.timeout_ms:.0f} ms without an"
+                " answer; it may still have had an effect. Answer with what you have."
             )
-            yield ToolResultEvent({"toolUseId": id_, "status": "error", "content": [{"text": text}]})
+            yield ToolResultEvent(
+                {"toolUseId": id_, "status": "error", "content": [{"text": text}]}
+            )
         finally:
             await reader.close()

@@ -32,8 +32,9 @@ SHARED_TTL = 86_400.0
 class BackgroundRead:
     """Runner of a repeated read, such as that of the environment, on a background thread.
 
-    The caller of ``run`` waits for the end of the read, at most until a deadline. A read that misses the deadline continues in
-    the background. The next read begins only when this read has ended.
+    The caller of ``run`` waits for the end of the read, at most until a deadline. A read that
+    misses the deadline continues in the background. The next read begins only when this read has
+    ended.
 
     Args:
         read: Function that reads and keeps the data. It may block.
@@ -43,15 +44,19 @@ class BackgroundRead:
         key: Key of the read in ``writer``, which runs all work with the same key in order.
     """
 
-    def __init__(self, read: Callable[[], None], *, name: str, deadline: float, writer: Writer, key: Hashable) -> None:
+    def __init__(
+        self, read: Callable[[], None], *, name: str, deadline: float, writer: Writer, key: Hashable
+    ) -> None:
         self._read, self._name, self._deadline = read, name, deadline
         self._writer, self._key = writer, key
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Run the read on a background thread, and wait until the read has ended or the deadline has passed.
+        """Run the read on a background thread, and wait until the read has ended or the deadline
+        has passed.
 
-        If an earlier read is still running, wait for that read first. The event loop is not blocked.
+        If an earlier read is still running, wait for that read first. The event loop is not
+        blocked.
         """
         try:
             async with asyncio.timeout(self._deadline):
@@ -66,8 +71,8 @@ class BackgroundRead:
 class _SharedLayers(NamedTuple):
     """State that the agents of a session share, as stored in the hot store.
 
-    It contains the text of each part of the state (such as the goals), a revision number, and the ids of the agents that wrote
-    the state.
+    It contains the text of each part of the state (such as the goals), a revision number, and the
+    ids of the agents that wrote the state.
     """
 
     layers: dict[str, str]
@@ -76,20 +81,23 @@ class _SharedLayers(NamedTuple):
 
 
 class SessionState:
-    """State (dialogue, entities and goals) that the agents of a session share through the hot store.
+    """State (dialogue, entities and goals) that the agents of a session share through the hot
+    store.
 
-    An agent reads the shared state before each turn. After the turn, the agent merges its own changes into the shared state,
-    key by key. Each agent keeps a copy in its ``agent.state``. If the hot store loses the shared state, the next agent that
-    changes its copy stores the copy in the hot store. If two agents in two processes end a turn within milliseconds, one may
-    overwrite the changes of the other.
+    An agent reads the shared state before each turn. After the turn, the agent merges its own
+    changes into the shared state, key by key. Each agent keeps a copy in its ``agent.state``. If
+    the hot store loses the shared state, the next agent that changes its copy stores the copy in
+    the hot store. If two agents in two processes end a turn within milliseconds, one may overwrite
+    the changes of the other.
 
     Args:
         hot: The hot store.
         scope: Scope of the session.
         store: Store of this agent's state.
         codec: Codec of the shared data.
-        is_stored: Function that takes an agent id and returns whether the session still has the agent's conversation. If this
-            is False for all agents that wrote the shared state, a new agent ignores the shared state. None: no check.
+        is_stored: Function that takes an agent id and returns whether the session still has the
+            agent's conversation. If this is False for all agents that wrote the shared state, a new
+            agent ignores the shared state. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 
@@ -110,7 +118,9 @@ class SessionState:
         self._writer = shared_writer(hot, None)
         self._health = TierHealth(clock=store.clock)
         self._abandoned = 0
-        self._reading = BackgroundRead(self._pull, name="state", deadline=deadline, writer=self._writer, key=self._name)
+        self._reading = BackgroundRead(
+            self._pull, name="state", deadline=deadline, writer=self._writer, key=self._name
+        )
 
     @staticmethod
     def name_of(scope: ConversationScope) -> str:
@@ -118,7 +128,8 @@ class SessionState:
         return f"state/{scope.storage_session_id}"
 
     async def refresh(self) -> None:
-        """Merge the changes of the session's other agents into this agent's state, without blocking the event loop.
+        """Merge the changes of the session's other agents into this agent's state, without blocking
+        the event loop.
 
         Changes that do not arrive within the deadline are not merged.
         """
@@ -128,9 +139,15 @@ class SessionState:
             self._pull()  # the memory of this process does not block
 
     def publish(self) -> None:
-        """Share the changes of this agent's state with the session's other agents, in the background."""
+        """Share the changes of this agent's state with the session's other agents, in the
+        background.
+        """
         if self._store.has_changed():
-            self._writer.submit(self._name, self._push) if self._hot.survives_process else self._push()
+            (
+                self._writer.submit(self._name, self._push)
+                if self._hot.survives_process
+                else self._push()
+            )
 
     def _pull(self) -> None:
         shared = self._health.tried(self._read)
@@ -148,7 +165,9 @@ class SessionState:
             texts, values = self._store.share(shared.layers)
             revision = 1 + max(self._store.revision, shared.revision)
         # The agent itself may be gone: its last turn is shared in the background.
-        agents = shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
+        agents = (
+            shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
+        )
         rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
         self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
         self._store.note_shared(values, revision)
@@ -161,15 +180,21 @@ class SessionState:
             rows = self._codec.decode(value, self._name)
             with trusted(self._name):
                 layers = {str(key): str(text) for key, text in rows["layers"].items()}
-                return _SharedLayers(layers, int(rows["revision"]), frozenset(map(str, rows["agents"])))
+                return _SharedLayers(
+                    layers, int(rows["revision"]), frozenset(map(str, rows["agents"]))
+                )
         except CorruptRecordError as error:
-            logger.warning("error=<%s> | the shared state of a session cannot be read", type(error).__name__)
+            logger.warning(
+                "error=<%s> | the shared state of a session cannot be read", type(error).__name__
+            )
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge the session's shared state into this agent's state, unless the agent has merged this revision already.
+        """Merge the session's shared state into this agent's state, unless the agent has merged
+        this revision already.
 
-        Return False if the shared state is ignored because it belongs to a deleted session; otherwise return True.
+        Return False if the shared state is ignored because it belongs to a deleted session;
+        otherwise return True.
         """
         if shared.revision == self._abandoned:
             return False
@@ -203,7 +228,8 @@ class Environment(Part):
         locale: Locale, such as ``"ja-JP"``.
         language: Preferred language.
         cart: Items in the cart, one line each.
-        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``; a number is stored as text.
+        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``; a number is stored
+            as text.
         promotions: Current promotions, one line each.
         timezone: IANA name, such as ``"Asia/Tokyo"``, from which the time of day is derived.
         time_of_day: Time of day, if the source provides it.
@@ -223,7 +249,11 @@ class Environment(Part):
     @field_validator("cart", "promotions", mode="before")
     @classmethod
     def _lines(cls, value: Any) -> Any:
-        return tuple(_line(item) for item in value)[:_MOST] if isinstance(value, list | tuple) else value
+        return (
+            tuple(_line(item) for item in value)[:_MOST]
+            if isinstance(value, list | tuple)
+            else value
+        )
 
     @field_validator("cart_total", mode="before")
     @classmethod
@@ -246,52 +276,82 @@ class Environment(Part):
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return ``time_of_day`` or, without one, the time of day in the user's time zone; None if it is unknown.
+        """Return ``time_of_day`` or, without one, the time of day in the user's time zone; None if
+        it is unknown.
 
-        The derived value is ``morning``, ``afternoon``, ``evening`` or ``night``. ``now`` is in seconds since 1970.
+        The derived value is ``morning``, ``afternoon``, ``evening`` or ``night``. ``now`` is in
+        seconds since 1970.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
         hour = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(self.timezone)).hour
-        return "night" if hour < 5 or hour >= 22 else "morning" if hour < 11 else "afternoon" if hour < 17 else "evening"
+        return (
+            "night"
+            if hour < 5 or hour >= 22
+            else "morning"
+            if hour < 11
+            else "afternoon"
+            if hour < 17
+            else "evening"
+        )
 
     def lines(self, now: float) -> Iterator[str]:
-        """Yield the text lines that show the environment to the model. ``now`` is in seconds since 1970."""
+        """Yield the text lines that show the environment to the model.
+        ``now`` is in seconds since 1970.
+        """
         if self.cart:
-            more = f" and {len(self.cart) - _MOST_ITEMS} more" if len(self.cart) > _MOST_ITEMS else ""
+            more = (
+                f" and {len(self.cart) - _MOST_ITEMS} more" if len(self.cart) > _MOST_ITEMS else ""
+            )
             total = f" (total {escape_line(self.cart_total)})" if self.cart_total else ""
-            yield f"In the cart: {'; '.join(escape_line(item, 60) for item in self.cart[:_MOST_ITEMS])}{more}{total}"
+            items = "; ".join(escape_line(item, 60) for item in self.cart[:_MOST_ITEMS])
+            yield f"In the cart: {items}{more}{total}"
         time_of_day = self.part_of_day(now)
-        user = {"tier": self.tier, "language": self.language, "locale": self.locale, "time of day": time_of_day}
+        user = {
+            "tier": self.tier,
+            "language": self.language,
+            "locale": self.locale,
+            "time of day": time_of_day,
+        }
         if any(user.values()):
-            yield "The user: " + "; ".join(f"{name} {escape_line(value, 40)}" for name, value in user.items() if value)
+            yield "The user: " + "; ".join(
+                f"{name} {escape_line(value, 40)}" for name, value in user.items() if value
+            )
         if self.promotions:
-            yield f"On offer: {'; '.join(escape_line(each, 60) for each in self.promotions[:_MOST_PROMOTIONS])}"
+            promotions = self.promotions[:_MOST_PROMOTIONS]
+            yield "On offer: " + "; ".join(escape_line(each, 60) for each in promotions)
 
 
 def _line(item: Any) -> str:
-    """Return a cart item or promotion as one line: ``{"asin": "B07X1234", "quantity": 2}`` as ``asin B07X1234, quantity 2``."""
+    """Return a cart item or promotion as one line: ``{"asin": "B07X1234", "quantity": 2}`` as
+    ``asin B07X1234, quantity 2``.
+    """
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
 
 
 class EnvironmentSource(Protocol):
-    """Source of a conversation's environment: data from other systems, such as the user's cart and locale."""
+    """Source of a conversation's environment: data from other systems, such as the user's cart and
+    locale.
+    """
 
     def load(self, scope: ConversationScope) -> Environment | None:
         """Return the environment of a conversation; None if it is unknown. The method may block."""
 
 
 class CallableEnvironmentSource:
-    """Source that reads the environment (such as the user's cart) by calling a function, such as a client of a service.
+    """Source that reads the environment (such as the user's cart) by calling a function, such as a
+    client of a service.
 
     Args:
-        function: Function that takes the scope of a conversation and returns an ``Environment``, a mapping of its fields, or
-            None.
+        function: Function that takes the scope of a conversation and returns an ``Environment``, a
+            mapping of its fields, or None.
     """
 
-    def __init__(self, function: Callable[[ConversationScope], Environment | Mapping[str, Any] | None]) -> None:
+    def __init__(
+        self, function: Callable[[ConversationScope], Environment | Mapping[str, Any] | None]
+    ) -> None:
         if not callable(function):
             raise ValueError(f"function must be callable, got {function!r:.80}")
         self._function = function
@@ -311,14 +371,17 @@ class CallableEnvironmentSource:
             wrong = repr(value)
             if isinstance(error, ValidationError):
                 wrong = ", ".join(str(each["loc"][0]) for each in error.errors())
-            raise CorruptRecordError(f"the result is not an environment: {wrong:.80}", record="environment") from error
+            raise CorruptRecordError(
+                f"the result is not an environment: {wrong:.80}", record="environment"
+            ) from error
 
 
 class EnvironmentChanges:
-    """Changes of a session's environment, such as a new cart, published to all agents of the session.
+    """Changes of a session's environment, such as a new cart, published to all agents of the
+    session.
 
-    Every publication writes a new random version. Agents compare versions before each model call, so they also find changes
-    that were published while they were disconnected.
+    Every publication writes a new random version. Agents compare versions before each model call,
+    so they also find changes that were published while they were disconnected.
 
     Args:
         hot: Hot store through which changes are published.
@@ -326,7 +389,9 @@ class EnvironmentChanges:
         codec: Codec of the published values.
     """
 
-    def __init__(self, hot: HotStore, scope: ConversationScope, *, codec: Codec | None = None) -> None:
+    def __init__(
+        self, hot: HotStore, scope: ConversationScope, *, codec: Codec | None = None
+    ) -> None:
         self._hot = hot
         self._name = f"environment/{scope.storage_session_id}"
         self._places = {name: f"{self._name}/{name}" for name in Environment.model_fields}
@@ -336,11 +401,13 @@ class EnvironmentChanges:
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
-        """Publish a change of the environment. Each agent, in any process, reads the change before its next model call.
+        """Publish a change of the environment.
+
+        Each agent, in any process, reads the change before its next model call.
 
         Args:
-            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an ``EnvironmentSource`` ignore these values and
-                read the source again.
+            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an
+                ``EnvironmentSource`` ignore these values and read the source again.
 
         Raises:
             ValueError: A field does not exist, or its value is not allowed.
@@ -348,17 +415,23 @@ class EnvironmentChanges:
         """
         unknown = sorted(set(fields) - set(Environment.model_fields))
         if unknown:
-            raise ValueError(f"fields must be of Environment ({', '.join(Environment.model_fields)}), got {unknown}")
+            raise ValueError(
+                f"fields must be of Environment ({', '.join(Environment.model_fields)}), got"
+                f" {unknown}"
+            )
         if "cart" in fields:  # a new cart invalidates the old total
             fields = {"cart_total": None, **fields}
         dumped = Environment.model_validate(fields).model_dump(mode="json")
-        for name in fields:  # values first, so that an agent with the new version reads the new values
+        for (
+            name
+        ) in fields:  # values first, so that an agent with the new version reads the new values
             place = self._places[name]
             self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=SHARED_TTL)
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the published changes of a session's environment (such as the cart), and the state that its agents share.
+        """Delete the published changes of a session's environment (such as the cart), and the state
+        that its agents share.
 
         Returns:
             Number of deleted values.
@@ -373,14 +446,16 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the version of the last published change of the environment (such as the user's cart).
+        """Return the version of the last published change of the environment (such as the user's
+        cart).
 
         Return None if no change was published, or if the hot store is unavailable.
         """
         return self._health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
-        """Return the environment (such as the user's cart), with the last published value of each field.
+        """Return the environment (such as the user's cart), with the last published value of each
+        field.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -396,17 +471,19 @@ class EnvironmentChanges:
 
 
 class EnvironmentTracker:
-    """Tracker that keeps the environment of one agent (such as the user's cart and locale) up to date.
+    """Tracker that keeps the environment of one agent (such as the user's cart and locale) up to
+    date.
 
-    With a source, the source is read again after each published change. Without a source, the environment consists of the
-    published values. After a failed read, the last values stay.
+    With a source, the source is read again after each published change. Without a source, the
+    environment consists of the published values. After a failed read, the last values stay.
 
     Args:
         source: Source of the environment, or None.
         scope: Scope of the conversation. The source is not read without a scope.
         changes: Published changes of the environment, or None.
         deadline: Seconds that a model call waits for a read.
-        environment: First values, so that the start of the session need not read the source. Default: no values.
+        environment: First values, so that the start of the session need not read the source.
+            Default: no values.
     """
 
     def __init__(
@@ -423,7 +500,9 @@ class EnvironmentTracker:
         self.environment = environment or Environment()
         self._version: bytes | None = None
         writer = shared_writer(None, None)
-        self._reading = BackgroundRead(self._read_change, name="environment", deadline=deadline, writer=writer, key=self)
+        self._reading = BackgroundRead(
+            self._read_change, name="environment", deadline=deadline, writer=writer, key=self
+        )
 
     def load(self) -> None:
         """Load the environment, such as the user's cart and locale, at the start of the session."""
@@ -432,7 +511,8 @@ class EnvironmentTracker:
             self._read(version)
 
     async def refresh(self) -> None:
-        """Load the environment (such as the user's cart) again if a change was published, without blocking the event loop.
+        """Load the environment (such as the user's cart) again if a change was published, without
+        blocking the event loop.
 
         A read that misses its deadline continues in the background.
         """
@@ -441,7 +521,9 @@ class EnvironmentTracker:
         await self._reading.run()
 
     def _new_version(self) -> bytes | None:
-        """Return the last announced version of the user's environment (tier, cart); None if it has been read already."""
+        """Return the last announced version of the user's environment (tier, cart); None if it has
+        been read already.
+        """
         version = None if self._changes is None else self._changes.version()
         return None if version == self._version else version
 
@@ -457,6 +539,8 @@ class EnvironmentTracker:
                 self.environment = self._changes.published()
         except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
             level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING
-            logger.log(level, "error=<%s> | the environment could not be read", type(error).__name__)
+            logger.log(
+                level, "error=<%s> | the environment could not be read", type(error).__name__
+            )
         else:
             self._version = version

@@ -1,4 +1,6 @@
-"""State of an agent in ``agent.state``. It consists of layers: a layer is one part of the state, such as the goals."""
+"""State of an agent in ``agent.state``.
+It consists of layers: a layer is one part of the state, such as the goals.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,14 @@ class StateLimits:
         goal_warn_tokens: Estimated tokens of all goals from which a warning is logged.
         goal_archive_tokens: Maximum estimated tokens of the archived goals.
         goals_kept: Maximum number of archived goals. 0: goals that end are not archived.
-        executions_kept: Number of the active goal's last tool calls that are kept one by one; older ones are only counted.
-        failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal; the last ones are kept.
-        goal_context_characters: Maximum number of characters of the background of a goal; the end is kept.
-        steps_kept: Maximum number of tool calls of a task, and also of its other steps (such as thoughts).
+        executions_kept: Number of the active goal's last tool calls that are kept one by one; older
+            ones are only counted.
+        failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal; the
+            last ones are kept.
+        goal_context_characters: Maximum number of characters of the background of a goal; the end
+            is kept.
+        steps_kept: Maximum number of tool calls of a task, and also of its other steps (such as
+            thoughts).
 
     Raises:
         ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.
@@ -57,7 +63,9 @@ class StateLimits:
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            whole(limit.name, getattr(self, limit.name), least=0 if limit.name == "goals_kept" else 1)
+            whole(
+                limit.name, getattr(self, limit.name), least=0 if limit.name == "goals_kept" else 1
+            )
 
 
 class Part(BaseModel):
@@ -69,14 +77,17 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy of this value in which some fields have new values. The new values are not validated."""
+        """Return a copy of this value in which some fields have new values.
+        The new values are not validated.
+        """
         return self.model_copy(update=fields)
 
 
 class Layer(BaseModel):
     """Part of an agent's state that is stored under its own key, such as the goals.
 
-    A method assigns new values to fields, and changes no value in place. Fields that later releases have added are kept.
+    A method assigns new values to fields, and changes no value in place. Fields that later releases
+    have added are kept.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -89,16 +100,22 @@ class Layer(BaseModel):
     _store: StateStore = PrivateAttr()
 
     def reduce(self) -> None:
-        """Reduce the layer (part of an agent's state) to its maximum size. By default, a layer has no maximum size."""
+        """Reduce the layer (part of an agent's state) to its maximum size.
+        By default, a layer has no maximum size.
+        """
 
     def values(self) -> dict[str, Any]:
-        """Return the values of all fields of the layer (part of an agent's state), including fields of later releases."""
+        """Return the values of all fields of the layer (part of an agent's state), including fields
+        of later releases.
+        """
         return {**self.__dict__, **(self.model_extra or {})}
 
     def stored(self) -> str:
-        """Return the layer (part of an agent's state) as JSON text, with a format version and without default values.
+        """Return the layer (part of an agent's state) as JSON text, with a format version and
+        without default values.
 
-        A text is stored because Strands would copy and check every nested value of a dict at each write and save.
+        A text is stored because Strands would copy and check every nested value of a dict at each
+        write and save.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -109,7 +126,8 @@ class Layer(BaseModel):
         """Create a layer (part of an agent's state) from its stored text.
 
         Raises:
-            CorruptRecordError: The text is damaged, or was written in another version of the format.
+            CorruptRecordError: The text is damaged, or was written in another version of the
+                format.
         """
         problem = "is damaged"
         with suppress(*MALFORMED):
@@ -124,7 +142,9 @@ class Layer(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Replace the values of all fields of the layer by ``values``, an earlier result of ``Layer.values()``."""
+        """Replace the values of all fields of the layer by ``values``, an earlier result of
+        ``Layer.values()``.
+        """
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -134,10 +154,11 @@ class Layer(BaseModel):
                 extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes that another agent made to the same layer (part of the state, such as the goals).
+        """Merge the changes that another agent made to the same layer (part of the state, such as
+        the goals).
 
-        Mappings are merged key by key, and tuples item by item. For a count, both agents' increases are added. If both agents
-        changed a field of any other type, the value of this layer stays.
+        Mappings are merged key by key, and tuples item by item. For a count, both agents' increases
+        are added. If both agents changed a field of any other type, the value of this layer stays.
 
         Args:
             base: Values of the layer that both agents had before their changes.
@@ -146,7 +167,14 @@ class Layer(BaseModel):
         if other != base:
             mine = self.values()
             self.restore(
-                {**mine, **other, **{name: _merged(mine[name], base[name], other[name]) for name in type(self).model_fields}}
+                {
+                    **mine,
+                    **other,
+                    **{
+                        name: _merged(mine[name], base[name], other[name])
+                        for name in type(self).model_fields
+                    },
+                }
             )
 
 
@@ -155,7 +183,9 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
         return other
     if isinstance(mine, dict):
         kept = {key: value for key, value in other.items() if key in mine or key not in base}
-        return kept | {key: value for key, value in mine.items() if key not in base or base[key] != value}
+        return kept | {
+            key: value for key, value in mine.items() if key not in base or base[key] != value
+        }
     if isinstance(mine, tuple):
         kept_items = [each for each in other if each in mine or each not in base]
         return (*kept_items, *(each for each in mine if each not in base and each not in other))
@@ -163,16 +193,23 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 def _problems(error: ValidationError) -> str:
-    """Return the problems of a pydantic error on one line, each with the field, the rule and the value."""
-    found = [(".".join(map(str, each["loc"])), each["msg"], each["input"]) for each in error.errors()]
+    """Return the problems of a pydantic error on one line, each with the field, the rule and the
+    value.
+    """
+    found = [
+        (".".join(map(str, each["loc"])), each["msg"], each["input"]) for each in error.errors()
+    ]
     return "; ".join(f"{name}: {rule}, got {value!r:.80}" for name, rule, value in found)
 
 
-def change(method: Callable[Concatenate[_Layer, P], _Item]) -> Callable[Concatenate[_Layer, P], _Item]:
-    """Decorate a method that changes a layer (part of the state), so that the layer is then validated and written.
+def change(
+    method: Callable[Concatenate[_Layer, P], _Item],
+) -> Callable[Concatenate[_Layer, P], _Item]:
+    """Decorate a method that changes a layer (part of the state), so that the layer is then
+    validated and written.
 
-    The store's lock is held during the call. After an error of the method or of the validation, the layer has its earlier
-    values.
+    The store's lock is held during the call. After an error of the method or of the validation, the
+    layer has its earlier values.
 
     Raises:
         CorruptRecordError: The stored layer cannot be read. It stays unchanged.
@@ -203,7 +240,9 @@ def change(method: Callable[Concatenate[_Layer, P], _Item]) -> Callable[Concaten
 
 
 def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
-    """Return the item with the given name. ``kind`` is the kind of the items in the error, such as "slot".
+    """Return the item with the given name.
+
+    ``kind`` is the kind of the items in the error, such as "slot".
 
     Raises:
         StateError: The item does not exist. The message names the existing items.
@@ -215,22 +254,26 @@ def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
 
 
 REVISION = "manga_state.revision"
-"""Key in ``agent.state`` of the last revision of the session's shared state that the agent has merged."""
+"""Key in ``agent.state`` of the last revision of the session's shared state that the agent has
+merged.
+"""
 
 
 @dataclass
 class _Entry:
     """Layer (part of an agent's state, such as the goals), with its values at earlier times.
 
-    A comparison of the current values with earlier values shows the changes. A read of ``agent.state`` replaces both the
-    current and the earlier values.
+    A comparison of the current values with earlier values shows the changes. A read of
+    ``agent.state`` replaces both the current and the earlier values.
 
     Attributes:
         layer: The layer with its current values.
-        error: Reason why the layer's text in ``agent.state`` cannot be read; empty if it can be read.
+        error: Reason why the layer's text in ``agent.state`` cannot be read; empty if it can be
+            read.
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
-        shared: Values that the session's agents shared when this agent last merged or published the shared state.
+        shared: Values that the session's agents shared when this agent last merged or published the
+            shared state.
         shared_text: Text of the layer that the session's agents shared at that time.
         turn_end: Values at the end of the last turn.
     """
@@ -245,10 +288,12 @@ class _Entry:
 
 
 class StateStore:
-    """Store of the layers (parts, such as the goals) of an agent's state, which writes changed layers into ``agent.state``.
+    """Store of the layers (parts, such as the goals) of an agent's state, which writes changed
+    layers into ``agent.state``.
 
-    When a session manager replaces ``agent.state``, the layers are read again at their next use. A stored layer that is damaged
-    or has another version stays unchanged in ``agent.state``. An empty layer is used in its place, and is not stored.
+    When a session manager replaces ``agent.state``, the layers are read again at their next use. A
+    stored layer that is damaged or has another version stays unchanged in ``agent.state``. An empty
+    layer is used in its place, and is not stored.
 
     Args:
         kinds: Classes of the layers.
@@ -268,7 +313,13 @@ class StateStore:
         wall: Callable[[], float],
         limits: StateLimits,
     ) -> None:
-        self.types, self.intents, self.clock, self.wall, self.limits = types, intents, clock, wall, limits
+        self.types, self.intents, self.clock, self.wall, self.limits = (
+            types,
+            intents,
+            clock,
+            wall,
+            limits,
+        )
         self.lock = threading.RLock()
         self.writes = self.revision = 0
         self.agent_id = ""
@@ -280,7 +331,8 @@ class StateStore:
             entry.layer._store = self  # noqa: SLF001
 
     def attach(self, agent: Agent) -> None:
-        """Connect the store to an agent, and read the layers (parts of the state) from ``agent.state``.
+        """Connect the store to an agent, and read the layers (parts of the state) from
+        ``agent.state``.
 
         A layer that is not in ``agent.state`` keeps the changes made before this call.
         """
@@ -296,27 +348,37 @@ class StateStore:
 
     @property
     def agent(self) -> Agent | None:
-        """Agent whose state is stored; None before ``attach``, and after the agent was garbage-collected."""
+        """Agent whose state is stored; None before ``attach``, and after the agent was
+        garbage-collected.
+        """
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return the layer (part of the state) of the class ``kind``. Read all layers first if ``agent.state`` was replaced."""
+        """Return the layer (part of the state) of the class ``kind``.
+        Read all layers first if ``agent.state`` was replaced.
+        """
         self.refresh()
         return self._entries[kind].layer  # type: ignore[return-value]
 
     def refresh(self) -> None:
-        """Read the layers (parts of the agent's state) again if ``agent.state`` was replaced by another object."""
+        """Read the layers (parts of the agent's state) again if ``agent.state`` was replaced by
+        another object.
+        """
         agent = self._agent()
         if agent is not None and agent.state is not self._state:
             with self.lock:
                 self._read(agent)
 
     def size(self, layer: Layer) -> int:
-        """Return the number of characters in the stored text of a layer (part of the state); 0 if there is none."""
+        """Return the number of characters in the stored text of a layer (part of the state); 0 if
+        there is none.
+        """
         return len(str(self._entries[type(layer)].text or ""))
 
     def unreadable(self) -> dict[str, str]:
-        """Return the reasons why stored layers (parts of the state) cannot be read, keyed by ``Layer.KEY``."""
+        """Return the reasons why stored layers (parts of the state) cannot be read, keyed by
+        ``Layer.KEY``.
+        """
         return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self) -> None:
@@ -336,15 +398,20 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """Read ``agent.state`` again if a session manager has replaced it since the last read, and keep this agent's changes.
+        """Read ``agent.state`` again if a session manager has replaced it since the last read, and
+        keep this agent's changes.
 
-        The changes since the end of the last turn are merged into the layers (parts of the state) of the new ``agent.state``.
-        In any case, changed layers are then written, and the values of all layers are remembered as those of the turn's end.
+        The changes since the end of the last turn are merged into the layers (parts of the state)
+        of the new ``agent.state``. In any case, changed layers are then written, and the values of
+        all layers are remembered as those of the turn's end.
         """
         with self.lock:
             agent = self.agent
             if agent is not None and agent.state is not self._state:
-                ours = [(entry.layer, entry.layer.values(), entry.turn_end) for entry in self._readable()]
+                ours = [
+                    (entry.layer, entry.layer.values(), entry.turn_end)
+                    for entry in self._readable()
+                ]
                 self._read(agent)
                 for layer, values, base in ours:
                     if values != base:
@@ -354,7 +421,8 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers (parts of the state) at the end of a turn, and remember the values of all layers.
+        """Write the changed layers (parts of the state) at the end of a turn, and remember the
+        values of all layers.
 
         A later comparison with these values shows the changes of the next turn.
         """
@@ -371,20 +439,22 @@ class StateStore:
     def has_changed(self) -> bool:
         """Return whether the agent's state has changes that the session's other agents lack.
 
-        These are changes since the last exchange with the shared state of the session, or since the last read of
-        ``agent.state``.
+        These are changes since the last exchange with the shared state of the session, or since the
+        last read of ``agent.state``.
         """
         with self.lock:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return the layers (parts of the state) of this agent, to share them with the session's other agents.
+        """Return the layers (parts of the state) of this agent, to share them with the session's
+        other agents.
 
         Args:
             known: Texts of the layers that the session shares at present, keyed by ``Layer.KEY``.
 
         Returns:
-            Texts of the layers, and values of the layers, both keyed by ``Layer.KEY``. If this release cannot read a layer in
+            Texts of the layers, and values of the layers, both keyed by ``Layer.KEY``. If this
+            release cannot read a layer in
                 ``known`` or in ``agent.state``, the text in ``known`` is returned unchanged.
         """
         texts, shared = dict(known), {}
@@ -394,19 +464,23 @@ class StateStore:
             with suppress(CorruptRecordError):
                 if layer.KEY in known and known[layer.KEY] != entry.shared_text:
                     layer.loaded(known[layer.KEY])
-                entry.shared_text = entry.text if entry.text and values == entry.written else layer.stored()
+                entry.shared_text = (
+                    entry.text if entry.text and values == entry.written else layer.stored()
+                )
                 texts[layer.KEY] = entry.shared_text
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge the state that the session's agents share into the layers (parts, such as the goals) of this agent's state.
+        """Merge the state that the session's agents share into the layers (parts, such as the
+        goals) of this agent's state.
 
         Shared layers that are damaged are skipped.
 
         Args:
             shared: Texts of the shared layers, keyed by ``Layer.KEY``.
-            revision: Revision number of the shared state. A number below that of the last merge means that the shared state is
-                outdated. All values of this agent then count as changes, not only those changed since the last merge.
+            revision: Revision number of the shared state. A number below that of the last merge
+                means that the shared state is outdated. All values of this agent then count as
+                changes, not only those changed since the last merge.
         """
         with self.lock:
             for entry in self._readable():
@@ -415,17 +489,20 @@ class StateStore:
                     other = layer.loaded(shared.get(layer.KEY)).values()
                 except CorruptRecordError:
                     continue
-                layer.merge(entry.shared if revision >= self.revision else type(layer)().values(), other)
+                layer.merge(
+                    entry.shared if revision >= self.revision else type(layer)().values(), other
+                )
                 entry.shared, entry.shared_text = other, shared[layer.KEY]
             self.write()
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the state that the session's agents share at present, so that the next merge finds later changes.
+        """Remember the state that the session's agents share at present, so that the next merge
+        finds later changes.
 
         Args:
-            shared: Values of the shared layers (parts of the state), keyed by ``Layer.KEY``. Other layers keep the values that
-                were remembered before.
+            shared: Values of the shared layers (parts of the state), keyed by ``Layer.KEY``. Other
+                layers keep the values that were remembered before.
             revision: Revision number of the shared state. It is also stored in ``agent.state``.
         """
         with self.lock:
@@ -446,7 +523,11 @@ class StateStore:
                 loaded = loaded if entry.text is None else kind.loaded(entry.text)
             except CorruptRecordError as failure:
                 entry.error = str(failure)
-                logger.warning("record=<%s> | cannot be read; it is not used and not changed", kind.KEY)
+                logger.warning(
+                    "record=<%s> | cannot be read; it is not used and not changed", kind.KEY
+                )
             entry.layer.restore(loaded.values())
             entry.written = entry.shared = entry.turn_end = loaded.values()
-        self.is_new = not self.revision and all(entry.text is None for entry in self._entries.values())
+        self.is_new = not self.revision and all(
+            entry.text is None for entry in self._entries.values()
+        )

@@ -1,4 +1,6 @@
-"""Task of one user request: steps, time budget, tool calls and findings. It is kept in memory only."""
+"""Task of one user request: steps, time budget, tool calls and findings.
+It is kept in memory only.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,13 @@ class TaskStep(Part):
         return self._moved(StepStatus.IN_PROGRESS, started_at=now, error=None, retries=retries)
 
     def ended(
-        self, status: StepStatus, now: float, *, result: str | None = None, error: str | None = None, ms: float | None = None
+        self,
+        status: StepStatus,
+        now: float,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        ms: float | None = None,
     ) -> TaskStep:
         """Return a copy of the step after the end of an attempt, with the given status.
 
@@ -133,12 +141,16 @@ class TaskStep(Part):
         if ms is None:
             ms = 0.0 if self.started_at is None else max(0.0, 1000 * (now - self.started_at))
         error = error[:200] if error else None
-        return self._moved(status, result=result, error=error, duration_ms=round(self.duration_ms + ms, 3))
+        return self._moved(
+            status, result=result, error=error, duration_ms=round(self.duration_ms + ms, 3)
+        )
 
     def _moved(self, status: StepStatus, **fields: Any) -> TaskStep:
         if status not in _NEXT[self.status]:
             allowed = ", ".join(sorted(_NEXT[self.status])) or "none, it is completed"
-            raise StateError(f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}")
+            raise StateError(
+                f"step {self.id!r:.80} cannot go from {self.status} to {status}; allowed: {allowed}"
+            )
         return self.replaced(status=status, **fields)
 
 
@@ -153,13 +165,18 @@ _MOMENT = re.compile(
 
 
 class LoopDetector:
-    """Detector of loops: repeated tool calls with equal arguments and results. Other calls may lie between them."""
+    """Detector of loops: repeated tool calls with equal arguments and results.
+    Other calls may lie between them.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call. Return True for the third call with equal name, arguments and result, and False for all others.
+        """Count a tool call.
+
+        Return True for the third call with equal name, arguments and result, and False for all
+        others.
 
         Times and UUIDs in results are not compared.
         """
@@ -172,18 +189,22 @@ class LoopDetector:
 
 
 class TaskState:
-    """Current task of an agent, for one user request: steps, time budget and findings. It is never stored.
+    """Current task of an agent, for one user request: steps, time budget and findings.
+
+    It is never stored.
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last tool calls and the last other steps (100 of each by default), keyed by id, oldest first.
+        steps: The last tool calls and the last other steps (100 of each by default), keyed by id,
+            oldest first.
         dropped: Number of older steps that were removed from ``steps``.
         findings: Findings without repetitions.
-        successes: Number of successes, keyed by tool name. Steps that are not tool calls are counted by their text, without
-            numbers and ids.
+        successes: Number of successes, keyed by tool name. Steps that are not tool calls are
+            counted by their text, without numbers and ids.
         errors: Number of errors, keyed by tool name and error text, without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
-        timed_out: Keys of tool calls that were stopped at their deadline and whose end is not recorded yet.
+        timed_out: Keys of tool calls that were stopped at their deadline and whose end is not
+            recorded yet.
         loops: Number of loops that were detected in this task and all earlier tasks of the agent.
     """
 
@@ -215,7 +236,9 @@ class TaskState:
             self._started_at = self._clock()
 
     def pause(self) -> None:
-        """Stop the clock of the task's time budget during a wait for a human. Steps in progress are queued again."""
+        """Stop the clock of the task's time budget during a wait for a human.
+        Steps in progress are queued again.
+        """
         with self._lock:
             self._paused_at = self._clock()
             self._end_running(StepStatus.QUEUED)
@@ -228,7 +251,9 @@ class TaskState:
             self._paused_at = None
 
     def end(self) -> None:
-        """End the task. Steps in progress are marked as failed or, if the time budget is used up, as timed out."""
+        """End the task.
+        Steps in progress are marked as failed or, if the time budget is used up, as timed out.
+        """
         with self._lock:
             status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
             self._end_running(status, "did not end with its turn")
@@ -249,7 +274,9 @@ class TaskState:
         confidence: float | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a queued step to the task, and return the step. ``undo`` is a function that reverses the step, for ``roll_back``.
+        """Add a queued step to the task, and return the step.
+
+        ``undo`` is a function that reverses the step, for ``roll_back``.
 
         Raises:
             StateError: The id exists already.
@@ -262,7 +289,15 @@ class TaskState:
             if id_ in self.steps:
                 raise StateError(f"step {id_!r:.80} exists already; use another id")
             kind = StepKind(kind)
-            step = self._put(TaskStep(id=id_, name=name, kind=kind, confidence=confidence, parameters=dict(parameters or {})))
+            step = self._put(
+                TaskStep(
+                    id=id_,
+                    name=name,
+                    kind=kind,
+                    confidence=confidence,
+                    parameters=dict(parameters or {}),
+                )
+            )
             if undo is not None:
                 self._undo[id_] = undo
             return step
@@ -291,20 +326,25 @@ class TaskState:
         Raises:
             StateError: The step does not exist, or has ended.
         """
-        return self._end_step(step_id, StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED, error=str(error))
+        return self._end_step(
+            step_id, StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED, error=str(error)
+        )
 
     def _end_step(self, step_id: str, status: StepStatus, **texts: Any) -> TaskStep:
         with self._lock:
             return self._put(self.step(step_id).ended(status, self._clock(), **texts))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed tool calls of the task, and other completed steps with an ``undo`` function, the last step first.
+        """Undo the completed tool calls of the task, and other completed steps with an ``undo``
+        function, the last step first.
 
-        ``after`` is a step id: only later steps are undone. A tool call without an ``undo`` function is only marked as rolled
-        back. If undoing a step fails, the step gets the error and is not marked. The other steps are still undone.
+        ``after`` is a step id: only later steps are undone. A tool call without an ``undo``
+        function is only marked as rolled back. If undoing a step fails, the step gets the error and
+        is not marked. The other steps are still undone.
 
         Returns:
-            The updated steps, including those with an error, in the order in which they were undone.
+            The updated steps, including those with an error, in the order in which they were
+            undone.
 
         Raises:
             StateError: The step ``after`` does not exist.
@@ -322,14 +362,24 @@ class TaskState:
             try:
                 self._undo.pop(step.id, lambda: None)()
             except Exception as failure:  # noqa: BLE001 - the other steps must still be undone
-                logger.warning("step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__)
+                logger.warning(
+                    "step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__
+                )
                 error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
             with self._lock:
                 undone.append(self._put(step.replaced(rolled_back=error is None, error=error)))
         return undone
 
-    def record(self, kind: StepKind | str, text: str, *, confidence: float | None = None, ok: bool | None = None) -> TaskStep:
-        """Record a thought, a validation or a change of the plan as an ended step, and return the step.
+    def record(
+        self,
+        kind: StepKind | str,
+        text: str,
+        *,
+        confidence: float | None = None,
+        ok: bool | None = None,
+    ) -> TaskStep:
+        """Record a thought, a validation or a change of the plan as an ended step, and return the
+        step.
 
         Args:
             kind: Kind of the step.
@@ -338,7 +388,8 @@ class TaskState:
             ok: Whether the step succeeded; None if unknown.
 
         Raises:
-            ValueError: The kind does not exist, ``text`` is empty or not a string, or ``confidence`` is not from 0 to 1.
+            ValueError: The kind does not exist, ``text`` is empty or not a string, or
+                ``confidence`` is not from 0 to 1.
         """
         of_kind("text", text, str, "a text")
         with self._lock:
@@ -347,17 +398,23 @@ class TaskState:
                 self._count(error_pattern(text), ok=ok)
             if step.kind is StepKind.REPLANNING:
                 self.plan_changes = (*self.plan_changes, step.name)[-MOST_PATTERNS:]
-            return self._put(step.replaced(status=StepStatus.FAILED if ok is False else StepStatus.COMPLETED))
+            return self._put(
+                step.replaced(status=StepStatus.FAILED if ok is False else StepStatus.COMPLETED)
+            )
 
     def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a finding to the task and, with ``of_goal``, to the agent's active goal, if any. Known findings are skipped."""
+        """Add a finding to the task and, with ``of_goal``, to the agent's active goal, if any.
+        Known findings are skipped.
+        """
         with self._lock:
             if of_goal:
                 self._goals.add_finding(text)
             self.findings = added_finding(self.findings, text, MOST_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record the start or restart of a tool call as a step of the task. ``key`` identifies the tool call."""
+        """Record the start or restart of a tool call as a step of the task.
+        ``key`` identifies the tool call.
+        """
         with self._lock:
             id_, _ = self._calls.get(key, (key, None))
             known = self.steps.get(id_)
@@ -373,7 +430,16 @@ class TaskState:
             if known.status is not StepStatus.IN_PROGRESS:
                 self.start_step(id_)
 
-    def end_call(self, key: str, *, ok: bool, text: str, ms: float | None = None, retry: bool = False, size: int = 0) -> None:
+    def end_call(
+        self,
+        key: str,
+        *,
+        ok: bool,
+        text: str,
+        ms: float | None = None,
+        retry: bool = False,
+        size: int = 0,
+    ) -> None:
         """Record the end of a tool call in the task and in the active goal.
 
         Args:
@@ -392,23 +458,44 @@ class TaskState:
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
             ok = ok and not is_late
-            status = StepStatus.TIMED_OUT if is_late else StepStatus.COMPLETED if ok else StepStatus.FAILED
+            status = (
+                StepStatus.TIMED_OUT
+                if is_late
+                else StepStatus.COMPLETED
+                if ok
+                else StepStatus.FAILED
+            )
             text = redact_identifiers(text[:_READ])
             note, now = shorten_line(text, 120), self._clock()
-            ended = step.ended(status, now, result=note if ok else None, error=None if ok else text, ms=ms)
-            self._put(ended.replaced(status=StepStatus.FAILED, result=None).started(now) if retry else ended)
+            ended = step.ended(
+                status, now, result=note if ok else None, error=None if ok else text, ms=ms
+            )
+            self._put(
+                ended.replaced(status=StepStatus.FAILED, result=None).started(now)
+                if retry
+                else ended
+            )
             self._calls[key] = id_, {}
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
             if not retry and self._loop_detector.is_loop(step.name, given, text):
                 self.loops += 1
                 telemetry.note(TOOL_LOOP, attributes={"tool": step.name}, counts={"loops": 1})
                 logger.warning(
-                    "tool=<%s>, calls=<%d> | repeated identical tool calls with the same result", step.name, MOST_ALIKE
+                    "tool=<%s>, calls=<%d> | repeated identical tool calls with the same result",
+                    step.name,
+                    MOST_ALIKE,
                 )
-                advice = f"{step.name} gave the same result {MOST_ALIKE} times for the same arguments: try something else"
+                advice = (
+                    f"{step.name} gave the same result {MOST_ALIKE} times for the same arguments:"
+                    " try something else"
+                )
                 self.add_finding(advice, of_goal=False)
             took = round(ended.duration_ms - step.duration_ms, 1)
-            self._goals.record(Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)), error=text, size=size)
+            self._goals.record(
+                Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)),
+                error=text,
+                size=size,
+            )
 
     def _count(self, pattern: str, *, ok: bool) -> None:
         if ok:
@@ -422,7 +509,11 @@ class TaskState:
 
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
-        alike = [each for each in self.steps.values() if (each.kind is StepKind.TOOL) == (step.kind is StepKind.TOOL)]
+        alike = [
+            each
+            for each in self.steps.values()
+            if (each.kind is StepKind.TOOL) == (step.kind is StepKind.TOOL)
+        ]
         if len(alike) > self._steps_kept:
             oldest = next((each for each in alike if each.status not in _OPEN), alike[0])
             del self.steps[oldest.id]
@@ -441,31 +532,52 @@ class TaskState:
     def failed(self) -> list[TaskStep]:
         """Return the tool calls of the task that failed or timed out."""
         with self._lock:
-            return [step for step in self.steps.values() if step.status in _UNSUCCESSFUL and step.kind is StepKind.TOOL]
+            return [
+                step
+                for step in self.steps.values()
+                if step.status in _UNSUCCESSFUL and step.kind is StepKind.TOOL
+            ]
 
     def remaining_ms(self) -> float:
-        """Return the remaining time budget in milliseconds, at least 0. Waits for a human are not counted."""
+        """Return the remaining time budget in milliseconds, at least 0.
+        Waits for a human are not counted.
+        """
         now = self._clock() if self._paused_at is None else self._paused_at
         used = 0.0 if self._started_at is None else 1000 * (now - self._started_at)
         return min(self.budget_ms, max(0.0, self.budget_ms - used))
 
     def urgency(self) -> str:
-        """Return a warning for the model if the time budget runs low or is used up; otherwise an empty text."""
+        """Return a warning for the model if the time budget runs low or is used up; otherwise an
+        empty text.
+        """
         left = self.remaining_ms()
         if not self.steps or left >= _LOW * self.budget_ms:
             return ""
         if left == 0:
-            return f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer now with what you have."
-        return f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call only what you must."
+            return (
+                f"The time budget of {self.budget_ms:.0f} ms is used up: call no more tools, answer"
+                " now with what you have."
+            )
+        return (
+            f"Of the time budget of {self.budget_ms:.0f} ms, less than {_LOW:.0%} is left: call"
+            " only what you must."
+        )
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show failed steps, findings and changes of the plan to the model."""
+        """Yield the text lines that show failed steps, findings and changes of the plan to the
+        model.
+        """
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
-                f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})" for step in failed[-MOST_LINES:]
+                f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})"
+                for step in failed[-MOST_LINES:]
             )
         goal = self._goals.active  # whose findings are shown with the goal
-        if findings := [each for each in self.findings if goal is None or each not in goal.findings]:
-            yield "Found in this task: " + "; ".join(escape_line(each) for each in findings[-MOST_LINES:])
+        if findings := [
+            each for each in self.findings if goal is None or each not in goal.findings
+        ]:
+            yield "Found in this task: " + "; ".join(
+                escape_line(each) for each in findings[-MOST_LINES:]
+            )
         if self.plan_changes:
             yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"

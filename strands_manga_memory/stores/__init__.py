@@ -8,9 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strands_manga_memory.lazy_imports import lazy_names
-from strands_manga_memory.stores.cipher import AesGcmCipher, DataKey, KeyProvider, TenantCipher, TenantKeys
+from strands_manga_memory.stores.cipher import (
+    AesGcmCipher,
+    DataKey,
+    KeyProvider,
+    TenantCipher,
+    TenantKeys,
+)
 from strands_manga_memory.stores.codec import Codec
-from strands_manga_memory.stores.hot import HotRecord, HotStore, HotWrite, InMemoryHotStore, WriteStatus
+from strands_manga_memory.stores.hot import (
+    HotRecord,
+    HotStore,
+    HotWrite,
+    InMemoryHotStore,
+    WriteStatus,
+)
 from strands_manga_memory.stores.table import (
     ABSENT,
     SESSIONS,
@@ -38,7 +50,9 @@ _NAMES = {
     "redis_hot_store": "RedisHotStore",
     "tiered_storage": "TieredStorage",
 }
-"""Modules of the adapters, which are imported at their first use because each imports its driver."""
+"""Modules of the adapters, which are imported at their first use because each imports its
+driver.
+"""
 
 __all__ = [
     "ABSENT",

@@ -1,4 +1,5 @@
-"""Encryption of stored values on the client, with separate keys for each tenant or one set of keys for all tenants.
+"""Encryption of stored values on the client, with separate keys for each tenant or one set of keys
+for all tenants.
 
 The ciphers need the ``encryption`` extra.
 """
@@ -32,15 +33,20 @@ class DataKey(NamedTuple):
 class KeyProvider(Protocol):
     """Thread-safe provider of the tenants' encryption keys.
 
-    The methods get a tenant's id in percent-encoding, as ``scope.encoded_id`` returns it. ``""`` means no tenant.
+    The methods get a tenant's id in percent-encoding, as ``scope.encoded_id`` returns it. ``""``
+    means no tenant.
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values. A tenant without a key raises ``KeyError``."""
+        """Return the key that encrypts a tenant's new values.
+        A tenant without a key raises ``KeyError``.
+        """
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``. An unknown or destroyed key raises ``KeyError``."""
+        """Return a tenant's key with the name ``key_id``.
+        An unknown or destroyed key raises ``KeyError``.
+        """
         ...
 
 
@@ -48,11 +54,13 @@ class TenantKeys:
     """Key provider for keys that the application passes in, for example from a secret store.
 
     Args:
-        keys: Keys of each tenant: a mapping from tenants to mappings from key names to keys of 32 bytes. The last key of a
-            tenant encrypts the tenant's new values. The tenant None is for data without a tenant.
+        keys: Keys of each tenant: a mapping from tenants to mappings from key names to keys of 32
+            bytes. The last key of a tenant encrypts the tenant's new values. The tenant None is for
+            data without a tenant.
 
     Raises:
-        ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no key or an invalid id.
+        ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no
+            key or an invalid id.
     """
 
     def __init__(self, keys: Mapping[str | None, Mapping[str, bytes]]) -> None:
@@ -76,22 +84,28 @@ class TenantKeys:
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return a tenant's id in percent-encoding, or ``""`` for None. An invalid id raises ``ValueError``."""
+    """Return a tenant's id in percent-encoding, or ``""`` for None.
+    An invalid id raises ``ValueError``.
+    """
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
 
 class AesGcmCipher:
-    """Cipher by AES-GCM with one set of keys for all tenants. ``TenantCipher`` has separate keys for each tenant.
+    """Cipher by AES-GCM with one set of keys for all tenants.
 
-    A value can be decrypted only under the storage key for which it was encrypted. Each value has a random nonce, and contains
-    the name of its encryption key. After a change of ``current``, old values stay readable while ``keys`` contains their key.
+    ``TenantCipher`` has separate keys for each tenant.
+
+    A value can be decrypted only under the storage key for which it was encrypted. Each value has a
+    random nonce, and contains the name of its encryption key. After a change of ``current``, old
+    values stay readable while ``keys`` contains their key.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
         current: Name of the key that encrypts new values.
 
     Raises:
-        ValueError: A key has another size, a key's name is empty or too long, or no key is named ``current``.
+        ValueError: A key has another size, a key's name is empty or too long, or no key is named
+            ``current``.
         ImportError: ``cryptography`` is not installed.
     """
 
@@ -100,7 +114,9 @@ class AesGcmCipher:
         for name, key in keys.items():
             _check_key(name, key, sizes=(16, 24, 32))
         if current not in keys:
-            raise ValueError(f"current must name one of the keys {sorted(keys)}, got {current!r:.80}")
+            raise ValueError(
+                f"current must name one of the keys {sorted(keys)}, got {current!r:.80}"
+            )
         self._keys = {name: _aead(key) for name, key in keys.items()}
         self._current = current
 
@@ -115,26 +131,30 @@ class AesGcmCipher:
         """Return the decrypted value.
 
         Raises:
-            ValueError: The value is damaged, or was encrypted for another storage key than ``place``.
+            ValueError: The value is damaged, or was encrypted for another storage key than
+                ``place``.
             KeyMissingError: The cipher does not have the value's encryption key.
         """
         name, rest = _named(data)
         if name not in self._keys:
-            raise KeyMissingError(f"record={place!r} cannot be read: its key {name!r} was not given", record=place)
+            raise KeyMissingError(
+                f"record={place!r} cannot be read: its key {name!r} was not given", record=place
+            )
         return _opened(self._keys[name], rest, place.encode())
 
 
 class TenantCipher:
     """Cipher by AES-256-GCM with the keys of the tenant that owns the value.
 
-    The storage key of a value contains the ids of its owner, such as tenant, user and session. Each value is authenticated
-    together with its storage key, the name of its encryption key, and ``context``. A value that was copied to another storage
-    key is therefore rejected.
+    The storage key of a value contains the ids of its owner, such as tenant, user and session. Each
+    value is authenticated together with its storage key, the name of its encryption key, and
+    ``context``. A value that was copied to another storage key is therefore rejected.
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.
-        context: Name of the deployment, such as ``"prod"``. Values of another deployment are rejected even with the same keys.
-            Default: no name. Deployments without a name and with the same keys can read each other's values.
+        context: Name of the deployment, such as ``"prod"``. Values of another deployment are
+            rejected even with the same keys. Default: no name. Deployments without a name and with
+            the same keys can read each other's values.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
@@ -159,7 +179,9 @@ class TenantCipher:
             id_, key = self._keys.current(tenant)
         except KeyError as error:
             raise KeyMissingError(
-                f"record={place!r} cannot be stored: the tenant {tenant!r} has no key, or it is destroyed", record=place
+                f"record={place!r} cannot be stored: the tenant {tenant!r} has no key, or it is"
+                " destroyed",
+                record=place,
             ) from error
         return _sealed(id_, _aead(key), data, self._bound(id_, place))
 
@@ -167,15 +189,18 @@ class TenantCipher:
         """Return the decrypted value.
 
         Raises:
-            ValueError: The value is damaged, or was encrypted for another storage key than ``place``.
-            KeyMissingError: The provider does not have the value's encryption key, for example because it is destroyed.
+            ValueError: The value is damaged, or was encrypted for another storage key than
+                ``place``.
+            KeyMissingError: The provider does not have the value's encryption key, for example
+                because it is destroyed.
         """
         tenant, (id_, rest) = tenant_of(place), _named(data)
         try:
             key = self._keys.get(tenant, id_)
         except KeyError as error:
             raise KeyMissingError(
-                f"record={place!r} cannot be read: the key {id_!r} of the tenant {tenant!r} was not given, or is destroyed",
+                f"record={place!r} cannot be read: the key {id_!r} of the tenant {tenant!r} was not"
+                " given, or is destroyed",
                 record=place,
             ) from error
         return _opened(_aead(key), rest, self._bound(id_, place))
@@ -187,7 +212,9 @@ class TenantCipher:
 def _check_key(name: str, key: object, *, sizes: tuple[int, ...]) -> None:
     if not isinstance(key, bytes) or len(key) not in sizes:
         got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-        raise ValueError(f"key {name!r:.80} must have {' or '.join(map(str, sizes))} bytes, got {got}")
+        raise ValueError(
+            f"key {name!r:.80} must have {' or '.join(map(str, sizes))} bytes, got {got}"
+        )
     if not 1 <= len(name.encode()) <= 255:
         raise ValueError(f"key name {name!r:.80} must have 1 to 255 bytes")
 
@@ -196,7 +223,9 @@ def _aead(key: bytes) -> AESGCM:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as error:
-        raise ImportError("encryption needs cryptography: pip install 'strands-manga-memory[encryption]'") from error
+        raise ImportError(
+            "encryption needs cryptography: pip install 'strands-manga-memory[encryption]'"
+        ) from error
     return AESGCM(key)
 
 

@@ -1,7 +1,8 @@
-"""Conversion of values to stored bytes and back, with compression, encryption and a checksum that detects damage.
+"""Conversion of values to stored bytes and back, with compression, encryption and a checksum that
+detects damage.
 
-Values are stored as JSON. Bytes and some numbers have no JSON form. They are stored as an object with one key, such as
-``{"$bytes": "/9j/4AAQ"}``.
+Values are stored as JSON. Bytes and some numbers have no JSON form. They are stored as an object
+with one key, such as ``{"$bytes": "/9j/4AAQ"}``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ MOST_LEVELS = 100
 """Most levels of a value that is stored as JSON, far fewer than the stack allows."""
 
 _MOST_BITS = 63
-"""Most bits of an integer that is stored as JSON, because some JSON readers change larger integers."""
+"""Most bits of an integer that is stored as JSON, because some JSON readers change larger
+integers.
+"""
 
 _KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
 
@@ -45,7 +48,8 @@ _COMPRESSED, _ENCRYPTED = 1, 2
 class Cipher(Protocol):
     """Encryption of stored values on the client.
 
-    ``place`` is the storage key of a value. A value can be decrypted only under the storage key for which it was encrypted.
+    ``place`` is the storage key of a value. A value can be decrypted only under the storage key for
+    which it was encrypted.
     """
 
     def encrypt(self, data: bytes, place: str) -> bytes:
@@ -54,34 +58,45 @@ class Cipher(Protocol):
     def decrypt(self, data: bytes, place: str) -> bytes:
         """Return the decrypted value.
 
-        Raises ``ValueError`` if the data or the storage key ``place`` was changed. Raises ``KeyMissingError`` if the cipher
-        lacks the encryption key.
+        Raises ``ValueError`` if the data or the storage key ``place`` was changed. Raises
+        ``KeyMissingError`` if the cipher lacks the encryption key.
         """
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` if the record with the storage key ``place`` has an older or newer format version."""
+    """Raise ``CorruptRecordError`` if the record with the storage key ``place`` has an older or
+    newer format version.
+    """
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
-        raise CorruptRecordError(f"record={place!r} has version {version}, this package reads {VERSION}{advice}", record=place)
+        raise CorruptRecordError(
+            f"record={place!r} has version {version}, this package reads {VERSION}{advice}",
+            record=place,
+        )
 
 
 class Codec:
-    """Converter of values to stored bytes and back. It compresses, encrypts and checksums the values.
+    """Converter of values to stored bytes and back.
 
-    The checksum covers the content of a value, its storage key, and its header (format version, flags for compression and
-    encryption). Flipped bits, truncated values and values copied to another storage key are therefore detected.
+    It compresses, encrypts and checksums the values.
+
+    The checksum covers the content of a value, its storage key, and its header (format version,
+    flags for compression and encryption). Flipped bits, truncated values and values copied to
+    another storage key are therefore detected.
 
     Args:
         cipher: Cipher that encrypts each value. None: values are stored in clear text.
-        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024, so that smaller values stay
-            readable in the store.
-        allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption is being introduced. Default
-            False: they are rejected, because anyone with write access could have stored them.
+        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024,
+            so that smaller values stay readable in the store.
+        allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption
+            is being introduced. Default False: they are rejected, because anyone with write access
+            could have stored them.
     """
 
     @checked
-    def __init__(self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False) -> None:
+    def __init__(
+        self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False
+    ) -> None:
         self._cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
@@ -109,11 +124,13 @@ class Codec:
         return self._cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
-        """Convert a serialized value to the stored form: compressed if large, encrypted, and with a checksum.
+        """Convert a serialized value to the stored form: compressed if large, encrypted, and with a
+        checksum.
 
         Args:
             dumped: Serialized value, as returned by ``dump``.
-            place: Key under which the value is stored; the value can be read only with the same key.
+            place: Key under which the value is stored; the value can be read only with the same
+                key.
         """
         payload, flags = dumped, 0
         smaller = packed(payload) if len(payload) >= self._compress_from else None
@@ -127,31 +144,42 @@ class Codec:
         """Convert a value from the stored form to the serialized form, which ``load`` reads.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, belong to another storage key than ``place``, have another version, or
-                are not encrypted although they must be. The message names ``place``.
-            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the key.
+            CorruptRecordError: The bytes are damaged, belong to another storage key than ``place``,
+                have another version, or are not encrypted although they must be. The message names
+                ``place``.
+            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the
+                key.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
-            raise CorruptRecordError(f"record={place!r} is damaged: it has no valid header", record=place)
+            raise CorruptRecordError(
+                f"record={place!r} is damaged: it has no valid header", record=place
+            )
         version, flags, payload = data[1], data[2], data[7:]
         check_version(version, place)
         if data[3:7] != _checksum(version, flags, place, payload):
-            raise CorruptRecordError(f"record={place!r} is damaged: its checksum does not match", record=place)
+            raise CorruptRecordError(
+                f"record={place!r} is damaged: its checksum does not match", record=place
+            )
         try:
             if flags & _ENCRYPTED:
                 if self._cipher is None:
                     raise KeyMissingError(
-                        f"record={place!r} is encrypted and no cipher was given; pass codec=Codec(cipher=...)", record=place
+                        f"record={place!r} is encrypted and no cipher was given; pass"
+                        " codec=Codec(cipher=...)",
+                        record=place,
                     )
                 payload = self._cipher.decrypt(payload, place)
             else:
                 self.check_plain(place)
             return unpacked(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
-            raise CorruptRecordError(f"record={place!r} is damaged: {error}", record=place) from error
+            raise CorruptRecordError(
+                f"record={place!r} is damaged: {error}", record=place
+            ) from error
 
     def encode(self, value: Any, place: str) -> bytes:
-        """Convert a value from Python to its stored form: serialize, compress, encrypt and checksum the value.
+        """Convert a value from Python to its stored form: serialize, compress, encrypt and checksum
+        the value.
 
         ``place`` is the key under which the value is stored.
         """
@@ -165,9 +193,10 @@ class Codec:
             place: Key under which the value is stored.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, belong to another storage key, have another version, or are not encrypted
-                although they must be.
-            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the key.
+            CorruptRecordError: The bytes are damaged, belong to another storage key, have another
+                version, or are not encrypted although they must be.
+            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the
+                key.
         """
         return load_stored(self.unseal(data, place), place)
 
@@ -175,13 +204,15 @@ class Codec:
 def dump(value: Any) -> bytes:
     """Serialize a value as compact JSON, from which ``load`` restores the value.
 
-    Texts, numbers, booleans, None, bytes, lists, and dicts with texts as keys are restored unchanged. Bytes are stored as
-    ``{"$bytes": "BASE64"}``, integers of over 63 bits as ``{"$int": "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``.
-    If the single key of a dict begins with ``$``, one more ``$`` is stored before the key.
+    Texts, numbers, booleans, None, bytes, lists, and dicts with texts as keys are restored
+    unchanged. Bytes are stored as ``{"$bytes": "BASE64"}``, integers of over 63 bits as
+    ``{"$int": "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``. If the single key of a
+    dict begins with ``$``, one more ``$`` is stored before the key.
 
-    All other values are converted, and ``load`` does not restore the original value. Tuples and sets become lists. Keys of
-    dicts become texts. Dates, times and ``Decimal`` become their ``str()``. Objects of other types also become their ``str()``,
-    and a warning is logged. So do containers that contain themselves or are nested deeper than ``MOST_LEVELS``.
+    All other values are converted, and ``load`` does not restore the original value. Tuples and
+    sets become lists. Keys of dicts become texts. Dates, times and ``Decimal`` become their
+    ``str()``. Objects of other types also become their ``str()``, and a warning is logged. So do
+    containers that contain themselves or are nested deeper than ``MOST_LEVELS``.
     """
     text = json_bytes(value) if is_json(value) else _TAG
     return json_bytes(_tagged(value)) if _TAG in text else text
@@ -191,8 +222,8 @@ def load(data: bytes) -> Any:
     """Return the value that ``dump`` serialized.
 
     Raises:
-        Exception: The bytes are invalid, or contain JSON that is nested more deeply than ``dump`` allows. The type of the error
-            is in ``MALFORMED``.
+        Exception: The bytes are invalid, or contain JSON that is nested more deeply than ``dump``
+            allows. The type of the error is in ``MALFORMED``.
     """
     value = json_value(data)
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_nested_deeper(value, MOST_LEVELS):
@@ -201,14 +232,22 @@ def load(data: bytes) -> Any:
 
 
 _TAG = b'{"$'
-"""Beginning of the JSON objects that stand for bytes and numbers, and of no other JSON objects that ``load`` must convert."""
+"""Beginning of the JSON objects that stand for bytes and numbers, and of no other JSON objects that
+``load`` must convert.
+"""
 
-_TAGS: dict[str, Callable[[str], Any]] = {"$bytes": base64.b64decode, "$int": lambda text: int(text, 16), "$float": float}
+_TAGS: dict[str, Callable[[str], Any]] = {
+    "$bytes": base64.b64decode,
+    "$int": lambda text: int(text, 16),
+    "$float": float,
+}
 """Parsers of the values that JSON cannot represent, by the key of their JSON object."""
 
 
 def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
-    """Convert a value to JSON values, as described in ``dump``. ``path`` has the ids of the containers around the value."""
+    """Convert a value to JSON values, as described in ``dump``.
+    ``path`` has the ids of the containers around the value.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -219,20 +258,39 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
         return {"$bytes": base64.b64encode(value).decode("ascii")}
-    if _is_container(value) and (not value or len(path) < MOST_LEVELS - 1) and id(value) not in path:
+    if (
+        _is_container(value)
+        and (not value or len(path) < MOST_LEVELS - 1)
+        and id(value) not in path
+    ):
         path |= {id(value)}
         if not isinstance(value, Mapping):
-            items = sorted(value, key=partial(text_of, written=repr)) if isinstance(value, set | frozenset) else value
+            items = (
+                sorted(value, key=partial(text_of, written=repr))
+                if isinstance(value, set | frozenset)
+                else value
+            )
             return [_tagged(item, path) for item in items]
-        named = {str.__str__(key) if isinstance(key, str) else text_of(key): _tagged(item, path) for key, item in value.items()}
-        return {f"${key}" if key[:1] == "$" else key: item for key, item in named.items()} if len(named) == 1 else named
+        named = {
+            str.__str__(key) if isinstance(key, str) else text_of(key): _tagged(item, path)
+            for key, item in value.items()
+        }
+        return (
+            {f"${key}" if key[:1] == "$" else key: item for key, item in named.items()}
+            if len(named) == 1
+            else named
+        )
     if not isinstance(value, date | time | Decimal):
-        logger.warning("type=<%s> | value has no stored form, its text is stored", type(value).__name__)
+        logger.warning(
+            "type=<%s> | value has no stored form, its text is stored", type(value).__name__
+        )
     return text_of(value)
 
 
 def _untagged(value: Any) -> Any:
-    """Restore a value from the JSON values of ``_tagged``. An object with an unknown tag raises ``LookupError``."""
+    """Restore a value from the JSON values of ``_tagged``.
+    An object with an unknown tag raises ``LookupError``.
+    """
     if isinstance(value, list):
         return list(map(_untagged, value))
     if not isinstance(value, dict):
@@ -250,7 +308,8 @@ def load_stored(data: bytes, record: object) -> Any:
     """Return the value that ``dump`` serialized and a store returned.
 
     Raises:
-        CorruptRecordError: The bytes are invalid. The message contains ``record``, the name of the stored record.
+        CorruptRecordError: The bytes are invalid. The message contains ``record``, the name of the
+            stored record.
     """
     with trusted(record):
         return load(data)
@@ -262,10 +321,11 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def trusted(record: object) -> Iterator[None]:
-    """Convert parsing errors in a ``with`` block to ``CorruptRecordError``, because the parsed record is damaged.
+    """Convert parsing errors in a ``with`` block to ``CorruptRecordError``, because the parsed
+    record is damaged.
 
-    Parsing errors are those that malformed data cause, such as ``KeyError`` and ``ValueError``. Errors of this package, and all
-    other errors, are raised unchanged.
+    Parsing errors are those that malformed data cause, such as ``KeyError`` and ``ValueError``.
+    Errors of this package, and all other errors, are raised unchanged.
 
     Args:
         record: Name of the record, or an object whose ``str()`` is the name.
@@ -277,18 +337,24 @@ def trusted(record: object) -> Iterator[None]:
     except MALFORMED as error:
         name, reason = str(record), str(error)
         if isinstance(error, ValidationError):  # its text has several lines, with the stored values
-            reason = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            reason = "; ".join(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
+            )
         what = f"record={name!r} is damaged: {type(error).__name__}: {reason:.200}"
         raise CorruptRecordError(what, record=name) from error
 
 
-_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # created once; json.dumps creates one per call
+_encoded = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":")
+).encode  # created once; json.dumps creates one per call
 
 
 def json_bytes(value: Any) -> bytes:
     """Serialize a JSON value as compact JSON."""
     try:
-        return bytes(memoryview(orjson.dumps(value)))  # a copy, because orjson's result holds its whole buffer
+        return bytes(
+            memoryview(orjson.dumps(value))
+        )  # a copy, because orjson's result holds its whole buffer
     except TypeError:  # a lone surrogate, which UTF-8 lacks
         return _encoded(value).encode("utf-8", "surrogatepass")
 
@@ -307,7 +373,9 @@ def _checksum(version: int, flags: int, place: str, payload: bytes) -> bytes:
 
 
 MOST_UNPACKED = 64 * 1024 * 1024
-"""Largest value that is compressed, in bytes. A larger decompressed size indicates a decompression bomb."""
+"""Largest value that is compressed, in bytes.
+A larger decompressed size indicates a decompression bomb.
+"""
 
 _MOST_TIMES, _SMALLEST = 16, 1024
 """Limits of decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
@@ -319,7 +387,9 @@ _LEVEL = 6
 
 
 def packed(payload: bytes) -> bytes | None:
-    """Compress serialized bytes. Return None for more than 64 MiB, or if compression does not make the bytes smaller."""
+    """Compress serialized bytes.
+    Return None for more than 64 MiB, or if compression does not make the bytes smaller.
+    """
     if len(payload) > MOST_UNPACKED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
@@ -331,7 +401,9 @@ def packed(payload: bytes) -> bytes | None:
 
 
 def unpacked(payload: bytes) -> bytes:
-    """Decompress serialized bytes. As a protection against decompression bombs, the result is limited.
+    """Decompress serialized bytes.
+
+    As a protection against decompression bombs, the result is limited.
 
     The limits on the size and the number of JSON elements depend on the size of ``payload``.
 
@@ -343,7 +415,10 @@ def unpacked(payload: bytes) -> bytes:
     most = min(MOST_UNPACKED, max(_SMALLEST, _MOST_TIMES * len(payload)))
     data = unpacking.decompress(payload, most + 1)
     if len(data) > most:
-        raise ValueError(f"it unpacks to over {most:,} bytes, the most that {len(payload):,} stored bytes may hold")
+        raise ValueError(
+            f"it unpacks to over {most:,} bytes, the most that {len(payload):,} stored bytes may"
+            " hold"
+        )
     if not unpacking.eof or unpacking.unused_data.strip(b"\0"):
         raise ValueError("it is cut, or more follows it")
     if _elements(data) > max(_FEWEST, _MOST_ELEMENTS * len(payload)):
@@ -355,7 +430,9 @@ def _elements(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11) -> bool:
+def is_json(
+    value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11
+) -> bool:
     """Return whether JSON represents a value exactly.
 
     Args:
@@ -378,7 +455,11 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
                     held[id(item)] = item
                 elif kind not in _PLAIN and not (
                     (kind is int and item.bit_length() <= bits)
-                    or (kind is float and math.isfinite(item) and abs(math.frexp(item)[1]) <= exponents)
+                    or (
+                        kind is float
+                        and math.isfinite(item)
+                        and abs(math.frexp(item)[1]) <= exponents
+                    )
                 ):
                     return False
         if not held:
@@ -388,15 +469,25 @@ def is_json(value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, ex
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return a value as JSON text. An object without a JSON form is written as its type, such as ``"<date>"``.
+    """Return a value as JSON text.
 
-    A value that is nested too deeply, or has a key such as a tuple, is converted as a whole as in ``dump``.
+    An object without a JSON form is written as its type, such as ``"<date>"``.
+
+    A value that is nested too deeply, or has a key such as a tuple, is converted as a whole as in
+    ``dump``.
     """
     try:
         return json.dumps(
-            value, default=lambda item: f"<{type(item).__name__}>", ensure_ascii=ensure_ascii, sort_keys=sort_keys
+            value,
+            default=lambda item: f"<{type(item).__name__}>",
+            ensure_ascii=ensure_ascii,
+            sort_keys=sort_keys,
         )
-    except (TypeError, ValueError, RecursionError):  # a key of another type, a very long number, or deep nesting
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # a key of another type, a very long number, or deep nesting
         return json.dumps(_tagged(value), ensure_ascii=ensure_ascii)
 
 
@@ -404,8 +495,14 @@ def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether containers in a value are nested deeper than ``levels`` levels."""
     level = [value]
     for _ in range(levels + 1):
-        held = [item.values() if isinstance(item, Mapping) else item for item in level if _is_container(item)]
+        held = [
+            item.values() if isinstance(item, Mapping) else item
+            for item in level
+            if _is_container(item)
+        ]
         if not held:
             return False
-        level = list({id(item): item for items in held for item in items}.values())  # by id, against growth in cycles
+        level = list(
+            {id(item): item for items in held for item in items}.values()
+        )  # by id, against growth in cycles
     return True

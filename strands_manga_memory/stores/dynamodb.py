@@ -59,12 +59,13 @@ _RANGES = {
 class DynamoDBTable:
     """Durable table in Amazon DynamoDB.
 
-    The client must not retry; see ``dynamodb_client``. This class retries requests after throttling, server errors and broken
-    connections. The waits between attempts are random.
+    The client must not retry; see ``dynamodb_client``. This class retries requests after
+    throttling, server errors and broken connections. The waits between attempts are random.
 
-    A conditional write may succeed although its answer is lost. A retry then finds that the condition is no longer met, and the
-    write returns False. After False, the caller must therefore compare the stored record with the intended one. A transaction
-    is never executed twice, because the attempts of one ``transact`` call have the same token.
+    A conditional write may succeed although its answer is lost. A retry then finds that the
+    condition is no longer met, and the write returns False. After False, the caller must therefore
+    compare the stored record with the intended one. A transaction is never executed twice, because
+    the attempts of one ``transact`` call have the same token.
 
     Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
@@ -72,8 +73,9 @@ class DynamoDBTable:
         client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds from the start of a request during which failed attempts are retried. Default 1. A batch sends one
-            request per 100 reads or 25 writes. The deadline of such a request restarts after partial success.
+        deadline: Seconds from the start of a request during which failed attempts are retried.
+            Default 1. A batch sends one request per 100 reads or 25 writes. The deadline of such a
+            request restarts after partial success.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -95,7 +97,9 @@ class DynamoDBTable:
     ) -> None:
         self.schema = schema
         self.name = name or schema.name
-        self.client = with_method("client", client, "get_item(**request)", 'boto3.client("dynamodb")')
+        self.client = with_method(
+            "client", client, "get_item(**request)", 'boto3.client("dynamodb")'
+        )
         self._deadline = not_negative("deadline", deadline)
         renew_in_child(self)
 
@@ -103,31 +107,42 @@ class DynamoDBTable:
         return f"DynamoDBTable({self.name!r})"
 
     def create_if_missing(self) -> None:
-        """Create the table with its indexes if it is missing, wait until the table is active, and enable its TTL.
+        """Create the table with its indexes if it is missing, wait until the table is active, and
+        enable its TTL.
 
         A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The TTL of the table is enabled for another attribute, or cannot be enabled now.
+            StoreError: The TTL of the table is enabled for another attribute, or cannot be enabled
+                now.
             StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
         if not status:
-            self._call("create_table", expected="ResourceInUseException", **table_definition(self.schema, self.name))
+            self._call(
+                "create_table",
+                expected="ResourceInUseException",
+                **table_definition(self.schema, self.name),
+            )
             status = self._status()
         end = time.monotonic() + _CREATE_SECONDS
         for tries in count():
             if status in ("ACTIVE", "UPDATING"):
                 break
             if time.monotonic() >= end:
-                raise StoreUnavailableError(f"table=<{self.name}> | still {status or 'not visible'} after {_CREATE_SECONDS} s")
+                raise StoreUnavailableError(
+                    f"table=<{self.name}> | still {status or 'not visible'} after"
+                    f" {_CREATE_SECONDS} s"
+                )
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
         self._switch_ttl_on()
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
-        answer = self._ask("get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True)
+        answer = self._ask(
+            "get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True
+        )
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
@@ -142,19 +157,29 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition ``when``.
+        """Write a whole record, or return False if the stored record does not meet the condition
+        ``when``.
 
         The argument ``scrub`` (immediate removal of replaced data from files) has no effect.
         """
-        request = {"TableName": self.name, "Item": self._stored(item), **expression_of(when, self.schema.partition)}
+        request = {
+            "TableName": self.name,
+            "Item": self._stored(item),
+            **expression_of(when, self.schema.partition),
+        }
         return self._call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+        """Delete a record, or return False if the stored record does not meet the condition
+        ``when``.
 
         A missing record is no error.
         """
-        request = {"TableName": self.name, "Key": self._place((partition, sort)), **expression_of(when, self.schema.partition)}
+        request = {
+            "TableName": self.name,
+            "Key": self._place((partition, sort)),
+            **expression_of(when, self.schema.partition),
+        }
         return self._call("delete_item", expected=NOT_MET, **request) is not None
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
@@ -166,7 +191,9 @@ class DynamoDBTable:
             ValueError: A key is both in ``puts`` and in ``deletes``.
         """
         check_batch(self.schema, puts, deletes)
-        requests: dict[Key, dict[str, Any]] = {key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes}
+        requests: dict[Key, dict[str, Any]] = {
+            key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes
+        }
         for item in puts:
             requests[key_of(self.schema, item)] = {"PutRequest": {"Item": attributes_of(item)}}
         every = list(requests.values())
@@ -184,7 +211,9 @@ class DynamoDBTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
+        """Yield the records of a partition, in the order of their sort values.
+
+        ``Table.query`` describes the arguments.
 
         Pages are read on demand.
 
@@ -193,7 +222,11 @@ class DynamoDBTable:
         """
         check_limit(limit)
         # DynamoDB rejects an empty key, and no key sorts before it
-        bounds = {mark: bound for mark, bound in ((":first", first or None), (":last", last)) if bound is not None}
+        bounds = {
+            mark: bound
+            for mark, bound in ((":first", first or None), (":last", last))
+            if bound is not None
+        }
         if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
             return iter(())
         names = {"#p": self.schema.partition} | ({"#s": self.schema.sort} if bounds else {})
@@ -201,23 +234,29 @@ class DynamoDBTable:
             "TableName": self.name,
             "KeyConditionExpression": "#p = :p" + _RANGES[tuple(bounds)],
             "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": {mark: value_of(bound) for mark, bound in {":p": partition, **bounds}.items()},
+            "ExpressionAttributeValues": {
+                mark: value_of(bound) for mark, bound in {":p": partition, **bounds}.items()
+            },
             "ScanIndexForward": not reverse,
             "ConsistentRead": True,
         }
         if attributes is not None:
             wanted = dict.fromkeys((self.schema.partition, self.schema.sort, *attributes))
             names.update((f"#a{number}", name) for number, name in enumerate(wanted))
-            request["ProjectionExpression"] = ", ".join(f"#a{number}" for number in range(len(wanted)))
+            request["ProjectionExpression"] = ", ".join(
+                f"#a{number}" for number in range(len(wanted))
+            )
         return self._pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return True.
+        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return
+        True.
 
         If a condition is not met, write nothing and return False.
 
         Raises:
-            ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.
+            ValueError: There are more than 100 writes, two of the same record, or a write that is
+                no put, delete or check.
         """
         check_transaction(self.schema, writes)
         if not writes:
@@ -238,7 +277,9 @@ class DynamoDBTable:
         self.close()
 
     def close(self) -> None:
-        """Close the connections of the client. The table remains usable, and opens new connections."""
+        """Close the connections of the client.
+        The table remains usable, and opens new connections.
+        """
         self.client.close()
 
     def _status(self) -> str:
@@ -246,14 +287,18 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _switch_ttl_on(self) -> None:
-        """Enable automatic deletion of expired records (TTL) for the DynamoDB table, unless it is enabled."""
+        """Enable automatic deletion of expired records (TTL) for the DynamoDB table, unless it is
+        enabled.
+        """
         if self._has_ttl():
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
         request = {"TableName": self.name, "TimeToLiveSpecification": wanted}
         answer = self._call("update_time_to_live", expected="ValidationException", **request)
         if answer is None and not self._has_ttl():  # neither by this call nor by another process
-            raise StoreError(f"table=<{self.name}> | its TTL cannot be enabled now; was it just disabled?")
+            raise StoreError(
+                f"table=<{self.name}> | its TTL cannot be enabled now; was it just disabled?"
+            )
 
     def _has_ttl(self) -> bool:
         """Return whether automatic deletion of expired records (TTL) is enabled for the table.
@@ -266,19 +311,23 @@ class DynamoDBTable:
             return False
         if ttl["AttributeName"] != self.schema.ttl:
             raise StoreError(
-                f"table=<{self.name}> | its TTL is on for attribute {ttl['AttributeName']!r}, not for {self.schema.ttl!r}"
+                f"table=<{self.name}> | its TTL is on for attribute {ttl['AttributeName']!r}, not"
+                f" for {self.schema.ttl!r}"
             )
         return True
 
     def _place(self, key: Key) -> dict[str, Any]:
-        return {self.schema.partition: {"S": key[0]}} | ({self.schema.sort: {"S": key[1]}} if self.schema.sort else {})
+        return {self.schema.partition: {"S": key[0]}} | (
+            {self.schema.sort: {"S": key[1]}} if self.schema.sort else {}
+        )
 
     def _stored(self, item: Item) -> dict[str, Any]:
         key_of(self.schema, item)
         return attributes_of(item)
 
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Send the arguments ``request`` of a query, and yield at most ``limit`` records; all if ``limit`` is None.
+        """Send the arguments ``request`` of a query, and yield at most ``limit`` records; all if
+        ``limit`` is None.
 
         Further pages are requested when they are needed.
         """
@@ -292,7 +341,9 @@ class DynamoDBTable:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send a batch of reads or writes, and yield the responses. Entries that DynamoDB did not process are sent again.
+        """Send a batch of reads or writes, and yield the responses.
+
+        Entries that DynamoDB did not process are sent again.
 
         Args:
             operation: ``batch_get_item`` or ``batch_write_item``.
@@ -316,7 +367,9 @@ class DynamoDBTable:
             if entries:
                 pause = next(pauses, None)
                 if pause is None:
-                    raise StoreUnavailableError(f"table=<{self.name}> | {len(entries)} records of a batch are throttled")
+                    raise StoreUnavailableError(
+                        f"table=<{self.name}> | {len(entries)} records of a batch are throttled"
+                    )
                 time.sleep(pause)
 
     def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
@@ -333,7 +386,9 @@ class DynamoDBTable:
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
 
-    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Mapping[str, Any] | None:
+    def _call(
+        self, operation: str, *, expected: str = "", **request: Any
+    ) -> Mapping[str, Any] | None:
         """Send a request to DynamoDB, with retries after temporary errors, and return the response.
 
         Args:
@@ -358,7 +413,9 @@ class DynamoDBTable:
                 if operation not in _HAS_BODY or is_whole(answer):
                     return answer
                 problem = StoreUnavailableError(f"table=<{self.name}> | the answer was cut off")
-            may_pass = isinstance(problem, StoreUnavailableError) and not isinstance(problem, StoreRefusedError)
+            may_pass = isinstance(problem, StoreUnavailableError) and not isinstance(
+                problem, StoreRefusedError
+            )
             pause = next(pauses, None) if may_pass else None
             if pause is None:
                 raise problem

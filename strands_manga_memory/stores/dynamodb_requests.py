@@ -18,7 +18,12 @@ from botocore.exceptions import (
     ParamValidationError,
 )
 
-from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    NO_TABLE,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.stores.table import Condition, Item, TableSchema, normal
 
 if TYPE_CHECKING:
@@ -52,7 +57,10 @@ class _Refusal(NamedTuple):
     remedy: str
 
 
-_CREDENTIALS = "the credentials are missing, wrong or expired: renew them; those of a role are renewed automatically"
+_CREDENTIALS = (
+    "the credentials are missing, wrong or expired: renew them; those of a role are renewed"
+    " automatically"
+)
 _REFUSALS = (
     _Refusal(
         "authentication",
@@ -83,9 +91,14 @@ _REFUSALS = (
         "grant its role the permissions of `strands-manga-memory permissions`",
     ),
     _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
-    _Refusal("table", frozenset({"ResourceInUseException"}), "the table is being created or deleted: wait until it is active"),
+    _Refusal(
+        "table",
+        frozenset({"ResourceInUseException"}),
+        "the table is being created or deleted: wait until it is active",
+    ),
 )
-_OF_THE_REQUEST = {  # error codes of invalid requests, which say nothing about the availability of the table
+# error codes of invalid requests, which say nothing about the availability of the table
+_OF_THE_REQUEST = {
     "ItemCollectionSizeLimitExceededException",
     "SerializationException",
     "ValidationError",
@@ -94,7 +107,8 @@ _OF_THE_REQUEST = {  # error codes of invalid requests, which say nothing about 
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code from an error of the boto3 client; empty if the error is no response of DynamoDB.
+    """Return the error code from an error of the boto3 client; empty if the error is no response of
+    DynamoDB.
 
     For a cancelled transaction, the result is the code of the reason for the cancellation.
     """
@@ -108,7 +122,8 @@ def code_of(error: Exception) -> str:
 
 
 def translated(error: Exception, where: str) -> StoreError:
-    """Convert an error of the boto3 client, or of the source of its credentials, to an error of this package.
+    """Convert an error of the boto3 client, or of the source of its credentials, to an error of
+    this package.
 
     ``where`` is the description of the request in the error message.
     """
@@ -121,12 +136,19 @@ def translated(error: Exception, where: str) -> StoreError:
         return StoreError(what)
     if isinstance(error, BotoCoreError):
         return StoreRefusedError(what, reason="authentication", remedy=_CREDENTIALS)
-    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails")
+    return StoreRefusedError(
+        what, reason="client", remedy="the client or the source of its credentials fails"
+    )
 
 
 def _answered(error: ClientError, what: str) -> StoreError:
-    """Convert an error response of DynamoDB to an error of this package with the message ``what``."""
-    code, status = code_of(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    """Convert an error response of DynamoDB to an error of this package with the message
+    ``what``.
+    """
+    code, status = (
+        code_of(error),
+        error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0),
+    )
     if code in _PASSING or status >= 500:
         return StoreUnavailableError(what)
     if code in _OF_THE_REQUEST:
@@ -134,14 +156,16 @@ def _answered(error: ClientError, what: str) -> StoreError:
     for refusal in _REFUSALS:
         if code in refusal.codes:
             return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy)
-    return StoreRefusedError(what, reason=code or "request", remedy="see the AWS documentation of this error code")
+    return StoreRefusedError(
+        what, reason=code or "request", remedy="see the AWS documentation of this error code"
+    )
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
     """Return a boto3 client for ``DynamoDBTable``.
 
-    The client does not retry, and opens up to 50 connections. The connect timeout is 2 s, and the read timeout is 1 s. The user
-    agent contains the name of this package.
+    The client does not retry, and opens up to 50 connections. The connect timeout is 2 s, and the
+    read timeout is 1 s. The user agent contains the name of this package.
 
     Args:
         region: AWS region. Default: that of the AWS configuration.
@@ -152,17 +176,22 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
         connect_timeout=2,
         read_timeout=1,
         tcp_keepalive=True,
-        parameter_validation=False,  # DynamoDB validates as well, and all requests are built by this package
+        # DynamoDB validates as well, and all requests are built by this package
+        parameter_validation=False,
         max_pool_connections=50,
         user_agent_extra="strands-manga-memory",
     )
-    client = boto3.session.Session().client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
+    client = boto3.session.Session().client(
+        "dynamodb", region_name=region, endpoint_url=endpoint, config=config
+    )
     client.meta.events.register("before-call.dynamodb", _write_as_utf8)
     return client
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Replace the ASCII escapes in the body of a request by UTF-8, which halves the size of Japanese text."""
+    """Replace the ASCII escapes in the body of a request by UTF-8, which halves the size of
+    Japanese text.
+    """
     with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
@@ -170,8 +199,8 @@ def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
 def is_whole(answer: Mapping[str, Any]) -> bool:
     """Return whether a response of DynamoDB has a body.
 
-    If a connection ends within the headers, botocore returns an empty response, which would look like a missing record.
-    DynamoDB never sends an empty response.
+    If a connection ends within the headers, botocore returns an empty response, which would look
+    like a missing record. DynamoDB never sends an empty response.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
     if headers is None:  # the client does not use HTTP
@@ -215,7 +244,9 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
         terms.append(f"#b{number} < :b{number}")
     alternatives = ["attribute_not_exists(#key)"] if when.absent else []
     if values or not when.absent:  # without values, no existing record meets the condition
-        alternatives.append(" AND ".join(terms if values else [*terms, "attribute_not_exists(#key)"]))
+        alternatives.append(
+            " AND ".join(terms if values else [*terms, "attribute_not_exists(#key)"])
+        )
     expression: dict[str, Any] = {
         "ConditionExpression": " OR ".join(alternatives),
         "ExpressionAttributeNames": names,
@@ -266,7 +297,9 @@ def _number(text: str) -> int | float:
 
 
 def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
-    """Return the arguments of the request that creates a table with the keys and indexes of a schema, billed on demand."""
+    """Return the arguments of the request that creates a table with the keys and indexes of a
+    schema, billed on demand.
+    """
     types = {schema.partition: "S", schema.sort: "S"}
     for index in schema.indexes:
         types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}
@@ -274,7 +307,9 @@ def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
         "TableName": name,
         "BillingMode": "PAY_PER_REQUEST",
         "KeySchema": _key_schema(schema.partition, schema.sort),
-        "AttributeDefinitions": [{"AttributeName": attribute, "AttributeType": kind} for attribute, kind in types.items()],
+        "AttributeDefinitions": [
+            {"AttributeName": attribute, "AttributeType": kind} for attribute, kind in types.items()
+        ],
     }
     if schema.indexes:
         definition["GlobalSecondaryIndexes"] = [
@@ -289,4 +324,7 @@ def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
 
 
 def _key_schema(partition: str, sort: str) -> list[dict[str, str]]:
-    return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
+    return [
+        {"AttributeName": partition, "KeyType": "HASH"},
+        {"AttributeName": sort, "KeyType": "RANGE"},
+    ]

@@ -1,8 +1,9 @@
-"""Protocol of hot stores, which hold the active conversations, and the hot store in the memory of this process.
+"""Protocol of hot stores, which hold the active conversations, and the hot store in the memory of
+this process.
 
-A conversation has a TTL, and ends when the TTL is over (its logical expiry). The store still keeps the conversation for a
-while, so that a sweeper can finalize it. The log contains all messages by number. The window lists the messages in an agent's
-current history.
+A conversation has a TTL, and ends when the TTL is over (its logical expiry). The store still keeps
+the conversation for a while, so that a sweeper can finalize it. The log contains all messages by
+number. The window lists the messages in an agent's current history.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 """States of a conversation: in use, being finalized by a sweeper, or deleted (a tombstone)."""
 
 WINDOW_FIELD = "window"
-"""Field that stores the window. For example, ``1-5,9,x2`` lists messages 1 to 5 and message 9 of the log, then body 2. A body
-is a message that differs from the log or is missing from the log. ``*`` lists all fields of the conversation.
+"""Field that stores the window.
+
+For example, ``1-5,9,x2`` lists messages 1 to 5 and message 9 of the log, then body 2. A body
+is a message that differs from the log or is missing from the log. ``*`` lists all fields of the
+conversation.
 """
 
 ALL_FIELDS = b"*"
@@ -38,7 +42,9 @@ _WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
 
 def new_version() -> int:
-    """Return a unique random version number of at most 14 digits, which every store represents exactly."""
+    """Return a unique random version number of at most 14 digits, which every store represents
+    exactly.
+    """
     return secrets.randbits(46) or 1
 
 
@@ -48,7 +54,9 @@ class WriteStatus(StrEnum):
     OK = "ok"
     """The values are stored, by this attempt or an earlier one."""
     CONFLICT = "conflict"
-    """No write: the stored epoch or version differs from the expected one, or the conversation is not active."""
+    """No write: the stored epoch or version differs from the expected one, or the conversation is
+    not active.
+    """
     MISSING = "missing"
     """No write: the expected conversation does not exist."""
 
@@ -58,11 +66,12 @@ class HotWrite:
     """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: no conversation may be stored, except a
-            tombstone (record of a deletion) with an epoch below ``epoch``.
-        epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the conversation.
-        version: Version after the write, from :func:`new_version`. If the store already has this epoch and version, an earlier
-            attempt succeeded.
+        expect: Epoch and version that the stored conversation must have. None: no conversation may
+            be stored, except a tombstone (record of a deletion) with an epoch below ``epoch``.
+        epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the
+            conversation.
+        version: Version after the write, from :func:`new_version`. If the store already has this
+            epoch and version, an earlier attempt succeeded.
         fields: Fields to set. Names match ``[a-z0-9._]+``.
         removed: Fields to remove, disjoint from ``fields``.
         ttl: Seconds until the logical expiry, at which the conversation ends.
@@ -85,11 +94,13 @@ class HotRecord:
     Args:
         epoch: Number that grows by 1 at each end or deletion of the conversation.
         version: Number that each write changes.
-        state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has only its epoch.
-        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry, at which the conversation ends.
+        state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has
+            only its epoch.
+        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry, at which
+            the conversation ends.
         expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
-        fields: The requested fields that exist, and the fields of all messages of the agent's current history (see
-            ``window_fields``).
+        fields: The requested fields that exist, and the fields of all messages of the agent's
+            current history (see ``window_fields``).
     """
 
     epoch: int
@@ -103,63 +114,82 @@ class HotRecord:
 class HotStore(Protocol):
     """Store of active conversations.
 
-    Each conversation has a state and fields, and expires as a whole. Conversations are named by encoded ids
-    (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
+    Each conversation has a state and fields, and expires as a whole. Conversations are named by
+    encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of
+    event loops, and usable after a fork.
 
-    Every method raises ``StoreUnavailableError`` if the store does not answer in time. Other errors of the driver raise
-    ``StoreError``. An invalid stored number raises ``CorruptRecordError``.
+    Every method raises ``StoreUnavailableError`` if the store does not answer in time. Other errors
+    of the driver raise ``StoreError``. An invalid stored number raises ``CorruptRecordError``.
 
     ``survives_process`` is False if the conversations are lost with this process.
     """
 
     survives_process: bool
 
-    def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its window (current history), in one request.
+    def load(
+        self, conversation: str, fields: Sequence[str], *, touch: bool = True
+    ) -> HotRecord | None:
+        """Return a conversation with the requested fields and all messages of its window (current
+        history), in one request.
 
-        An expired conversation is returned while the store still keeps it. A deleted conversation is returned as its tombstone
-        (record of the deletion). The result is None if nothing is stored.
+        An expired conversation is returned while the store still keeps it. A deleted conversation
+        is returned as its tombstone (record of the deletion). The result is None if nothing is
+        stored.
 
         Args:
             conversation: Name of the conversation.
             fields: Names of the fields to read in addition to the window's messages.
-            touch: Whether to renew the TTL of an active, unexpired conversation. False for inspection.
+            touch: Whether to renew the TTL of an active, unexpired conversation. False for
+                inspection.
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name. Missing fields are omitted. The TTL is not renewed."""
+        """Return the requested fields of a conversation, keyed by name.
+        Missing fields are omitted. The TTL is not renewed.
+        """
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation in one atomic step, renew its TTL, and return the status of the write.
+        """Write fields of a conversation in one atomic step, renew its TTL, and return the status
+        of the write.
 
-        Nothing is written if the stored epoch (number of ends and deletions) or version differs from the expected one.
+        Nothing is written if the stored epoch (number of ends and deletions) or version differs
+        from the expected one.
         """
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone (record of its deletion), and return the tombstone's epoch.
+        """Replace a conversation by a tombstone (record of its deletion), and return the
+        tombstone's epoch.
 
-        The epoch of a conversation grows at each end or deletion. Damaged conversations can be replaced, too.
+        The epoch of a conversation grows at each end or deletion. Damaged conversations can be
+        replaced, too.
 
         Args:
             conversation: Name of the conversation.
-            epoch: Least epoch of the tombstone. If the stored epoch is not lower, the tombstone gets the stored epoch plus 1.
+            epoch: Least epoch of the tombstone. If the stored epoch is not lower, the tombstone
+                gets the stored epoch plus 1.
             ttl: Seconds until the tombstone expires.
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of at most ``limit`` conversations that have expired but are still stored.
+        """Yield the names of at most ``limit`` conversations that have expired but are still
+        stored.
 
         Conversations that another process is ending are included. Deleted conversations are not.
         """
 
-    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it. Its state becomes ``CLOSING``.
+    def claim(
+        self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
+    ) -> HotRecord | None:
+        """Claim an expired conversation, so that only the caller ends it.
+
+        Its state becomes ``CLOSING``.
 
         Args:
             conversation: Name of the conversation.
-            lease: Seconds after which a claim by another caller is void. A conversation that is still ``CLOSING`` can be
-                claimed if the earlier claim is older than ``lease``.
-            expired_only: Whether an active conversation must have expired. False: it can be claimed at any time.
+            lease: Seconds after which a claim by another caller is void. A conversation that is
+                still ``CLOSING`` can be claimed if the earlier claim is older than ``lease``.
+            expired_only: Whether an active conversation must have expired. False: it can be claimed
+                at any time.
 
         Returns:
             Record of the conversation, without fields. None if the conversation cannot be claimed.
@@ -168,13 +198,17 @@ class HotStore(Protocol):
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation that the caller has claimed and ended, and return True.
 
-        Remove nothing and return False if the state is not ``CLOSING``, or the stored epoch and version are not ``expect``.
+        Remove nothing and return False if the state is not ``CLOSING``, or the stored epoch and
+        version are not ``expect``.
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease, and return True. Return False if another owner holds the lease.
+        """Acquire or extend a conversation's lease, and return True.
 
-        A lease is a lock that expires after ``ttl`` seconds. It is advisory: writes do not check it.
+        Return False if another owner holds the lease.
+
+        A lease is a lock that expires after ``ttl`` seconds. It is advisory: writes do not check
+        it.
         """
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
@@ -184,7 +218,9 @@ class HotStore(Protocol):
         """
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if no value is stored or the value has expired."""
+        """Return the value stored under ``name``, or None if no value is stored or the value has
+        expired.
+        """
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
@@ -193,15 +229,19 @@ class HotStore(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connections to the server of the hot store. The store remains usable and opens new connections."""
+        """Close the connections to the server of the hot store.
+        The store remains usable and opens new connections.
+        """
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
-    """Return the names of the stored fields that contain the messages of a window, in the order of the messages.
+    """Return the names of the stored fields that contain the messages of a window, in the order of
+    the messages.
 
-    A window is the list of messages in an agent's current history. The window ``b"1-3,5,x2"`` has four messages of the log (1
-    to 3, and 5), which are in the fields ``m1``, ``m2``, ``m3`` and ``m5``. Its last message is in the field ``x2``, because
-    this message differs from the log or is missing from the log.
+    A window is the list of messages in an agent's current history. The window ``b"1-3,5,x2"`` has
+    four messages of the log (1 to 3, and 5), which are in the fields ``m1``, ``m2``, ``m3`` and
+    ``m5``. Its last message is in the field ``x2``, because this message differs from the log or is
+    missing from the log.
 
     Raises:
         CorruptRecordError: ``window`` is malformed, or lists more than ``MAX_WINDOW`` messages.
@@ -222,7 +262,9 @@ def window_fields(window: bytes, conversation: str) -> list[str]:
 
 
 def _damaged_window(conversation: str, why: str) -> CorruptRecordError:
-    return CorruptRecordError(f"record={conversation!r} is damaged: its window {why}", record=conversation)
+    return CorruptRecordError(
+        f"record={conversation!r} is damaged: its window {why}", record=conversation
+    )
 
 
 @dataclass(frozen=True)
@@ -242,7 +284,9 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
-        """Return the conversation as a ``HotRecord`` with the given fields. Its ``expires_in`` counts from the time ``now``."""
+        """Return the conversation as a ``HotRecord`` with the given fields.
+        Its ``expires_in`` counts from the time ``now``.
+        """
         if self.state == DELETED:
             return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
@@ -269,11 +313,12 @@ _Perishable = TypeVar("_Perishable", _Conversation, _Value)
 class InMemoryHotStore:
     """Hot store in the memory of this process.
 
-    The store is fast and thread-safe. Its data is lost with the process. A forked child continues with its own copy.
+    The store is fast and thread-safe. Its data is lost with the process. A forked child continues
+    with its own copy.
 
-    A conversation that ends at its logical expiry stays readable for ``grace`` seconds. After that time, it is removed by the
-    next access to the conversation, or by a clean-up of the store. A clean-up runs whenever the number of stored objects has
-    doubled since the last clean-up.
+    A conversation that ends at its logical expiry stays readable for ``grace`` seconds. After that
+    time, it is removed by the next access to the conversation, or by a clean-up of the store. A
+    clean-up runs whenever the number of stored objects has doubled since the last clean-up.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -300,31 +345,51 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked process, because a thread of the parent process may hold the old lock."""
+        """Replace the lock in a forked process, because a thread of the parent process may hold the
+        old lock.
+        """
         self._lock = threading.Lock()
 
-    def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its history. See ``HotStore.load``."""
+    def load(
+        self, conversation: str, fields: Sequence[str], *, touch: bool = True
+    ) -> HotRecord | None:
+        """Return a conversation with the requested fields and all messages of its history.
+        See ``HotStore.load``.
+        """
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
             if kept is None:
                 return None
             window = kept.fields.get(WINDOW_FIELD, b"")
-            listed = list(kept.fields) if window == ALL_FIELDS else window_fields(window, conversation)
+            listed = (
+                list(kept.fields) if window == ALL_FIELDS else window_fields(window, conversation)
+            )
             if touch and kept.state == ACTIVE and kept.expires_at > now:
-                kept = replace(kept, expires_at=now + kept.ttl, gone_at=now + kept.ttl + self._grace)
+                kept = replace(
+                    kept, expires_at=now + kept.ttl, gone_at=now + kept.ttl + self._grace
+                )
                 self._conversations[conversation] = kept
-        return kept.record(now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields})
+        return kept.record(
+            now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields}
+        )
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation. Missing fields are omitted. See ``HotStore.read``."""
+        """Return the requested fields of a conversation.
+        Missing fields are omitted. See ``HotStore.read``.
+        """
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
-        return {} if kept is None else {name: kept.fields[name] for name in fields if name in kept.fields}
+        return (
+            {}
+            if kept is None
+            else {name: kept.fields[name] for name in fields if name in kept.fields}
+        )
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation, unless another writer changed it first. See ``HotStore.write``."""
+        """Write fields of a conversation, unless another writer changed it first.
+        See ``HotStore.write``.
+        """
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -333,7 +398,9 @@ class InMemoryHotStore:
             status = _judged(kept, write)
             if status is not WriteStatus.OK:
                 return status
-            fields = {} if kept is None or write.replace or kept.state == DELETED else dict(kept.fields)
+            fields = (
+                {} if kept is None or write.replace or kept.state == DELETED else dict(kept.fields)
+            )
             for name in write.removed:
                 fields.pop(name, None)
             for name, value in write.fields.items():
@@ -351,7 +418,9 @@ class InMemoryHotStore:
         return status
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone (record of its deletion). See ``HotStore.put_tombstone``."""
+        """Replace a conversation by a tombstone (record of its deletion).
+        See ``HotStore.put_tombstone``.
+        """
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -372,8 +441,12 @@ class InMemoryHotStore:
             ]
         yield from names[:limit]
 
-    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it. See ``HotStore.claim``."""
+    def claim(
+        self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
+    ) -> HotRecord | None:
+        """Claim an expired conversation, so that only the caller ends it.
+        See ``HotStore.claim``.
+        """
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -395,7 +468,9 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease (lock with an expiry). See ``HotStore.acquire_lease``."""
+        """Acquire or extend a conversation's lease (lock with an expiry).
+        See ``HotStore.acquire_lease``.
+        """
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -421,18 +496,24 @@ class InMemoryHotStore:
         return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds, in place of an earlier value. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
+        See ``HotStore.put_value``.
+        """
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
             self._clean(now)
 
     def close(self) -> None:
-        """Do nothing: this store has no connections. The conversations stay in the memory of the process."""
+        """Do nothing: this store has no connections.
+        The conversations stay in the memory of the process.
+        """
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
-        """Return a stored object by its name, or None if it is missing or has expired. Remove an expired object."""
+        """Return a stored object by its name, or None if it is missing or has expired.
+        Remove an expired object.
+        """
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]
@@ -440,7 +521,9 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired conversations, leases and values if their total number has doubled since the last clean-up."""
+        """Remove expired conversations, leases and values if their total number has doubled since
+        the last clean-up.
+        """
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
@@ -451,11 +534,17 @@ class InMemoryHotStore:
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
-    """Return the status of a conditional write, without writing. ``kept`` is the stored conversation, or None."""
+    """Return the status of a conditional write, without writing.
+    ``kept`` is the stored conversation, or None.
+    """
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
     if kept.state == DELETED:
-        return WriteStatus.OK if write.expect is None and kept.epoch < write.epoch else WriteStatus.CONFLICT
+        return (
+            WriteStatus.OK
+            if write.expect is None and kept.epoch < write.epoch
+            else WriteStatus.CONFLICT
+        )
     if write.expect is None or tuple(write.expect) != (kept.epoch, kept.version):
         return WriteStatus.CONFLICT
     if kept.state == CLOSING and write.epoch <= kept.epoch:

@@ -1,7 +1,7 @@
 """Table on a PostgreSQL server, and a pool of connections whose operations have deadlines.
 
-The pool also works with transaction poolers such as PgBouncer. A forked process opens its own pool. Errors of the driver are
-converted to errors of this package.
+The pool also works with transaction poolers such as PgBouncer. A forked process opens its own pool.
+Errors of the driver are converted to errors of this package.
 """
 
 from __future__ import annotations
@@ -21,9 +21,22 @@ from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from strands_manga_memory.arguments import seconds
-from strands_manga_memory.exceptions import NO_TABLE, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    NO_TABLE,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.lifecycle import renew_in_child
-from strands_manga_memory.stores.table import SESSIONS, Item, Key, SQLTable, TableSchema, Write, loaded
+from strands_manga_memory.stores.table import (
+    SESSIONS,
+    Item,
+    Key,
+    SQLTable,
+    TableSchema,
+    Write,
+    loaded,
+)
 
 _TRIES = 20
 
@@ -33,22 +46,27 @@ class _WriteConflict(Exception):  # noqa: N818 - no error: after a write conflic
 
 
 class PostgresTable(SQLTable):
-    """Durable table on a PostgreSQL server of version 13 or later. It needs psycopg 3, from the extra ``postgres``.
+    """Durable table on a PostgreSQL server of version 13 or later.
 
-    Each record is a row with its partition value, its sort value and the serialized record. Partition and sort values are
-    stored as UTF-8, which sorts as in DynamoDB.
+    It needs psycopg 3, from the extra ``postgres``.
 
-    A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is supported in session and
-    transaction mode. A connection that was idle for over a second is checked before its next use, because gateways drop idle
-    connections without notice.
+    Each record is a row with its partition value, its sort value and the serialized record.
+    Partition and sort values are stored as UTF-8, which sorts as in DynamoDB.
 
-    Reads also return records whose TTL attribute has passed, until ``strands-manga-memory sweep`` deletes the records.
+    A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is
+    supported in session and transaction mode. A connection that was idle for over a second is
+    checked before its next use, because gateways drop idle connections without notice.
+
+    Reads also return records whose TTL attribute has passed, until ``strands-manga-memory sweep``
+    deletes the records.
 
     Args:
-        conninfo: URL or connection string of libpq: ``postgresql://user:password@host:5432/database?sslmode=require``.
+        conninfo: URL or connection string of libpq:
+            ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Seconds that an operation on a connection may take. Default 2. Before the operation, the wait for a connection
-            may take another ``deadline``, or 2 seconds if that is longer.
+        deadline: Seconds that an operation on a connection may take. Default 2. Before the
+            operation, the wait for a connection may take another ``deadline``, or 2 seconds if that
+            is longer.
 
     Raises:
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
@@ -57,12 +75,16 @@ class PostgresTable(SQLTable):
     _mark = "%s"
     _pool: ConnectionPool[Connection] | None = None
 
-    def __init__(self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0) -> None:
+    def __init__(
+        self, conninfo: str, schema: TableSchema = SESSIONS, *, deadline: float = 2.0
+    ) -> None:
         seconds("deadline", deadline)
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:
-            raise ValueError("conninfo is not a URL or connection string of PostgreSQL") from None  # it may hold a password
+            raise ValueError(
+                "conninfo is not a URL or connection string of PostgreSQL"
+            ) from None  # it may hold a password
         self.schema = schema
         self.conninfo = conninfo
         self._deadline = deadline
@@ -73,14 +95,24 @@ class PostgresTable(SQLTable):
 
     def __repr__(self) -> str:
         known = psycopg.conninfo.conninfo_to_dict(self.conninfo)
-        return f"PostgresTable({known.get('host', '')}/{known.get('dbname', '')}, {self.schema.name!r})"
+        return (
+            f"PostgresTable({known.get('host', '')}/{known.get('dbname', '')},"
+            f" {self.schema.name!r})"
+        )
 
     def create_if_missing(self) -> None:
         """Create the table if it is missing."""
-        columns = "partition bytea NOT NULL, sort bytea NOT NULL, item bytea NOT NULL, PRIMARY KEY (partition, sort)"
+        columns = (
+            "partition bytea NOT NULL, sort bytea NOT NULL, item bytea NOT NULL, PRIMARY KEY"
+            " (partition, sort)"
+        )
         with self._connected() as connection:
-            if connection.execute("SELECT to_regclass(%s)", (super()._name(),)).fetchone() == (None,):
-                with suppress(errors.UniqueViolation, errors.DuplicateTable):  # another process creates it at this moment
+            if connection.execute("SELECT to_regclass(%s)", (super()._name(),)).fetchone() == (
+                None,
+            ):
+                with suppress(
+                    errors.UniqueViolation, errors.DuplicateTable
+                ):  # another process creates it at this moment
                     connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name()} ({columns})", ())
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
@@ -89,8 +121,9 @@ class PostgresTable(SQLTable):
             return {}
         wanted = [_bytes(key) for key in keys]
         statement = (
-            "SELECT t.partition, t.sort, t.item FROM unnest(%s::bytea[], %s::bytea[]) AS k(partition, sort) "  # noqa: S608
-            f"JOIN {self._name()} t USING (partition, sort)"
+            "SELECT t.partition, t.sort, t.item"  # noqa: S608
+            " FROM unnest(%s::bytea[], %s::bytea[]) AS k(partition, sort)"
+            f" JOIN {self._name()} t USING (partition, sort)"
         )
         with self._connected() as connection:
             rows = connection.execute(
@@ -110,7 +143,9 @@ class PostgresTable(SQLTable):
         return column.decode()
 
     def _name(self) -> str:
-        return super()._name().replace("%", "%%")  # psycopg reads a % as the beginning of a placeholder
+        return (
+            super()._name().replace("%", "%%")
+        )  # psycopg reads a % as the beginning of a placeholder
 
     def __del__(self) -> None:
         if self._pool is not None:
@@ -139,31 +174,44 @@ class PostgresTable(SQLTable):
                     for key, write, data in planned:
                         if not write.is_check:
                             self._replace(connection, key, data, was_absent=key in absent)
-                        elif key in absent:  # it cannot be locked: keep it absent until the end of the transaction
+                        elif (
+                            key in absent
+                        ):  # it cannot be locked: keep it absent until the end of the transaction
                             self._replace(connection, key, b"", was_absent=True)
                             self._replace(connection, key, None, was_absent=True)
                     return True
             except _WriteConflict:
                 continue
-        raise StoreUnavailableError(f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes")
+        raise StoreUnavailableError(
+            f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes"
+        )
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return the serialized record of a key, or None, and lock its row until the end of the transaction."""
+        """Return the serialized record of a key, or None, and lock its row until the end of the
+        transaction.
+        """
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
 
-    def _replace(self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool) -> None:
+    def _replace(
+        self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool
+    ) -> None:
         """Write the serialized record ``data``, or delete the record if ``data`` is None.
 
-        ``was_absent`` is true if this transaction found no record, and therefore could not lock it. If another process has
-        stored the record since, a put raises ``_WriteConflict``.
+        ``was_absent`` is true if this transaction found no record, and therefore could not lock it.
+        If another process has stored the record since, a put raises ``_WriteConflict``.
         """
         if data is None:
-            connection.execute(f"DELETE FROM {self._name()} WHERE partition = %s AND sort = %s", _bytes(key))  # noqa: S608
+            where = "WHERE partition = %s AND sort = %s"
+            connection.execute(f"DELETE FROM {self._name()} {where}", _bytes(key))  # noqa: S608
             return
-        insert = f"INSERT INTO {self._name()} (partition, sort, item) VALUES (%s, %s, %s) ON CONFLICT "  # noqa: S608
-        insert += "DO NOTHING" if was_absent else "(partition, sort) DO UPDATE SET item = EXCLUDED.item"
+        insert = (
+            f"INSERT INTO {self._name()} (partition, sort, item) VALUES (%s, %s, %s) ON CONFLICT "  # noqa: S608
+        )
+        insert += (
+            "DO NOTHING" if was_absent else "(partition, sort) DO UPDATE SET item = EXCLUDED.item"
+        )
         if connection.execute(insert, (*_bytes(key), data)).rowcount == 0:
             raise _WriteConflict
 
@@ -205,11 +253,13 @@ class PostgresTable(SQLTable):
                     raise type(failure)(str(failure)) from failure
                 if time.monotonic() < until:
                     continue
-                raise psycopg.OperationalError("no connection within the deadline: the server does not answer") from error
+                raise psycopg.OperationalError(
+                    "no connection within the deadline: the server does not answer"
+                ) from error
             if connection.is_alive(min(_CHECK_SECONDS, _CHECK_SHARE * self._deadline)):
                 return pool, connection
-            # Connections that idled as long have probably ended, too. A failed ``check`` of the pool would replace only this
-            # one, after a pause of a second.
+            # Connections that idled as long have probably ended, too. A failed ``check`` of the
+            # pool would replace only this one, after a pause of a second.
             connection.close()
             pool.putconn(connection)
             pool.drain()
@@ -225,7 +275,9 @@ class PostgresTable(SQLTable):
                         "owner": weakref.ref(self),
                         "autocommit": True,
                         "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
-                        "prepare_threshold": None,  # PgBouncer may use another server connection per transaction
+                        "prepare_threshold": (
+                            None
+                        ),  # PgBouncer may use another server connection per transaction
                     },
                     min_size=0,
                     max_size=_MOST_CONNECTIONS,
@@ -251,11 +303,17 @@ def _bytes(key: Key) -> tuple[bytes, bytes]:
 _MOST_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
-"""Seconds after its last use in which a connection is used again without a check by a round trip."""
+"""Seconds after its last use in which a connection is used again without a check by a round
+trip.
+"""
 _CHECK_SECONDS, _CHECK_SHARE = 0.5, 0.25
-"""Limits of the check of an idle connection, of which the shorter applies: in seconds, and as a share of the deadline."""
+"""Limits of the check of an idle connection, of which the shorter applies: in seconds, and as a
+share of the deadline.
+"""
 _POLL_SECONDS = 0.05
-"""Interval in which waiting clients check for a failed connection attempt, which the pool does not report to them."""
+"""Interval in which waiting clients check for a failed connection attempt, which the pool does not
+report to them.
+"""
 
 
 class Connection(psycopg.Connection[Any]):
@@ -265,10 +323,15 @@ class Connection(psycopg.Connection[Any]):
     used_at: float = -math.inf
 
     @classmethod
-    def connect(cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any) -> Any:  # type: ignore[override]
-        """Connect to the PostgreSQL server. A failure is stored in the ``PostgresTable`` and raised.
+    def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any
+    ) -> Any:
+        """Connect to the PostgreSQL server.
 
-        Threads that wait for a connection read ``failure``, because the pool does not report the error to them.
+        A failure is stored in the ``PostgresTable`` and raised.
+
+        Threads that wait for a connection read ``failure``, because the pool does not report the
+        error to them.
         """
         try:
             return super().connect(conninfo, **options)
@@ -278,25 +341,32 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run a database operation until it ends or ``timeout`` seconds have passed. Default: the connection's deadline."""
+        """Run a database operation until it ends or ``timeout`` seconds have passed.
+        Default: the connection's deadline.
+        """
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
             return super().wait(gen, interval, timeout)
         except Exception as error:
             if time.monotonic() >= self.until:
-                raise psycopg.OperationalError("the server does not answer within the deadline") from error
+                raise psycopg.OperationalError(
+                    "the server does not answer within the deadline"
+                ) from error
             raise
 
     def is_alive(self, seconds: float) -> bool:
         """Return whether the server still answers on this connection.
 
-        If unread data has arrived, the server has ended the connection. Otherwise a connection that was used within the last
-        second counts as alive. Any other connection is tested by a query, which may take ``seconds``.
+        If unread data has arrived, the server has ended the connection. Otherwise a connection that
+        was used within the last second counts as alive. Any other connection is tested by a query,
+        which may take ``seconds``.
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self.pgconn.socket, selectors.EVENT_READ)
-            if selector.select(timeout=0):  # the server reports the end of the connection without being asked
+            if selector.select(
+                timeout=0
+            ):  # the server reports the end of the connection without being asked
                 return False
         if time.monotonic() - self.used_at < _TRUSTED_SECONDS:
             return True
@@ -313,12 +383,21 @@ _inherited: list[ConnectionPool[Connection] | None] = []
 
 _REFUSED: dict[type[psycopg.Error], tuple[str, str]] = {
     errors.UndefinedTable: ("table", NO_TABLE),
-    errors.InsufficientPrivilege: ("permission", "grant SELECT, INSERT, UPDATE and DELETE on the table to this user"),
+    errors.InsufficientPrivilege: (
+        "permission",
+        "grant SELECT, INSERT, UPDATE and DELETE on the table to this user",
+    ),
     errors.InvalidPassword: ("permission", "correct the user's password"),
-    errors.InvalidAuthorizationSpecification: ("permission", "correct the user's name, or the server's pg_hba.conf"),
+    errors.InvalidAuthorizationSpecification: (
+        "permission",
+        "correct the user's name, or the server's pg_hba.conf",
+    ),
     errors.InvalidCatalogName: ("database", "there is no such database: create it"),
     errors.DiskFull: ("disk", "the disk is full: free some space"),
-    errors.ReadOnlySqlTransaction: ("read-only", "connect to the primary server: target_session_attrs=read-write"),
+    errors.ReadOnlySqlTransaction: (
+        "read-only",
+        "connect to the primary server: target_session_attrs=read-write",
+    ),
 }
 _REFUSED_LOGINS = (
     ("authentication failed", errors.InvalidPassword),
@@ -326,7 +405,9 @@ _REFUSED_LOGINS = (
     ("role ", errors.InvalidAuthorizationSpecification),
     ("database ", errors.InvalidCatalogName),
 )
-"""Parts of the server's English text after ``FATAL:``, the only information about a rejected login."""
+"""Parts of the server's English text after ``FATAL:``, the only information about a rejected
+login.
+"""
 
 _PASSING = (
     errors.QueryCanceled,
@@ -343,7 +424,9 @@ _PASSING = (
 def translated(error: psycopg.Error | OSError, table: str) -> StoreError:
     """Convert an error of psycopg to an error of this package."""
     # Without the details of the server's answer, which may quote the record.
-    text = (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(error).strip()
+    text = (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(
+        error
+    ).strip()
     what = f"table=<{table}> | {type(error).__name__}: {text}"
     _, refused, why = str(error).partition("FATAL:")
     login = next((kind for text, kind in _REFUSED_LOGINS if refused and text in why), None)

@@ -1,4 +1,6 @@
-"""Hot store in Redis or Valkey, with a function that creates its client, and conversion of the client's errors."""
+"""Hot store in Redis or Valkey, with a function that creates its client, and conversion of the
+client's errors.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from strands_manga_memory.arguments import checked, not_negative
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, MAX_WINDOW, HotRecord, HotWrite, WriteStatus
 
@@ -44,7 +51,9 @@ class _Script(NamedTuple):
 
 
 _, *_parts = re.split(
-    r"^--- (\w+)\n", files(__package__).joinpath("redis_scripts.lua").read_text(encoding="utf-8"), flags=re.MULTILINE
+    r"^--- (\w+)\n",
+    files(__package__).joinpath("redis_scripts.lua").read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
 )
 _LUA = dict(zip(_parts[::2], _parts[1::2], strict=True))
 
@@ -66,7 +75,9 @@ _ACQUIRE = _script("ACQUIRE")
 _RELEASE = _script("RELEASE")
 
 BUCKETS = 1024
-"""Number of hash tags over which conversations are spread. Each has its own index of conversations by expiry."""
+"""Number of hash tags over which conversations are spread.
+Each has its own index of conversations by expiry.
+"""
 
 _BUCKETS_A_TRIP = 64
 _Answer = TypeVar("_Answer")
@@ -75,31 +86,34 @@ _Answer = TypeVar("_Answer")
 class RedisHotStore:
     """Hot store in Redis or Valkey.
 
-    Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Conversations expire by the server's clock.
-    Every method except ``expired`` is one atomic request.
+    Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Conversations
+    expire by the server's clock. Every method except ``expired`` is one atomic request.
 
-    Names of conversations and values are distributed over 1,024 buckets by their CRC-32. All keys of one bucket are on the same
-    node of a cluster. A bucket with the number ``NNNN`` has these keys:
+    Names of conversations and values are distributed over 1,024 buckets by their CRC-32. All keys
+    of one bucket are on the same node of a cluster. A bucket with the number ``NNNN`` has these
+    keys:
 
     - Conversation: ``prefix:{bNNNN}:c:conversation``.
     - Expiry index of all conversations in the bucket: ``prefix:{bNNNN}:x``.
     - Lease: ``prefix:{bNNNN}:l:conversation``.
     - Value: ``prefix:{bNNNN}:v:name``.
 
-    The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be attempted only once. This class
-    retries failed attempts of all other operations, with random waits.
+    The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be attempted
+    only once. This class retries failed attempts of all other operations, with random waits.
 
     Args:
-        client: ``redis.Redis`` (also from ``Sentinel.master_for``) or ``redis.cluster.RedisCluster``, with ``decode_responses``
-            off. Its socket timeout limits one attempt.
+        client: ``redis.Redis`` (also from ``Sentinel.master_for``) or
+            ``redis.cluster.RedisCluster``, with ``decode_responses`` off. Its socket timeout limits
+            one attempt.
         prefix: First part of every key. Default ``"smm"``.
-        deadline: Seconds from the start of an operation during which failed attempts are retried. Default 0.05.
-        grace: Seconds that a conversation stays readable after its logical expiry, so that a sweeper can finalize it. Default
-            3,600.
+        deadline: Seconds from the start of an operation during which failed attempts are retried.
+            Default 0.05.
+        grace: Seconds that a conversation stays readable after its logical expiry, so that a
+            sweeper can finalize it. Default 3,600.
 
     Raises:
-        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains a brace, or ``deadline`` or
-            ``grace`` is negative.
+        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains
+            a brace, or ``deadline`` or ``grace`` is negative.
     """
 
     survives_process = True
@@ -114,9 +128,13 @@ class RedisHotStore:
         grace: float = 3600.0,
     ) -> None:
         if client.get_connection_kwargs().get("decode_responses"):
-            raise ValueError("client must return bytes, got decode_responses=True; pass decode_responses=False")
+            raise ValueError(
+                "client must return bytes, got decode_responses=True; pass decode_responses=False"
+            )
         if not prefix or set(prefix) & set("{}"):
-            raise ValueError(f"prefix must be a non-empty string without braces, got {prefix!r:.80}")
+            raise ValueError(
+                f"prefix must be a non-empty string without braces, got {prefix!r:.80}"
+            )
         self._client: Any = client
         self._prefix = prefix
         self._deadline = not_negative("deadline", deadline)
@@ -130,37 +148,61 @@ class RedisHotStore:
         """The redis-py client of the store."""
         return self._client
 
-    def load(self, conversation: str, fields: Sequence[str], *, touch: bool = True) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its history. See ``HotStore.load``."""
+    def load(
+        self, conversation: str, fields: Sequence[str], *, touch: bool = True
+    ) -> HotRecord | None:
+        """Return a conversation with the requested fields and all messages of its history.
+        See ``HotStore.load``.
+        """
         return self._record(conversation, _LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation. Missing fields are omitted. See ``HotStore.read``."""
+        """Return the requested fields of a conversation.
+        Missing fields are omitted. See ``HotStore.read``.
+        """
         if not fields:
             return {}
         key = self._key(conversation, "c")
-        values = self._tried(lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key)
-        return {name: value for name, value in zip(fields, values, strict=True) if value is not None}
+        values = self._tried(
+            lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key
+        )
+        return {
+            name: value for name, value in zip(fields, values, strict=True) if value is not None
+        }
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation, unless another writer changed it first. See ``HotStore.write``."""
+        """Write fields of a conversation, unless another writer changed it first.
+        See ``HotStore.write``.
+        """
         expect = ("-", "-") if write.expect is None else write.expect
         times = _milliseconds(write.ttl), self._grace
-        control = *expect, write.epoch, write.version, *times, int(write.replace), len(write.removed)
+        control = (
+            *expect,
+            write.epoch,
+            write.version,
+            *times,
+            int(write.replace),
+            len(write.removed),
+        )
         fields = (part for pair in write.fields.items() for part in pair)
-        status = self._run(conversation, _WRITE, " ".join(map(str, control)), *write.removed, *fields)
+        status = self._run(
+            conversation, _WRITE, " ".join(map(str, control)), *write.removed, *fields
+        )
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone (record of its deletion). See ``HotStore.put_tombstone``."""
+        """Replace a conversation by a tombstone (record of its deletion).
+        See ``HotStore.put_tombstone``.
+        """
         _, newest = self._run(conversation, _PUT_TOMBSTONE, epoch, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of expired conversations. See ``HotStore.expired``.
 
-        The names are read from the 1,024 expiry indexes of the store, 64 indexes per request, beginning with a random one. A
-        conversation may become active again after its name was read. ``claim`` then refuses it.
+        The names are read from the 1,024 expiry indexes of the store, 64 indexes per request,
+        beginning with a random one. A conversation may become active again after its name was read.
+        ``claim`` then refuses it.
         """
         start = _RANDOM.randrange(BUCKETS)
         now = int(self._evaluated(_NOW, [self._index(start)], ()))
@@ -169,31 +211,46 @@ class RedisHotStore:
                 return
             for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
                 if state is None:
-                    self._evaluated(_UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,))
+                    self._evaluated(
+                        _UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,)
+                    )
                 elif state != DELETED.encode() and limit > 0:
                     limit -= 1
                     yield name
 
-    def claim(self, conversation: str, *, lease: float = 60.0, expired_only: bool = True) -> HotRecord | None:
+    def claim(
+        self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
+    ) -> HotRecord | None:
         """Claim an expired conversation, so that only the caller ends it. See ``HotStore.claim``.
 
-        The request is not retried. If its answer is lost, the claim may be stored without the caller's knowledge. The
-        conversation can be claimed again when the lost claim is older than ``lease`` seconds.
+        The request is not retried. If its answer is lost, the claim may be stored without the
+        caller's knowledge. The conversation can be claimed again when the lost claim is older than
+        ``lease`` seconds.
         """
-        return self._record(conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False)
+        return self._record(
+            conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False
+        )
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended, without retries. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and ended, without retries.
+        See ``HotStore.drop``.
+        """
         return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease (lock with an expiry). See ``HotStore.acquire_lease``."""
+        """Acquire or extend a conversation's lease (lock with an expiry).
+        See ``HotStore.acquire_lease``.
+        """
         key = self._key(conversation, "l")
         return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock with an expiry), without retries. See ``HotStore.release_lease``."""
-        return bool(self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False))
+        """Release a conversation's lease (lock with an expiry), without retries.
+        See ``HotStore.release_lease``.
+        """
+        return bool(
+            self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
+        )
 
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under ``name``. See ``HotStore.get_value``."""
@@ -202,20 +259,28 @@ class RedisHotStore:
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds, in place of an earlier value. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
+        See ``HotStore.put_value``.
+        """
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
     def close(self) -> None:
-        """Close the connections of the client. The store remains usable, and opens new connections."""
+        """Close the connections of the client.
+        The store remains usable, and opens new connections.
+        """
         if isinstance(self._client, RedisCluster):
             # RedisCluster.close() would remove the default node.
             self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
         else:
             self._client.close()
 
-    def _record(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> HotRecord | None:
-        """Run a Lua script that reads a conversation. Return the conversation, or None if the script returns nothing.
+    def _record(
+        self, conversation: str, script: _Script, *arguments: Any, again: bool = True
+    ) -> HotRecord | None:
+        """Run a Lua script that reads a conversation.
+
+        Return the conversation, or None if the script returns nothing.
 
         If ``again`` is true, the script is retried after a temporary error.
         """
@@ -230,17 +295,24 @@ class RedisHotStore:
                 state=state.decode(),
                 ttl=int(ttl) / 1000,
                 expires_in=int(expires_in) / 1000,
-                fields={name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)},
+                fields={
+                    name.decode(): value
+                    for name, value in zip(found[::2], found[1::2], strict=True)
+                },
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return the names and states of conversations in some buckets that expire at or before the time ``now``.
+        """Return the names and states of conversations in some buckets that expire at or before the
+        time ``now``.
 
-        A bucket is a group of conversations with one expiry index. The state is None if the conversation is no longer stored.
-        At most ``limit`` conversations of each bucket are returned. ``now`` is in milliseconds.
+        A bucket is a group of conversations with one expiry index. The state is None if the
+        conversation is no longer stored. At most ``limit`` conversations of each bucket are
+        returned. ``now`` is in milliseconds.
         """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
-        members = self._pipelined([("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes])
+        members = self._pipelined(
+            [("ZRANGEBYSCORE", index, "-inf", now, "LIMIT", 0, limit) for index in indexes]
+        )
         names = [member.decode(errors="replace") for bucket in members for member in bucket]
         states = self._pipelined([("HGET", self._key(name, "c"), "s") for name in names])
         return list(zip(names, states, strict=True))
@@ -265,22 +337,30 @@ class RedisHotStore:
             CorruptRecordError: The script found that the stored conversation is damaged.
         """
         key = self._key(conversation, "c")
-        answer = self._evaluated(script, [key, self._index(_bucket(conversation))], arguments, again=again)
+        answer = self._evaluated(
+            script, [key, self._index(_bucket(conversation))], arguments, again=again
+        )
         if answer is not None and answer[0] == b"corrupt":
-            raise CorruptRecordError(f"record={key!r} is damaged: field {answer[1].decode()!r} is invalid", record=key)
+            raise CorruptRecordError(
+                f"record={key!r} is damaged: field {answer[1].decode()!r} is invalid", record=key
+            )
         return answer
 
-    def _evaluated(self, script: _Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True) -> Any:
+    def _evaluated(
+        self, script: _Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True
+    ) -> Any:
         """Run a Lua script on the server, and return its answer.
 
-        The script is called by its hash. Its text is sent only if the server does not have the script. If ``again`` is true,
-        the call is retried after a temporary error.
+        The script is called by its hash. Its text is sent only if the server does not have the
+        script. If ``again`` is true, the call is retried after a temporary error.
         """
 
         def call() -> Any:
             try:
                 return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
-            except NoScriptError:  # a new server, a flush or a failover: EVAL loads the script again
+            except (
+                NoScriptError
+            ):  # a new server, a flush or a failover: EVAL loads the script again
                 return self._client.eval(script.text, len(keys), *keys, *arguments)
 
         return self._tried(call, key=keys[0], again=again)
@@ -321,13 +401,17 @@ def _milliseconds(seconds: float) -> int:
     return max(1, ceil(seconds * 1000))
 
 
-def redis_client(url: str, *, is_cluster: bool = False, **options: Any) -> redis.Redis | RedisCluster:
+def redis_client(
+    url: str, *, is_cluster: bool = False, **options: Any
+) -> redis.Redis | RedisCluster:
     """Return a redis-py client for ``RedisHotStore``.
 
-    The client opens up to 50 connections and does not retry. The connect timeout is 2 s, and the socket timeout is 1 s.
+    The client opens up to 50 connections and does not retry. The connect timeout is 2 s, and the
+    socket timeout is 1 s.
 
     Args:
-        url: URL of the server, or of any node of the cluster, as redis-py defines it. Its arguments replace the defaults.
+        url: URL of the server, or of any node of the cluster, as redis-py defines it. Its arguments
+            replace the defaults.
         is_cluster: Whether the server is a node of a cluster.
         options: Further arguments of the client's connections.
 
@@ -335,10 +419,17 @@ def redis_client(url: str, *, is_cluster: bool = False, **options: Any) -> redis
         ValueError: The URL has an invalid argument.
         StoreUnavailableError: No node of the cluster is available.
     """
-    settings: dict[str, Any] = {"max_connections": 50, "socket_connect_timeout": 2.0, "socket_timeout": 1.0, **options}
+    settings: dict[str, Any] = {
+        "max_connections": 50,
+        "socket_connect_timeout": 2.0,
+        "socket_timeout": 1.0,
+        **options,
+    }
     settings["retry"] = Retry(NoBackoff(), 0)
     if not is_cluster:
-        return redis.Redis.from_pool(redis.BlockingConnectionPool.from_url(url, timeout=1, **settings))
+        return redis.Redis.from_pool(
+            redis.BlockingConnectionPool.from_url(url, timeout=1, **settings)
+        )
     try:
         return RedisCluster.from_url(url, **settings)
     except (RedisError, RedisClusterException, OSError) as error:
@@ -348,7 +439,8 @@ def redis_client(url: str, *, is_cluster: bool = False, **options: Any) -> redis
 class _RedisRefusal(NamedTuple):
     """Known cause of an error from Redis, with its remedy.
 
-    An error has this cause if the regular expression ``words`` matches the name of the error's class or a word of its text.
+    An error has this cause if the regular expression ``words`` matches the name of the error's
+    class or a word of its text.
     """
 
     reason: str
@@ -358,11 +450,13 @@ class _RedisRefusal(NamedTuple):
     """Whether a retry may succeed within moments, for example during a failover."""
 
 
-# The first match counts. redis-py or a script may wrap the server's error, so that only the text identifies it.
+# The first match counts. redis-py or a script may wrap the server's error, so that only the text
+# identifies it.
 _REFUSALS = (
     _RedisRefusal(
         "authentication",
-        r"Authentication\w*Error|AuthorizationError|ExternalAuthProviderError|WRONGPASS|NOAUTH|invalid username-password pair",
+        r"Authentication\w*Error|AuthorizationError|ExternalAuthProviderError|WRONGPASS|NOAUTH|invalid"
+        r" username-password pair",
         "user or password are wrong or outdated: configure the current ones",
     ),
     _RedisRefusal(
@@ -370,10 +464,30 @@ _REFUSALS = (
         "NoPermissionError|NOPERM|ACL failure",
         "grant the user the permissions of guide/security.md, Least privilege",
     ),
-    _RedisRefusal("read-only", "ReadOnlyError|READONLY", "the server is a replica: connect to the primary", passes=True),
-    _RedisRefusal("loading", "BusyLoadingError|LOADING", "the server loads its data: wait until it is ready", passes=True),
-    _RedisRefusal("primary", "MasterDownError|MASTERDOWN", "the replica lost its primary: restore that", passes=True),
-    _RedisRefusal("cluster", "ClusterDownError|CLUSTERDOWN", "the cluster is incomplete: see CLUSTER INFO", passes=True),
+    _RedisRefusal(
+        "read-only",
+        "ReadOnlyError|READONLY",
+        "the server is a replica: connect to the primary",
+        passes=True,
+    ),
+    _RedisRefusal(
+        "loading",
+        "BusyLoadingError|LOADING",
+        "the server loads its data: wait until it is ready",
+        passes=True,
+    ),
+    _RedisRefusal(
+        "primary",
+        "MasterDownError|MASTERDOWN",
+        "the replica lost its primary: restore that",
+        passes=True,
+    ),
+    _RedisRefusal(
+        "cluster",
+        "ClusterDownError|CLUSTERDOWN",
+        "the cluster is incomplete: see CLUSTER INFO",
+        passes=True,
+    ),
     _RedisRefusal(
         "cluster",
         "AskError|ClusterCrossSlotError|MOVED|CROSSSLOT",
@@ -385,17 +499,39 @@ _REFUSALS = (
         "the memory is full: raise maxmemory, or set maxmemory-policy volatile-ttl",
         passes=True,
     ),
-    _RedisRefusal("clients", "max number of clients", "the server has too many clients: raise maxclients", passes=True),
-    _RedisRefusal("disk", "MISCONF", "the server cannot write to its disk: see its log", passes=True),
-    _RedisRefusal("replicas", "NOREPLICAS", "too few replicas are connected for a write: restore them", passes=True),
-    _RedisRefusal("script", "BUSY", "another script blocks the server: run SCRIPT KILL", passes=True),
+    _RedisRefusal(
+        "clients",
+        "max number of clients",
+        "the server has too many clients: raise maxclients",
+        passes=True,
+    ),
+    _RedisRefusal(
+        "disk", "MISCONF", "the server cannot write to its disk: see its log", passes=True
+    ),
+    _RedisRefusal(
+        "replicas",
+        "NOREPLICAS",
+        "too few replicas are connected for a write: restore them",
+        passes=True,
+    ),
+    _RedisRefusal(
+        "script", "BUSY", "another script blocks the server: run SCRIPT KILL", passes=True
+    ),
 )
-_PASSING = (ClusterError, ConnectionError, RedisClusterException, TimeoutError, TryAgainError, OSError)
+_PASSING = (
+    ClusterError,
+    ConnectionError,
+    RedisClusterException,
+    TimeoutError,
+    TryAgainError,
+    OSError,
+)
 _MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
 
 
 def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
-    """Convert an error of the Redis client, or of the source of its credentials, to an error of this package.
+    """Convert an error of the Redis client, or of the source of its credentials, to an error of
+    this package.
 
     ``key`` is the requested key for the error message, or empty.
 
@@ -406,13 +542,29 @@ def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     what = f"redis | {type(error).__name__}: {text}"
     if re.search(r"\bWRONGTYPE\b", text):
         remedy = "the key holds a value of another application: delete it"
-        return StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key), False
+        return (
+            StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key),
+            False,
+        )
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
     for refusal in _REFUSALS:
         if re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", f"{names} {text}"):
-            return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy), refusal.passes
+            return (
+                StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy),
+                refusal.passes,
+            )
     if isinstance(error, _PASSING) or _MOVING in text:
         return StoreUnavailableError(what), True
     if isinstance(error, ResponseError):
-        return StoreRefusedError(what, reason="request", remedy="see the log of the server or of the proxy before it"), False
-    return StoreRefusedError(what, reason="client", remedy="the client or the source of its credentials fails"), False
+        return (
+            StoreRefusedError(
+                what, reason="request", remedy="see the log of the server or of the proxy before it"
+            ),
+            False,
+        )
+    return (
+        StoreRefusedError(
+            what, reason="client", remedy="the client or the source of its credentials fails"
+        ),
+        False,
+    )

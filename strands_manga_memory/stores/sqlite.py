@@ -22,16 +22,28 @@ from strands_manga_memory.exceptions import (
     StoreUnavailableError,
 )
 from strands_manga_memory.lifecycle import renew_in_child
-from strands_manga_memory.stores.table import SESSIONS, Item, Key, SQLTable, TableSchema, Write, loaded
+from strands_manga_memory.stores.table import (
+    SESSIONS,
+    Item,
+    Key,
+    SQLTable,
+    TableSchema,
+    Write,
+    loaded,
+)
 
 logger = logging.getLogger(__name__)
 
 FILE_VERSION = 1
-"""``PRAGMA user_version`` of the files that this package writes. Files of newer versions are rejected and not changed."""
+"""``PRAGMA user_version`` of the files that this package writes.
+Files of newer versions are rejected and not changed.
+"""
 
 _MOST_SCRUB_SECONDS = 1.0
 _BEGIN_PAUSE = (0.0005, 0.003)
-"""Least and most seconds between two attempts to begin a transaction: about the time that a write takes."""
+"""Least and most seconds between two attempts to begin a transaction: about the time that a write
+takes.
+"""
 
 _PASSING = {  # error codes after which a retry may succeed
     sqlite3.SQLITE_BUSY,
@@ -40,14 +52,29 @@ _PASSING = {  # error codes after which a retry may succeed
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
-_DAMAGED = "damaged", "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE .recover`"
+_DAMAGED = (
+    "damaged",
+    (
+        "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE"
+        " .recover`"
+    ),
+)
 _REFUSED = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_FULL: ("disk", "the disk is full: free some space"),
-    sqlite3.SQLITE_READONLY: ("read-only", "the file or its folder cannot be written: correct the permissions or the mount"),
-    sqlite3.SQLITE_PERM: ("permission", "the file or its folder cannot be used: correct the permissions"),
-    sqlite3.SQLITE_AUTH: ("permission", "the file or its folder cannot be used: correct the permissions"),
+    sqlite3.SQLITE_READONLY: (
+        "read-only",
+        "the file or its folder cannot be written: correct the permissions or the mount",
+    ),
+    sqlite3.SQLITE_PERM: (
+        "permission",
+        "the file or its folder cannot be used: correct the permissions",
+    ),
+    sqlite3.SQLITE_AUTH: (
+        "permission",
+        "the file or its folder cannot be used: correct the permissions",
+    ),
 }
 
 
@@ -56,38 +83,49 @@ class SQLiteTable(SQLTable):
 
     Several processes and threads can use the file safely. Several schemas can share the file.
 
-    The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A power failure may lose the last
-    writes, but never damages the file. Each process has one connection, which is opened at the first use and closed before a
-    fork.
+    The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A
+    power failure may lose the last writes, but never damages the file. Each process has one
+    connection, which is opened at the first use and closed before a fork.
 
-    Before a write returns, deleted and replaced data is overwritten in the file and removed from the write-ahead log. The log
-    is emptied later if another process reads it for over a second, or ``put`` has ``scrub=False``. Reads also return records
-    whose TTL attribute has passed, as DynamoDB may. The caller checks the attribute.
+    Before a write returns, deleted and replaced data is overwritten in the file and removed from
+    the write-ahead log. The log is emptied later if another process reads it for over a second, or
+    ``put`` has ``scrub=False``. Reads also return records whose TTL attribute has passed, as
+    DynamoDB may. The caller checks the attribute.
 
     Args:
-        path: Path of the file. A missing file is created with the mode 0600, and missing folders with 0700.
+        path: Path of the file. A missing file is created with the mode 0600, and missing folders
+            with 0700.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
-        deadline: Seconds that an operation waits for other threads, and again for other processes. Default 5.
+        deadline: Seconds that an operation waits for other threads, and again for other processes.
+            Default 5.
 
     Attributes:
         schema: Names of the table, its keys and its indexes.
         path: Absolute path of the file.
 
     Raises:
-        ValueError: ``path`` is empty or ``:memory:`` or has a NUL character, or ``deadline`` is not above 0.
+        ValueError: ``path`` is empty or ``:memory:`` or has a NUL character, or ``deadline`` is not
+            above 0.
     """
 
     _connection: sqlite3.Connection | None = None
 
     @checked
-    def __init__(self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], schema: TableSchema = SESSIONS, *, deadline: float = 5.0
+    ) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise ValueError(f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor durable")
+            raise ValueError(
+                f"path must name a file, got {path!r:.200}: a table in memory is neither shared nor"
+                " durable"
+            )
         if "\0" in os.fspath(path):
             raise ValueError(f"path must have no NUL character, got {path!r:.200}")
         seconds("deadline", deadline)
         self.schema = schema
-        self.path = Path(path).absolute()  # a later change of the working directory must not move the table
+        self.path = Path(
+            path
+        ).absolute()  # a later change of the working directory must not move the table
         self._deadline = deadline
         self._lock = threading.Lock()
         self._file: tuple[int, int] | None = None
@@ -112,8 +150,8 @@ class SQLiteTable(SQLTable):
     def _create(self, connection: sqlite3.Connection) -> None:
         with self._transaction(connection):
             connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {self._name()} (partition TEXT NOT NULL, sort TEXT NOT NULL, "
-                "item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
+                f"CREATE TABLE IF NOT EXISTS {self._name()} (partition TEXT NOT NULL, sort TEXT NOT"
+                " NULL, item BLOB NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"
             )
             connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
@@ -152,29 +190,41 @@ class SQLiteTable(SQLTable):
 
     @contextmanager
     def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the SQLite connection to the calling thread for a ``with`` block. Open the connection first if necessary.
+        """Lend the SQLite connection to the calling thread for a ``with`` block.
 
-        If deleted data could not be removed from the write-ahead log earlier, another attempt is made first.
+        Open the connection first if necessary.
+
+        If deleted data could not be removed from the write-ahead log earlier, another attempt is
+        made first.
 
         Args:
-            create: Whether to create a missing file. Readers pass False, so that they leave no file behind.
+            create: Whether to create a missing file. Readers pass False, so that they leave no file
+                behind.
 
         Raises:
-            StoreError: The file cannot be used, was deleted or replaced, or is used by other threads for too long. With
-                ``create`` False, also if the file is missing.
+            StoreError: The file cannot be used, was deleted or replaced, or is used by other
+                threads for too long. With ``create`` False, also if the file is missing.
         """
         if not self._lock.acquire(timeout=self._deadline):
-            raise StoreUnavailableError(f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s")
+            raise StoreUnavailableError(
+                f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s"
+            )
         try:
             if self._connection is None:
                 if not create and self._file is None and not self.path.exists():
                     what = f"table=<{self.schema.name}> | there is no file {self.path}"
                     raise StoreRefusedError(what, reason="table", remedy=NO_TABLE)
                 self._connection = self._opened()
-            elif self._identity() != self._file:  # writes to a deleted file are lost with the process
+            elif (
+                self._identity() != self._file
+            ):  # writes to a deleted file are lost with the process
                 self._close()
                 remedy = "the file is opened again; restore data while no process uses it"
-                raise StoreRefusedError(f"file=<{self.path}> | deleted or replaced while in use", reason="file", remedy=remedy)
+                raise StoreRefusedError(
+                    f"file=<{self.path}> | deleted or replaced while in use",
+                    reason="file",
+                    remedy=remedy,
+                )
             if self._connection.in_transaction:  # left by a thread that Ctrl-C interrupted
                 self._connection.execute("ROLLBACK")
             if self._is_scrub_due:
@@ -186,28 +236,44 @@ class SQLiteTable(SQLTable):
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the SQLite file, check its version, remove deleted data from its write-ahead log, and return the connection."""
+        """Open the SQLite file, check its version, remove deleted data from its write-ahead log,
+        and return the connection.
+        """
         is_new = not self.path.exists()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
         connection = sqlite3.connect(
-            self.path, timeout=self._deadline, isolation_level=None, check_same_thread=False, cached_statements=64
+            self.path,
+            timeout=self._deadline,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=64,
         )
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version > FILE_VERSION:
-                what = f"record={str(self.path)!r} has version {version}, this package reads up to {FILE_VERSION}; upgrade it"
+                what = (
+                    f"record={str(self.path)!r} has version {version}, this package reads up to"
+                    f" {FILE_VERSION}; upgrade it"
+                )
                 raise CorruptRecordError(what, record=str(self.path))
             if is_new:  # still empty; the WAL file gets the same mode
                 self.path.chmod(0o600)
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("PRAGMA secure_delete = ON")  # some builds of SQLite leave deleted data in free pages
+            connection.execute(
+                "PRAGMA secure_delete = ON"
+            )  # some builds of SQLite leave deleted data in free pages
             connection.execute("PRAGMA temp_store = MEMORY")
-            self._scrub(connection)  # a killed process may have left data that it was about to erase
+            self._scrub(
+                connection
+            )  # a killed process may have left data that it was about to erase
             known, self._file = self._file, self._identity()
             query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-            if known is not None and connection.execute(query, (self.schema.name,)).fetchone() is None:
+            if (
+                known is not None
+                and connection.execute(query, (self.schema.name,)).fetchone() is None
+            ):
                 self._create(connection)
         except BaseException:
             connection.close()
@@ -223,13 +289,17 @@ class SQLiteTable(SQLTable):
         return found.st_dev, found.st_ino
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the SQLite file to the mode with a write-ahead log, with retries until the deadline."""
+        """Switch the SQLite file to the mode with a write-ahead log, with retries until the
+        deadline.
+        """
         end = time.monotonic() + self._deadline
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:  # SQLite does not wait for another process that switches the mode
+            except (
+                sqlite3.OperationalError
+            ):  # SQLite does not wait for another process that switches the mode
                 if time.monotonic() >= end:
                     raise
                 time.sleep(0.005)
@@ -238,8 +308,8 @@ class SQLiteTable(SQLTable):
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Run the ``with`` block in one transaction, which begins when no other process writes.
 
-        SQLite's own retries are up to 0.1 s apart. Processes that write without a pause could then keep this process waiting
-        until the deadline. The retries here are at most 3 ms apart.
+        SQLite's own retries are up to 0.1 s apart. Processes that write without a pause could then
+        keep this process waiting until the deadline. The retries here are at most 3 ms apart.
         """
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")
@@ -248,7 +318,9 @@ class SQLiteTable(SQLTable):
                 try:
                     connection.execute("BEGIN IMMEDIATE")
                 except sqlite3.OperationalError as error:
-                    is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # also with extended codes
+                    is_busy = (
+                        error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                    )  # also with extended codes
                     if not is_busy or time.monotonic() >= end:
                         raise
                     time.sleep(random.uniform(*_BEGIN_PAUSE))  # noqa: S311
@@ -262,12 +334,16 @@ class SQLiteTable(SQLTable):
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection to the SQLite file. The table remains usable, and opens a new connection."""
+        """Close the connection to the SQLite file.
+        The table remains usable, and opens a new connection.
+        """
         with self._lock:
             self._close()
 
     def prepare_fork(self) -> None:
-        """Close the connection to the SQLite file before a fork. Other threads cannot open another one until ``end_fork``."""
+        """Close the connection to the SQLite file before a fork.
+        Other threads cannot open another one until ``end_fork``.
+        """
         self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()
@@ -277,7 +353,9 @@ class SQLiteTable(SQLTable):
         self._lock.release()
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked child process, because ``prepare_fork`` acquired it in the parent process."""
+        """Replace the lock in a forked child process, because ``prepare_fork`` acquired it in the
+        parent process.
+        """
         self._lock = threading.Lock()
 
     def _close(self) -> None:
@@ -290,20 +368,24 @@ class SQLiteTable(SQLTable):
     def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
 
-        The call waits up to ``wait`` seconds for other connections that read the log. If they read the log for longer, the next
-        use or closing of the connection tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If they read
+        the log for longer, the next use or closing of the connection tries again.
         """
         was_due = self._is_scrub_due
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
         try:
-            self._is_scrub_due = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+            self._is_scrub_due = bool(
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            )
         except sqlite3.OperationalError:  # another connection of this process runs a checkpoint
             self._is_scrub_due = True
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(1000 * self._deadline)}")
         if self._is_scrub_due and not was_due:
             logger.warning(
-                "table=<%s> | erased data stays in the write-ahead log while other processes read it", self.schema.name
+                "table=<%s> | erased data stays in the write-ahead log while other processes"
+                " read it",
+                self.schema.name,
             )
 
 

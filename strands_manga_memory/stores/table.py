@@ -1,4 +1,6 @@
-"""Protocol of durable tables with sorted records and conditional writes, and base class of tables in SQL databases."""
+"""Protocol of durable tables with sorted records and conditional writes, and base class of tables
+in SQL databases.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.codec import dump, load_stored
 
 Item = dict[str, Any]
-"""Record: values ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``None``, or lists and dicts of them, by attribute name."""
+"""Record: values ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``None``, or lists and dicts of
+them, by attribute name.
+"""
 
 Key = tuple[str, str]
 """Partition and sort value of a record."""
@@ -20,7 +24,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a DynamoDB table, which groups records by ``partition`` and sorts them by ``sort``.
+    """Secondary index of a DynamoDB table, which groups records by ``partition`` and sorts them by
+    ``sort``.
 
     The index is for other applications: this package does not query it.
     """
@@ -35,8 +40,8 @@ class Index:
 class TableSchema:
     """Names of a table, its keys, its TTL attribute and its indexes.
 
-    ``sort`` is empty if another application's DynamoDB table has no sort key. Such a table supports only reads of single
-    records.
+    ``sort`` is empty if another application's DynamoDB table has no sort key. Such a table supports
+    only reads of single records.
     """
 
     name: str
@@ -69,8 +74,10 @@ class Condition:
 
     Attributes:
         absent: Whether a missing record meets the condition.
-        equals: Values that an existing record must have, keyed by attribute name. None also stands for a missing attribute.
-        below: Limits of numbers in an existing record, keyed by attribute name. Each number must be below its limit.
+        equals: Values that an existing record must have, keyed by attribute name. None also stands
+            for a missing attribute.
+        below: Limits of numbers in an existing record, keyed by attribute name. Each number must be
+            below its limit.
     """
 
     absent: bool = False
@@ -78,7 +85,9 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Return whether a stored record meets the condition of a write. ``item`` is None if there is no record."""
+        """Return whether a stored record meets the condition of a write.
+        ``item`` is None if there is no record.
+        """
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -101,8 +110,8 @@ ABSENT = Condition(absent=True)
 class Write:
     """Put, delete or check, as one of the writes of a transaction.
 
-    The transaction is executed only if the conditions of all its writes are met. A put replaces a record, and a delete removes
-    a record. A check changes nothing, but has a condition.
+    The transaction is executed only if the conditions of all its writes are met. A put replaces a
+    record, and a delete removes a record. A check changes nothing, but has a condition.
 
     Attributes:
         item: New record of a put. None for a delete or a check.
@@ -120,40 +129,50 @@ class Write:
 class Table(Protocol):
     """Durable table of sorted records.
 
-    The methods are synchronous, thread-safe, independent of event loops, and usable after a fork. Every read is strongly
-    consistent. Every method raises ``StoreUnavailableError`` if the store does not answer within its deadline. Other errors of
-    the driver raise ``StoreError``. A damaged record is returned with its key only, so that it hides no other record.
+    The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
+    Every read is strongly consistent. Every method raises ``StoreUnavailableError`` if the store
+    does not answer within its deadline. Other errors of the driver raise ``StoreError``. A damaged
+    record is returned with its key only, so that it hides no other record.
     """
 
     schema: TableSchema
 
     def create_if_missing(self) -> None:
-        """Create the table if it is missing. In DynamoDB, also create the indexes of a new table, and enable the TTL."""
+        """Create the table if it is missing.
+        In DynamoDB, also create the indexes of a new table, and enable the TTL.
+        """
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys, in as few requests as the store allows."""
+        """Return the existing records, keyed by their keys, in as few requests as the store
+        allows.
+        """
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition ``when``.
+        """Write a whole record, or return False if the stored record does not meet the condition
+        ``when``.
 
         Args:
             item: The record.
             when: Condition on the stored record. None for no condition.
-            scrub: Whether replaced data must be unreadable in all files of the store when the call returns. False is faster:
-                replaced data may stay until the next delete or write with ``scrub``.
+            scrub: Whether replaced data must be unreadable in all files of the store when the call
+                returns. False is faster: replaced data may stay until the next delete or write with
+                ``scrub``.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+        """Delete a record, or return False if the stored record does not meet the condition
+        ``when``.
 
         A missing record is no error.
         """
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records without conditions, in any order. Retries may execute a write more than once."""
+        """Write and delete many records without conditions, in any order.
+        Retries may execute a write more than once.
+        """
 
     def query(
         self,
@@ -165,7 +184,8 @@ class Table(Protocol):
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition from ``first`` to ``last``, both included, in the order of their sort values.
+        """Yield the records of a partition from ``first`` to ``last``, both included, in the order
+        of their sort values.
 
         Args:
             partition: Partition value.
@@ -177,18 +197,25 @@ class Table(Protocol):
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return True.
+        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return
+        True.
 
         If a condition is not met, write nothing and return False.
         """
 
     def close(self) -> None:
-        """Close the connections to the database of the table. The table remains usable and opens new connections."""
+        """Close the connections to the database of the table.
+        The table remains usable and opens new connections.
+        """
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the given records by their keys, in batches. An unavailable store raises ``StoreUnavailableError``."""
-    table.batch_write(deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows])
+    """Delete the given records by their keys, in batches.
+    An unavailable store raises ``StoreUnavailableError``.
+    """
+    table.batch_write(
+        deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows]
+    )
 
 
 MAX_TRANSACT = 100
@@ -204,12 +231,16 @@ def key_of(schema: TableSchema, item: Item) -> Key:
     for name in (schema.partition, schema.sort):
         value = item.get(name)
         if not isinstance(value, str) or not value:
-            raise ValueError(f"item must have a non-empty string as {name!r:.80}, got {value!r:.80}")
+            raise ValueError(
+                f"item must have a non-empty string as {name!r:.80}, got {value!r:.80}"
+            )
     return item[schema.partition], item[schema.sort]
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record that a write concerns. A write that is no put, delete or check raises ``ValueError``."""
+    """Return the key of the record that a write concerns.
+    A write that is no put, delete or check raises ``ValueError``.
+    """
     if (write.item is None) == (write.key is None):
         raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
     if write.is_check and (write.key is None or write.when is None):
@@ -222,13 +253,16 @@ def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key
     if puts and deletes:
         both = {key_of(schema, item) for item in puts} & set(deletes)
         if both:
-            raise ValueError(f"a record must be put or deleted, not both, got {sorted(both)[0]!r:.80}")
+            raise ValueError(
+                f"a record must be put or deleted, not both, got {sorted(both)[0]!r:.80}"
+            )
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
     """Raise ``ValueError`` if a transaction is invalid.
 
-    A transaction has at most 100 writes, each a put, delete or check, and no two writes of the same record.
+    A transaction has at most 100 writes, each a put, delete or check, and no two writes of the same
+    record.
     """
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
@@ -243,7 +277,9 @@ def check_limit(limit: int | None) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Convert a value to the form in which DynamoDB returns it. For example, 2.0 becomes 2, and a tuple becomes a list."""
+    """Convert a value to the form in which DynamoDB returns it.
+    For example, 2.0 becomes 2, and a tuple becomes a list.
+    """
     if isinstance(value, str | int | bytes) or value is None:
         return value
     if isinstance(value, float):
@@ -256,14 +292,21 @@ def normal(value: Any) -> Any:
         return [normal(item) for item in value]
     if isinstance(value, bytearray):
         return bytes(value)
-    raise TypeError(f"a stored value must be str, int, float, bool, bytes, None, list or dict, got {type(value).__name__}")
+    raise TypeError(
+        "a stored value must be str, int, float, bool, bytes, None, list or dict, got"
+        f" {type(value).__name__}"
+    )
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record that was serialized as ``data``, or only ``key`` if the record is damaged or has another key."""
+    """Return the record that was serialized as ``data``, or only ``key`` if the record is damaged
+    or has another key.
+    """
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))
-        if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(key):
+        if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(
+            key
+        ):
             return item
     return {schema.partition: key[0], schema.sort: key[1]}
 
@@ -275,8 +318,8 @@ _PAGE = 64
 class SQLTable:
     """Base class of tables in SQL databases.
 
-    Each record is a row with its partition value, its sort value and the serialized record. Secondary indexes of the schema are
-    not created, because only DynamoDB tables have them.
+    Each record is a row with its partition value, its sort value and the serialized record.
+    Secondary indexes of the schema are not created, because only DynamoDB tables have them.
     """
 
     schema: TableSchema
@@ -284,7 +327,9 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction and return True. If a condition is not met, execute none and return False.
+        """Execute all writes in one transaction and return True.
+
+        If a condition is not met, execute none and return False.
 
         ``scrub`` is the argument of ``Table.put``.
         """
@@ -295,7 +340,9 @@ class SQLTable:
         raise NotImplementedError
 
     def _column(self, value: str) -> Any:
-        """Convert a partition or sort value to the value in its SQL column. Converted values sort in the same order."""
+        """Convert a partition or sort value to the value in its SQL column.
+        Converted values sort in the same order.
+        """
         return value
 
     def _text(self, column: Any) -> str:
@@ -324,7 +371,9 @@ class SQLTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values. ``Table.query`` describes the arguments.
+        """Yield the records of a partition, in the order of their sort values.
+
+        ``Table.query`` describes the arguments.
 
         Raises:
             ValueError: ``limit`` is negative.
@@ -335,7 +384,12 @@ class SQLTable:
         return self._rows(bounds, reverse=reverse, limit=limit, attributes=attributes)
 
     def _rows(
-        self, bounds: dict[str, str], *, reverse: bool, limit: int | None, attributes: Sequence[str] | None
+        self,
+        bounds: dict[str, str],
+        *,
+        reverse: bool,
+        limit: int | None,
+        attributes: Sequence[str] | None,
     ) -> Iterator[Item]:
         """Yield the records within the bounds of a query, read in pages of at most 64.
 
@@ -365,11 +419,14 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
-        """Validate writes and serialize their records. Of several writes with the same key, the last one counts.
+        """Validate writes and serialize their records.
+
+        Of several writes with the same key, the last one counts.
 
         Returns:
-            Key, write and serialized record of each key. The serialized record is None for a delete or a check. The result is
-            sorted by key: all processes lock records in this order, which prevents deadlocks.
+            Key, write and serialized record of each key. The serialized record is None for a delete
+            or a check. The result is sorted by key: all processes lock records in this order, which
+            prevents deadlocks.
         """
         planned = {}
         for write in writes:
@@ -378,15 +435,20 @@ class SQLTable:
         return [(key, *planned[key]) for key in sorted(planned)]
 
     def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
-        """Return whether a stored record meets the condition of a write. ``data`` is None if there is no record."""
+        """Return whether a stored record meets the condition of a write.
+        ``data`` is None if there is no record.
+        """
         return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition. See ``Table.put``."""
+        """Write a whole record, or return False if the stored record does not meet the condition.
+        See ``Table.put``.
+        """
         return self._write([Write(item=item, when=when)], scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet the condition ``when``.
+        """Delete a record, or return False if the stored record does not meet the condition
+        ``when``.
 
         A missing record is no error.
         """
@@ -407,7 +469,8 @@ class SQLTable:
         If a condition is not met, write nothing and return False.
 
         Raises:
-            ValueError: There are more than 100 writes, two of the same record, or a write that is no put, delete or check.
+            ValueError: There are more than 100 writes, two of the same record, or a write that is
+                no put, delete or check.
         """
         check_transaction(self.schema, writes)
         return self._write(writes)

@@ -1,7 +1,9 @@
-"""Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in the hot tier.
+"""Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in
+the hot tier.
 
-All records of a user have the same partition. The record ``k/KEY`` has the key, the version, and the value if the value is
-small. A larger value is split into the records ``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
+All records of a user have the same partition. The record ``k/KEY`` has the key, the version, and
+the value if the value is small. A larger value is split into the records
+``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _INLINE = 8_192
-"""Most bytes of a value that is stored in its key's record. Larger values are stored in parts, and in the hot tier."""
+"""Most bytes of a value that is stored in its key's record.
+Larger values are stored in parts, and in the hot tier.
+"""
 
 _PART = 350_000
 """Most bytes of a part, below the 400,000 of a DynamoDB record."""
@@ -45,13 +49,17 @@ _LARGEST_HOT = 8 * 1024 * 1024
 """Most bytes of a value in the hot tier."""
 
 _LONGEST_KEY = 830
-"""Most bytes of a key in the sort value of its record, which DynamoDB limits to 1,024 bytes. A longer key is shortened."""
+"""Most bytes of a key in the sort value of its record, which DynamoDB limits to 1,024 bytes.
+A longer key is shortened.
+"""
 
 _LAST = "\U0010ffff"
 """Character that sorts after all others."""
 
 _LONGEST_WRITE = 3_600.0
-"""Seconds after which a deletion takes parts without a record for those of an interrupted write or deletion."""
+"""Seconds after which a deletion takes parts without a record for those of an interrupted write or
+deletion.
+"""
 
 _TRIES = 8
 """Most attempts to write a value while other processes write the same key."""
@@ -60,14 +68,16 @@ _TRIES = 8
 class TieredStorage(Storage):
     """Strands ``Storage`` with one user's values of any size in the durable tier.
 
-    Use this class wherever Strands takes a storage, such as ``SnapshotSessionManager`` or ``Agent(storage=)``. When ``write``
-    returns, the value is in the durable tier. A read first gets the id of the current version from the durable tier. A value
-    over 8 KiB is then read from the hot tier, if the hot tier has this version. Reads are therefore never outdated.
+    Use this class wherever Strands takes a storage, such as ``SnapshotSessionManager`` or
+    ``Agent(storage=)``. When ``write`` returns, the value is in the durable tier. A read first gets
+    the id of the current version from the durable tier. A value over 8 KiB is then read from the
+    hot tier, if the hot tier has this version. Reads are therefore never outdated.
 
-    Each user has separate keys. The rules for keys are those of Strands' own storages: repeated ``/`` are collapsed, and ``..``
-    and backslashes are rejected.
+    Each user has separate keys. The rules for keys are those of Strands' own storages: repeated
+    ``/`` are collapsed, and ``..`` and backslashes are rejected.
 
-    The asynchronous methods raise ``StorageError`` if a tier is unavailable, a key is invalid, or a value is damaged.
+    The asynchronous methods raise ``StorageError`` if a tier is unavailable, a key is invalid, or a
+    value is damaged.
 
     Args:
         durable: The durable tier, or its URL.
@@ -76,7 +86,8 @@ class TieredStorage(Storage):
         tenant: The user's tenant. Default None: the user has no tenant.
         codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
         hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
-        search_strategy: Strategy that indexes each written value, and answers ``search``. Default: a text search in all values.
+        search_strategy: Strategy that indexes each written value, and answers ``search``. Default:
+            a text search in all values.
         clock: Seconds since 1970.
 
     Raises:
@@ -102,13 +113,17 @@ class TieredStorage(Storage):
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
         self._hot_ttl = seconds("hot_ttl", hot_ttl)
-        self._search = search_strategy and with_method("search_strategy", search_strategy, "search(storage, query)")
+        self._search = search_strategy and with_method(
+            "search_strategy", search_strategy, "search(storage, query)"
+        )
         self._clock = clock
         self._prefix = ""
         self._hot_health = TierHealth(tier="hot")
 
     def __repr__(self) -> str:
-        durable, hot = (type(getattr(store, "observes", store)).__name__ for store in (self._table, self._hot))
+        durable, hot = (
+            type(getattr(store, "observes", store)).__name__ for store in (self._table, self._hot)
+        )
         return f"TieredStorage(durable={durable}, hot={hot}, hot_ttl={self._hot_ttl})"
 
     async def write(self, key: str, data: bytes) -> None:
@@ -119,7 +134,9 @@ class TieredStorage(Storage):
             try:
                 await self._search.index(self, stored, data)
             except Exception as error:
-                raise StorageError(f"key={key!r} is written, but the search strategy failed to index it") from error
+                raise StorageError(
+                    f"key={key!r} is written, but the search strategy failed to index it"
+                ) from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of a key, or None if the key has no value."""
@@ -142,7 +159,9 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage of the keys that begin with ``prefix/``. Its methods take and return keys without this prefix."""
+        """Return a storage of the keys that begin with ``prefix/``.
+        Its methods take and return keys without this prefix.
+        """
         view = copy.copy(self)
         inner = _normal(prefix).strip("/")
         view._prefix = f"{self._prefix}{inner}/" if inner else self._prefix  # noqa: SLF001
@@ -167,7 +186,9 @@ class TieredStorage(Storage):
             else:
                 parts = [sealed[start : start + _PART] for start in range(0, len(sealed), _PART)]
                 item["parts"] = len(parts)
-                rows = [{**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)]
+                rows = [
+                    {**self._key(_part_of(item, at)), "data": part} for at, part in enumerate(parts)
+                ]
                 self._table.batch_write(puts=rows)
             # Versions of a key only grow, so no writer of an older version can still finish.
             if self._table.put(item, when=Condition(absent=True, below={"stamp": stamp})):
@@ -196,29 +217,38 @@ class TieredStorage(Storage):
                 self._warm(item, sealed)
                 return value
             if item["version"] == seen:
-                raise CorruptRecordError(f"record={self._place(item)!r} is damaged: parts of it are missing", record=key)
+                raise CorruptRecordError(
+                    f"record={self._place(item)!r} is damaged: parts of it are missing", record=key
+                )
             seen = str(item["version"])  # a new version means that it was replaced during the read
         return None
 
     def _delete(self, key: str) -> None:
         item = self._table.get(self._partition, _sort_of(key))
-        # A younger version stays whole: another process may have stored its parts, but not yet its record.
+        # A younger version stays whole: another process may have stored its parts, but not yet its
+        # record.
         before = f"{int((self._clock() - _LONGEST_WRITE) * 1_000_000):020d}"
         if item is not None:
             version = item.get("version")  # missing in a damaged record
-            self._table.delete(self._partition, _sort_of(key), when=Condition(equals={"version": version}))
+            self._table.delete(
+                self._partition, _sort_of(key), when=Condition(equals={"version": version})
+            )
             before = max(before, f"{version or ''}/~")
         self._clear_parts(key, before=before)
         if item is not None and "version" in item and "data" not in item:
             self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the sorted keys of the storage that begin with ``prefix``, without reading values. The call blocks.
+        """Return the sorted keys of the storage that begin with ``prefix``, without reading values.
+        The call blocks.
 
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
         """
-        return sorted(self._key_in(item)[len(self._prefix) :] for item in self._heads(self._prefix + prefix, ["key"]))
+        return sorted(
+            self._key_in(item)[len(self._prefix) :]
+            for item in self._heads(self._prefix + prefix, ["key"])
+        )
 
     def erase(self) -> int:
         """Delete all values of this storage in both tiers, and return their number.
@@ -239,7 +269,9 @@ class TieredStorage(Storage):
         return len(found)
 
     def value(self, key: str) -> bytes | None:
-        """Return the value of a key from ``keys``, or None if it was deleted meanwhile. The call blocks.
+        """Return the value of a key from ``keys``, or None if it was deleted meanwhile.
+
+        The call blocks.
 
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
@@ -253,33 +285,49 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        """Return the storage key of one version of a value, under which the value is encrypted and stored in the hot tier."""
+        """Return the storage key of one version of a value, under which the value is encrypted and
+        stored in the hot tier.
+        """
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the given attributes of the main record (not of the parts) of each stored key that begins with ``prefix``."""
+        """Yield the given attributes of the main record (not of the parts) of each stored key that
+        begins with ``prefix``.
+        """
         first = f"k/{_cut(prefix)}"
-        found = self._table.query(self._partition, first=first, last=first + _LAST, attributes=attributes)
+        found = self._table.query(
+            self._partition, first=first, last=first + _LAST, attributes=attributes
+        )
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of a value from its main record. From a damaged record, a key over 830 bytes is returned shortened."""
+        """Return the key of a value from its main record.
+        From a damaged record, a key over 830 bytes is returned shortened.
+        """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _trusted(self, key: str) -> AbstractContextManager[None]:
-        """Return a context manager that raises ``CorruptRecordError`` if the parsed record of a key is damaged."""
+        """Return a context manager that raises ``CorruptRecordError`` if the parsed record of a key
+        is damaged.
+        """
         return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:
-        """Read all parts of a large value from the durable tier. Return the encoded value, or None if a part is missing."""
+        """Read all parts of a large value from the durable tier.
+        Return the encoded value, or None if a part is missing.
+        """
         keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the stored parts of a large value, but only of versions that sort before the text ``before``."""
+        """Delete the stored parts of a large value, but only of versions that sort before the text
+        ``before``.
+        """
         first = f"p/{_digest(key)}/"
-        if rows := list(self._table.query(self._partition, first=first, last=first + before, attributes=[])):
+        if rows := list(
+            self._table.query(self._partition, first=first, last=first + before, attributes=[])
+        ):
             delete_rows(self._table, rows)
 
     # The hot tier, which may be down
@@ -294,11 +342,15 @@ class TieredStorage(Storage):
         try:
             return self._codec.unseal(sealed, place) if sealed else None
         except MangaMemoryError as error:
-            logger.warning("error=<%s> | ignored an invalid value of the hot tier", type(error).__name__)
+            logger.warning(
+                "error=<%s> | ignored an invalid value of the hot tier", type(error).__name__
+            )
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a value of at most 8 MiB in the hot tier if the durable tier stores the value in parts (over 8 KiB)."""
+        """Store a value of at most 8 MiB in the hot tier if the durable tier stores the value in
+        parts (over 8 KiB).
+        """
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 
@@ -321,7 +373,9 @@ def _normal(key: str) -> str:
 
 
 def _checked(key: str) -> str:
-    """Return a key without repeated or outer slashes. An invalid or empty key raises ``StorageError``."""
+    """Return a key without repeated or outer slashes.
+    An invalid or empty key raises ``StorageError``.
+    """
     found = _normal(key).strip("/")
     if not found:
         raise StorageError(f"key must not be empty, got {key!r}")
@@ -337,7 +391,9 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's main record. A long key is shortened, and its hash is added."""
+    """Return the sort value of a key's main record.
+    A long key is shortened, and its hash is added.
+    """
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

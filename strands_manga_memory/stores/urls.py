@@ -20,7 +20,9 @@ _TABLES = (
     "sqlite:///relative/path, sqlite:////absolute/path, dynamodb://table?region=&endpoint= "
     "or postgresql://user:password@host:port/database"
 )
-_HOT_STORES = "memory://, redis://host:port/db, rediss://, redis+cluster://host:port or rediss+cluster://"
+_HOT_STORES = (
+    "memory://, redis://host:port/db, rediss://, redis+cluster://host:port or rediss+cluster://"
+)
 NO_USERS = "none"
 """Value of the setting for the memory table's URL if there is no memory table."""
 
@@ -29,22 +31,28 @@ _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 @checked
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
-    """Return the table that a URL names. The table is opened at its first use. A missing table is not created.
+    """Return the table that a URL names.
+
+    The table is opened at its first use. A missing table is not created.
 
     The URL has one of three forms:
 
-    - SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``. A ``#`` in the path is written ``%23``.
-    - DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``. Each part is optional. By default, the
-      table's name is that of ``schema``, and region and endpoint come from the AWS configuration of the process.
-    - PostgreSQL: a URL of libpq, such as ``postgresql://user:password@host:5432/database?sslmode=require``. The table's name is
-      that of ``schema``.
+    - SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``. A ``#`` in the path is
+      written ``%23``.
+    - DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``. Each part is
+      optional. By default, the table's name is that of ``schema``, and region and endpoint come
+      from the AWS configuration of the process.
+    - PostgreSQL: a URL of libpq, such as
+      ``postgresql://user:password@host:5432/database?sslmode=require``. The table's name is that of
+      ``schema``.
 
     Args:
         url: The URL.
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
-        ValueError: The URL has none of these forms. The message does not contain the password of the URL.
+        ValueError: The URL has none of these forms. The message does not contain the password of
+            the URL.
     """
     with _opening(url, _TABLES):
         parts, query = _split(url)
@@ -60,13 +68,14 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the table of user memories from the setting ``users_url``, or None if there is no such table.
+    """Return the URL of the table of user memories from the setting ``users_url``, or None if there
+    is no such table.
 
     Args:
-        users: Value of the setting. ``true``: the table is in the file or service of the durable tier. ``none`` or None: there
-            is no table. Any other value is the URL of the table.
-        durable: URL of the durable tier. For ``true``, this URL is the result. In a URL of DynamoDB, the table's name is
-            removed.
+        users: Value of the setting. ``true``: the table is in the file or service of the durable
+            tier. ``none`` or None: there is no table. Any other value is the URL of the table.
+        durable: URL of the durable tier. For ``true``, this URL is the result. In a URL of
+            DynamoDB, the table's name is removed.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -80,9 +89,9 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 def open_hot_store(url: str) -> HotStore:
     """Return the hot store that a URL names.
 
-    By default, a client opens up to 50 connections per node. The connections are opened at the first use. The client of a
-    cluster connects at once, to read the topology. The connect timeout is 2 s, and the socket timeout is 1 s. The client does
-    not retry.
+    By default, a client opens up to 50 connections per node. The connections are opened at the
+    first use. The client of a cluster connects at once, to read the topology. The connect timeout
+    is 2 s, and the socket timeout is 1 s. The client does not retry.
 
     The URL has one of these forms (``rediss`` instead of ``redis`` means TLS):
 
@@ -95,16 +104,17 @@ def open_hot_store(url: str) -> HotStore:
     These query arguments are allowed in a URL of Redis:
 
     - Of ``RedisHotStore``: ``prefix`` and ``deadline``.
-    - Of the client: ``client_name``, ``db``, ``health_check_interval``, ``max_connections``, ``protocol``,
-      ``socket_connect_timeout`` and ``socket_timeout``.
-    - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``, ``ssl_check_hostname`` and
-      ``ssl_keyfile``.
+    - Of the client: ``client_name``, ``db``, ``health_check_interval``, ``max_connections``,
+      ``protocol``, ``socket_connect_timeout`` and ``socket_timeout``.
+    - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``,
+      ``ssl_check_hostname`` and ``ssl_keyfile``.
 
     Args:
         url: The URL.
 
     Raises:
-        ValueError: The URL has none of these forms, or an invalid argument. The message does not contain the URL's password.
+        ValueError: The URL has none of these forms, or an invalid argument. The message does not
+            contain the URL's password.
         StoreUnavailableError: No node of the cluster is available.
     """
     with _opening(url, _HOT_STORES):
@@ -147,7 +157,9 @@ def table_name(url: str, schema: TableSchema) -> str:
 
 
 def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` if the URL of a DynamoDB table has an invalid table name, argument or endpoint."""
+    """Raise ``ValueError`` if the URL of a DynamoDB table has an invalid table name, argument or
+    endpoint.
+    """
     known = ("region", "endpoint")
     unknown = sorted(set(query) - set(known))
     if unknown:
@@ -178,7 +190,9 @@ def _postgres(url: str, schema: TableSchema) -> Table:
     try:
         from strands_manga_memory.stores.postgres import PostgresTable
     except ImportError as error:
-        raise ValueError("psycopg or psycopg-pool is missing: pip install 'strands-manga-memory[postgres]'") from error
+        raise ValueError(
+            "psycopg or psycopg-pool is missing: pip install 'strands-manga-memory[postgres]'"
+        ) from error
     return PostgresTable(url, schema)
 
 
@@ -229,7 +243,13 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
         raise ValueError("a cluster has only database 0")
     # redis-py 7.0 does not convert the protocol of a URL to a number.
     numbers = {"protocol": int(query["protocol"])} if "protocol" in query else {}
-    arguments = urlencode({name: value for name, value in query.items() if name not in (*_STORE_ARGUMENTS, "protocol")})
+    arguments = urlencode(
+        {
+            name: value
+            for name, value in query.items()
+            if name not in (*_STORE_ARGUMENTS, "protocol")
+        }
+    )
     plain_url = urlunsplit((scheme, parts.netloc, path, arguments, ""))
     client = redis_client(plain_url, is_cluster=kind == "cluster", **numbers)
     options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
@@ -254,20 +274,25 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 @contextmanager
 def _opening(url: object, accepted: str) -> Iterator[None]:
-    """Add the URL, without its password, and the forms of URLs in ``accepted`` to a ``ValueError`` of the ``with`` block."""
+    """Add the URL, without its password, and the forms of URLs in ``accepted`` to a ``ValueError``
+    of the ``with`` block.
+    """
     try:
         yield
     except ValueError as error:
         why = without_password(str(error))
-        what = f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}; accepted are {accepted}"
+        what = (
+            f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}; accepted are"
+            f" {accepted}"
+        )
         raise ValueError(what) from None  # the error may contain the password
 
 
 def without_password(url: str) -> str:
     """Return a URL without passwords, for logs and errors.
 
-    ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password. ``***`` also replaces the
-    value of each query argument whose name ends in ``password``.
+    ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password.
+    ``***`` also replaces the value of each query argument whose name ends in ``password``.
     """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)
@@ -277,14 +302,19 @@ MemoryTable = Table | Literal[False] | None
 """Memory table; False: there is none; None: it is not specified."""
 
 _opened: weakref.WeakValueDictionary[tuple[str, ...], Any] = weakref.WeakValueDictionary()
-"""Stores in use, by URL. The key of a table also has its schema, and the working directory because paths may be relative."""
+"""Stores in use, by URL.
+The key of a table also has its schema, and the working directory because paths may be relative.
+"""
 
 
-def table_of(given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable") -> Any:
-    """Return the given table, or open the table that a URL names and create the table if it is missing.
+def table_of(
+    given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable"
+) -> Any:
+    """Return the given table, or open the table that a URL names and create the table if it is
+    missing.
 
-    While a table is in use, the same URL returns the same object. All callers therefore share the table's connections and the
-    record of its outages.
+    While a table is in use, the same URL returns the same object. All callers therefore share the
+    table's connections and the record of its outages.
 
     Args:
         given: A table, or a URL. For None, the result is None.
@@ -316,7 +346,9 @@ def hot_store_of(given: HotStore | str | None) -> Any:
         StoreUnavailableError: The URL names a Redis cluster, and none of its nodes is available.
     """
     if not isinstance(given, str):
-        return given if given is None else of_protocol("hot", given, HotStore, "a HotStore or its URL")
+        return (
+            given if given is None else of_protocol("hot", given, HotStore, "a HotStore or its URL")
+        )
     store: HotStore | None = _opened.get((given,))
     return store if store is not None else _opened.setdefault((given,), open_hot_store(given))
 
@@ -324,16 +356,16 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
     """Return the given table of user memories, or search for the default one.
 
-    The search covers the file or service of the durable tier. It looks for the table that ``MangaMemory.open(memories=True)``
-    creates. A table with another name is not found.
+    The search covers the file or service of the durable tier. It looks for the table that
+    ``MangaMemory.open(memories=True)`` creates. A table with another name is not found.
 
     Args:
         memories: The table. False: there is no table. None: search for the default table.
         durable: The durable tier.
 
     Returns:
-        The table, or None if there is none or none was found. Then a list of texts, empty in most cases. Each text is a reason
-        why the search may have missed an existing table.
+        The table, or None if there is none or none was found. Then a list of texts, empty in most
+        cases. Each text is a reason why the search may have missed an existing table.
 
     Raises:
         StoreUnavailableError: The file or service of the durable tier is unavailable.
@@ -344,25 +376,35 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
         return memories, []
     found, is_sure = _neighbor(getattr(durable, "observes", durable))
     if found is None:
-        return None, ["memories: no memory table is set, and it cannot be searched next to this durable tier"]
+        return None, [
+            "memories: no memory table is set, and it cannot be searched next to this durable tier"
+        ]
     try:
         found.get("nobody", "nothing")
     except StoreRefusedError as error:
         if error.reason != "table":
-            return None, [f"memories: {found!r} next to the durable tier cannot be read, reason: {error.reason}"]
+            return None, [
+                f"memories: {found!r} next to the durable tier cannot be read, reason:"
+                f" {error.reason}"
+            ]
     else:
         return found, []
     if is_sure:
         return None, []
-    return None, [f"memories: no memory table is set, and there is no {found!r} next to the durable tier"]
+    return None, [
+        f"memories: no memory table is set, and there is no {found!r} next to the durable tier"
+    ]
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the default table of user memories in the file or service of the durable tier. The table may not exist.
+    """Return the default table of user memories in the file or service of the durable tier.
+
+    The table may not exist.
 
     Returns:
-        The table, and whether a table of user memories could only have this name. The name is uncertain if the durable tier is
-        a DynamoDB table with a custom name. For a durable tier of an unknown type: None and False.
+        The table, and whether a table of user memories could only have this name. The name is
+        uncertain if the durable tier is a DynamoDB table with a custom name. For a durable tier of
+        an unknown type: None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.sqlite import SQLiteTable

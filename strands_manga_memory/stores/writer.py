@@ -40,20 +40,27 @@ _LONGEST_WAIT = 5.0
 class TierHealth:
     """Availability of a storage tier, for one conversation or for all conversations of a process.
 
-    After a failure, callers may use the tier only one at a time, and only after a wait. The wait is 0.1 s at first, and doubles
-    after each failed attempt, up to 5 s. A successful attempt ends the outage. The first failure of an outage is logged with
-    its cause, and with a remedy if the store refused a request. Later failures with the same cause are not logged.
+    After a failure, callers may use the tier only one at a time, and only after a wait. The wait is
+    0.1 s at first, and doubles after each failed attempt, up to 5 s. A successful attempt ends the
+    outage. The first failure of an outage is logged with its cause, and with a remedy if the store
+    refused a request. Later failures with the same cause are not logged.
 
     Args:
         tier: Name of the tier in logs. Without a name, no log is written.
-        whole: Health of the tier for all conversations, if this object is for one conversation. Failures that do not concern a
-            single record are counted in ``whole``.
+        whole: Health of the tier for all conversations, if this object is for one conversation.
+            Failures that do not concern a single record are counted in ``whole``.
         clock: Monotonic seconds.
     """
 
     _random = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 
-    def __init__(self, *, tier: str = "", whole: TierHealth | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        tier: str = "",
+        whole: TierHealth | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tier = tier
         self._whole = whole
         self._clock = clock
@@ -84,12 +91,16 @@ class TierHealth:
     @property
     def wait(self) -> float:
         """Seconds until the next attempt to use the tier is allowed."""
-        contention = min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
+        contention = (
+            min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
+        )
         whole = 0.0 if self._whole is None else self._whole.wait
         return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
 
     def may_try(self) -> bool:
-        """Return whether the caller may use the tier now. While the tier is down, only one caller at a time may use it."""
+        """Return whether the caller may use the tier now.
+        While the tier is down, only one caller at a time may use it.
+        """
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
         return self._breaker.try_acquire() is not None
@@ -98,9 +109,10 @@ class TierHealth:
         """Count a failed call of the tier, or a call that has missed its deadline.
 
         Args:
-            error: The raised error; None for a missed deadline. An error that concerns only one record is not counted as a
-                failure for all conversations.
-            since: Start time of a call that is still unanswered. If another call has succeeded since then, nothing is counted.
+            error: The raised error; None for a missed deadline. An error that concerns only one
+                record is not counted as a failure for all conversations.
+            since: Start time of a call that is still unanswered. If another call has succeeded
+                since then, nothing is counted.
         """
         if self._whole is not None and not _is_of_one_record(error):
             self._whole.failed(error, since=since)
@@ -120,7 +132,12 @@ class TierHealth:
             if reason:
                 self._logged_reasons.add(reason)
         if logs:
-            logger.warning("tier=<%s>, reason=<%s> | the store fails: %s", self._tier, reason or "answer", self._error)
+            logger.warning(
+                "tier=<%s>, reason=<%s> | the store fails: %s",
+                self._tier,
+                reason or "answer",
+                self._error,
+            )
 
     def succeeded(self) -> None:
         """Record a successful call of the tier, which ends an outage."""
@@ -136,7 +153,8 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier, record whether the call succeeds, and return the result of the function.
+        """Call a function that uses the tier, record whether the call succeeds, and return the
+        result of the function.
 
         Return None if the tier is down or the function raises ``StoreError``.
         """
@@ -146,22 +164,27 @@ class TierHealth:
             done = work()
         except StoreError as error:
             self.failed(error)
-            logger.debug("error=<%s> | the tier is unavailable, continuing without it", type(error).__name__)
+            logger.debug(
+                "error=<%s> | the tier is unavailable, continuing without it", type(error).__name__
+            )
             return None
         self.succeeded()
         return done
 
     def overtaken(self) -> None:
-        """Record that another writer changed the data first. Each such conflict lengthens the wait before the next attempt."""
+        """Record that another writer changed the data first.
+        Each such conflict lengthens the wait before the next attempt.
+        """
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    For a ``StoreRefusedError``, the cause is its reason and remedy. For a ``StoreUnavailableError``, the cause is the error's
-    text. For an ``OvertakenError`` and all other errors, the cause is only the names of the error types, because the error's
-    text may quote a record.
+    For a ``StoreRefusedError``, the cause is its reason and remedy. For a
+    ``StoreUnavailableError``, the cause is the error's text. For an ``OvertakenError`` and all
+    other errors, the cause is only the names of the error types, because the error's text may quote
+    a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"
@@ -195,15 +218,17 @@ def _always() -> bool:
 class Writer:
     """Queue of background work, such as writes to the stores, that runs in threads.
 
-    Work is a function with a key, such as the id of a conversation. Work of the same key runs in order. Work of
-    different keys runs at the same time. Threads start on demand, and end after 10 s without work.
+    Work is a function with a key, such as the id of a conversation. Work of the same key runs in
+    order. Work of different keys runs at the same time. Threads start on demand, and end after 10 s
+    without work.
 
-    Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most ``threads - 2`` threads (but at least
-    one), so that a slow table does not delay other work.
+    Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most
+    ``threads - 2`` threads (but at least one), so that a slow table does not delay other work.
 
-    At interpreter exit, the exiting thread runs pending work for at most 5 s. A function ``is_needed`` can be submitted with
-    the work. If this function returns False, the exit does not wait for the work. SIGKILL, an unhandled SIGTERM and
-    ``os._exit`` lose pending work. After a fork, the child process starts without threads and work.
+    At interpreter exit, the exiting thread runs pending work for at most 5 s. A function
+    ``is_needed`` can be submitted with the work. If this function returns False, the exit does not
+    wait for the work. SIGKILL, an unhandled SIGTERM and ``os._exit`` lose pending work. After a
+    fork, the child process starts without threads and work.
 
     Args:
         threads: Maximum number of threads, which are daemon threads. Default 8.
@@ -213,14 +238,17 @@ class Writer:
         stores: Hot and durable store for which the writer works; None for a missing store.
         hot_health: Availability of the hot store.
         durable_health: Availability of the durable store.
-        unflushed: Conversations that this process has saved in the hot store and not flushed since: functions that open a
-            conversation, keyed by storage key.
+        unflushed: Conversations that this process has saved in the hot store and not flushed since:
+            functions that open a conversation, keyed by storage key.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_threads, self._most_slow = positive("threads", threads), max(1, threads - 2)
         self._clock = clock
-        self.hot_health, self.durable_health = TierHealth(tier="hot", clock=clock), TierHealth(tier="durable", clock=clock)
+        self.hot_health, self.durable_health = (
+            TierHealth(tier="hot", clock=clock),
+            TierHealth(tier="durable", clock=clock),
+        )
         self.stores: tuple[object, object] = (None, None)
         self._reset()
 
@@ -238,35 +266,52 @@ class Writer:
         self._draining = 0
 
     def submit(
-        self, key: Hashable, work: Callable[[], _T], *, slow: bool = False, is_needed: Callable[[], bool] = _always
+        self,
+        key: Hashable,
+        work: Callable[[], _T],
+        *,
+        slow: bool = False,
+        is_needed: Callable[[], bool] = _always,
     ) -> Future[_T]:
-        """Queue a function that a background thread calls after all earlier functions with the same key.
+        """Queue a function that a background thread calls after all earlier functions with the same
+        key.
 
         Args:
             key: Key of the work. Functions with the same key run in the order of submission.
             work: The function.
-            slow: Whether the function may take long, such as a call of the durable tier. At most ``threads - 2`` threads, but
-                at least one, run such functions.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: the work is needed.
+            slow: Whether the function may take long, such as a call of the durable tier. At most
+                ``threads - 2`` threads, but at least one, run such functions.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work.
+                Default: the work is needed.
 
         Returns:
             Future of the function's result. The future cannot be cancelled.
         """
         future: Future[_T] = Future()
-        future.set_running_or_notify_cancel()  # not cancellable, so a cancelled caller does not cancel the work
+        # not cancellable, so a cancelled caller does not cancel the work
+        future.set_running_or_notify_cancel()
         with self._changed:
             self._queues.setdefault(key, deque()).append(_Job(work, future, slow, is_needed))
             self._wake()
         return future
 
-    def later(self, key: Hashable, delay: float, work: Callable[[], Any], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Queue a function for a background thread after ``delay`` seconds, in place of the delayed function of the same key.
+    def later(
+        self,
+        key: Hashable,
+        delay: float,
+        work: Callable[[], Any],
+        *,
+        is_needed: Callable[[], bool] = _always,
+    ) -> None:
+        """Queue a function for a background thread after ``delay`` seconds, in place of the delayed
+        function of the same key.
 
         Args:
             key: Key of the work. Each key has at most one delayed function.
             delay: Seconds until the function is queued.
             work: The function.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: the work is needed.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work.
+                Default: the work is needed.
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
@@ -275,31 +320,44 @@ class Writer:
             self._first_due = min(self._first_due, due)
             self._wake()
 
-    def repeat(self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always) -> None:
-        """Queue a function that is repeated until a store accepts its data. Later functions with the same key wait for it.
+    def repeat(
+        self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always
+    ) -> None:
+        """Queue a function that is repeated until a store accepts its data.
 
-        The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing pauses. After any other error,
-        which is logged, the function does not run again.
+        Later functions with the same key wait for it.
+
+        The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing
+        pauses. After any other error, which is logged, the function does not run again.
 
         Args:
             key: Key of the work. Functions with the same key run in the order of the calls.
             work: The function.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work. Default: the work is needed.
+            is_needed: Function that returns False if :meth:`drain` need not wait for the work.
+                Default: the work is needed.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
             waiting.append(work)
             is_first = len(waiting) == 1
         if is_first:
-            self.submit(key, lambda: self._repeat(key, _FIRST_PAUSE, is_needed), is_needed=is_needed)
+            self.submit(
+                key, lambda: self._repeat(key, _FIRST_PAUSE, is_needed), is_needed=is_needed
+            )
 
     def _repeat(self, key: Hashable, pause: float, is_needed: Callable[[], bool]) -> None:
         while waiting := self._repeated.get(key):
             with logged_errors(logger, "failed to store data in the background"):
                 try:
                     waiting[0]()
-                except (StoreError, KeyboardInterrupt) as error:  # the latter in a thread that drains the queue
-                    logger.warning("error=<%s> | failed to store data in the background, retrying", type(error).__name__)
+                except (
+                    StoreError,
+                    KeyboardInterrupt,
+                ) as error:  # the latter in a thread that drains the queue
+                    logger.warning(
+                        "error=<%s> | failed to store data in the background, retrying",
+                        type(error).__name__,
+                    )
                     longer = partial(self._repeat, key, min(_LONGEST_PAUSE, 2 * pause), is_needed)
                     self.later(key, pause, longer, is_needed=is_needed)
                     return
@@ -321,8 +379,9 @@ class Writer:
     def drain(self, timeout: float) -> bool:
         """Run the queued background work now, including delayed work, until no needed work is left.
 
-        The calling thread runs work too, in addition to the background threads. Work is needed if its function ``is_needed``
-        returns True. Work that is delayed by a new call of ``later`` in the meantime waits for its time.
+        The calling thread runs work too, in addition to the background threads. Work is needed if
+        its function ``is_needed`` returns True. Work that is delayed by a new call of ``later`` in
+        the meantime waits for its time.
 
         Args:
             timeout: Seconds after which the call returns.
@@ -333,7 +392,8 @@ class Writer:
         end, due = self._clock() + timeout, math.inf
         while self._is_needed():
             with self._changed:
-                # Work that was delayed again after a failure waits, so that a store that is down is not called in a loop.
+                # Work that was delayed again after a failure waits, so that a store that is down is
+                # not called in a loop.
                 self._promote_timers(due)
                 due = self._clock()
                 job = self._take()
@@ -348,8 +408,13 @@ class Writer:
         return True
 
     def _is_needed(self) -> bool:
-        with self._changed:  # released before ``is_needed`` is called, because the owners take other locks
-            jobs = [*self._active.values(), *(job for queue in self._queues.values() for job in queue)]
+        with (
+            self._changed
+        ):  # released before ``is_needed`` is called, because the owners take other locks
+            jobs = [
+                *self._active.values(),
+                *(job for queue in self._queues.values() for job in queue),
+            ]
             jobs += [job for _, job in self._timers.values()]
         return any(job.is_needed() for job in jobs)
 
@@ -357,14 +422,23 @@ class Writer:
     def backlog(self) -> int:
         """Number of background tasks that wait or run."""
         with self._changed:
-            return sum(len(queue) for queue in self._queues.values()) + len(self._active) + len(self._timers)
+            return (
+                sum(len(queue) for queue in self._queues.values())
+                + len(self._active)
+                + len(self._timers)
+            )
 
     def _wake(self) -> None:
-        """Notify an idle thread of new work. If fewer threads are idle than keys have waiting work, start a thread instead."""
-        # A notified thread counts as idle until it runs, so work that arrives meanwhile needs another thread.
+        """Notify an idle thread of new work.
+        If fewer threads are idle than keys have waiting work, start a thread instead.
+        """
+        # A notified thread counts as idle until it runs, so work that arrives meanwhile needs
+        # another thread.
         if self._idle < max(1, len(self._queues)) and self._threads < self._most_threads:
             self._threads += 1
-            threading.Thread(target=self._serve, name="strands-manga-memory-writer", daemon=True).start()
+            threading.Thread(
+                target=self._serve, name="strands-manga-memory-writer", daemon=True
+            ).start()
         else:
             self._changed.notify()
 
@@ -372,12 +446,16 @@ class Writer:
         """Move delayed work whose time is at or before ``due`` to the queues."""
         if due < self._first_due:
             return
-        for key in sorted((key for key, (at, _) in self._timers.items() if at <= due), key=lambda key: self._timers[key][0]):
+        for key in sorted(
+            (key for key, (at, _) in self._timers.items() if at <= due),
+            key=lambda key: self._timers[key][0],
+        ):
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
         self._first_due = min((at for at, _ in self._timers.values()), default=math.inf)
 
     def _take(self) -> tuple[Hashable, _Job] | None:
-        """Remove the next piece of work from its queue, record that it is running, and return its key and the work.
+        """Remove the next piece of work from its queue, record that it is running, and return its
+        key and the work.
 
         Return None if no work can start now.
         """
@@ -414,7 +492,9 @@ class Writer:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Run queued work in a background thread, until there has been no queued or delayed work for 10 s."""
+        """Run queued work in a background thread, until there has been no queued or delayed work
+        for 10 s.
+        """
         while True:
             with self._changed:
                 self._promote_timers(self._clock())
@@ -429,7 +509,8 @@ class Writer:
                     self._changed.wait(max(0.0, until - now))
                     self._idle -= 1
                     self._promote_timers(self._clock())
-                # Another thread must run the other jobs, and the delayed ones that become due, while this one is busy.
+                # Another thread must run the other jobs, and the delayed ones that become due,
+                # while this one is busy.
                 if self._queues or (self._timers and not self._idle):
                     self._wake()
             self._run(*job)
@@ -441,9 +522,11 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the queue of background work (writer) that all conversations with this hot store and this durable store share.
+    """Return the queue of background work (writer) that all conversations with this hot store and
+    this durable store share.
 
-    Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the wrapped store.
+    Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the
+    wrapped store.
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)
@@ -457,7 +540,9 @@ def shared_writer(hot: object, durable: object) -> Writer:
 
 
 def writers() -> list[Writer]:
-    """Return the queues of background work (writers) of this process, one for each pair of a hot and a durable store."""
+    """Return the queues of background work (writers) of this process, one for each pair of a hot
+    and a durable store.
+    """
     with _shared_lock:
         return list(_shared.values())
 
@@ -466,7 +551,9 @@ def writers() -> list[Writer]:
 def _drain_at_exit() -> None:
     for writer in writers():
         if writer.backlog and not writer.drain(_EXIT_SECONDS):
-            logger.warning("backlog=<%d> | background work was not finished at exit", writer.backlog)
+            logger.warning(
+                "backlog=<%d> | background work was not finished at exit", writer.backlog
+            )
 
 
 def _renew_after_fork() -> None:

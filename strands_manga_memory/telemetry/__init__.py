@@ -1,14 +1,16 @@
 """Telemetry of the memory layer, with OpenTelemetry spans and metrics.
 
-The package uses only the OpenTelemetry API, as Strands does. To receive the data, set up an SDK, for example
-``strands.telemetry.StrandsTelemetry``. ``MangaMemory.stats()`` returns statistics of the process without an SDK.
+The package uses only the OpenTelemetry API, as Strands does. To receive the data, set up an SDK,
+for example ``strands.telemetry.StrandsTelemetry``. ``MangaMemory.stats()`` returns statistics of
+the process without an SDK.
 
-Events are queued. A thread exports them every second, so that no turn waits for an exporter. ``flush()`` and
-``MangaMemory.close()`` export at once.
+Events are queued. A thread exports them every second, so that no turn waits for an exporter.
+``flush()`` and ``MangaMemory.close()`` export at once.
 
-Names of metrics and attributes follow the semantic conventions of OpenTelemetry. For example, calls of stores are measured by
-``db.client.operation.duration`` with ``db.system.name``, ``db.operation.name`` and ``error.type``. Texts and ids are never
-included. ``metrics()`` lists all metrics.
+Names of metrics and attributes follow the semantic conventions of OpenTelemetry. For example, calls
+of stores are measured by ``db.client.operation.duration`` with ``db.system.name``,
+``db.operation.name`` and ``error.type``. Texts and ids are never included. ``metrics()`` lists all
+metrics.
 """
 
 from __future__ import annotations

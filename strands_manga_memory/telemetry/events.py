@@ -16,7 +16,8 @@ class Metric:
     """OpenTelemetry metric: a histogram if it has ``buckets``, otherwise a counter or a gauge.
 
     Args:
-        name: Name from the semantic conventions of OpenTelemetry, or with the prefix ``manga_memory.``.
+        name: Name from the semantic conventions of OpenTelemetry, or with the prefix
+            ``manga_memory.``.
         unit: Unit of the values, such as ``s``, ``{message}`` or ``{token}``.
         description: Description in one sentence.
         buckets: Upper bounds of the histogram's buckets, in ``unit``.
@@ -33,11 +34,14 @@ class Event:
     """Kind of telemetry event, with its metrics and its span.
 
     Args:
-        name: Name of the event in the statistics, such as ``turn``. The span is then named ``manga_memory.turn``. Calls of
-            stores differ: their statistics have names such as ``hot.write``, and their spans ``write conversations``.
+        name: Name of the event in the statistics, such as ``turn``. The span is then named
+            ``manga_memory.turn``. Calls of stores differ: their statistics have names such as
+            ``hot.write``, and their spans ``write conversations``.
         duration: Histogram of the event's duration in seconds; None for events without a duration.
-        counts: Other metrics of the event, keyed by the name of the recorded value, such as ``tokens``.
-        labels: Names of the attributes that the event's metrics have as labels. The span has all attributes.
+        counts: Other metrics of the event, keyed by the name of the recorded value, such as
+            ``tokens``.
+        labels: Names of the attributes that the event's metrics have as labels. The span has all
+            attributes.
         has_span: Whether the event creates a span.
     """
 
@@ -51,78 +55,137 @@ class Event:
 STORE_CALL = Event(
     "store",
     Metric("db.client.operation.duration", "s", "Duration of a call to a store.", _STORES),
-    labels=("db.system.name", "db.operation.name", "db.collection.name", "manga_memory.tier", "error.type"),
+    labels=(
+        "db.system.name",
+        "db.operation.name",
+        "db.collection.name",
+        "manga_memory.tier",
+        "error.type",
+    ),
 )
 SERIALIZATION = Event(
     "serialization",
-    Metric("manga_memory.serialization.duration", "s", "Time of one call to seal or unseal values.", _FAST),
+    Metric(
+        "manga_memory.serialization.duration",
+        "s",
+        "Time of one call to seal or unseal values.",
+        _FAST,
+    ),
     labels=("operation",),
     has_span=False,
 )
 BREAKER_CHECK = Event(
     "breaker.check",
-    Metric("manga_memory.breaker.check.duration", "s", "Time a breaker takes to let a call through or reject it.", _FAST),
+    Metric(
+        "manga_memory.breaker.check.duration",
+        "s",
+        "Time a breaker takes to let a call through or reject it.",
+        _FAST,
+    ),
     labels=("outcome",),
     has_span=False,
 )
 TURN = Event(
     "turn",
     Metric("manga_memory.turn.duration", "s", "Duration of a turn, including the model.", _SLOW),
-    {"layer": Metric("manga_memory.layer.duration", "s", "Time a turn spent in the memory layer.", _STORES)},
+    {
+        "layer": Metric(
+            "manga_memory.layer.duration", "s", "Time a turn spent in the memory layer.", _STORES
+        )
+    },
 )
 RESTORE = Event(
-    "restore", Metric("manga_memory.restore.duration", "s", "Duration of reading a conversation.", _STORES), labels=("outcome",)
+    "restore",
+    Metric("manga_memory.restore.duration", "s", "Duration of reading a conversation.", _STORES),
+    labels=("outcome",),
 )
 DEADLINE = Event(
     "deadline",
-    counts={"missed": Metric("manga_memory.deadlines.missed", "{wait}", "Waits for a tier that reached their deadline.")},
+    counts={
+        "missed": Metric(
+            "manga_memory.deadlines.missed",
+            "{wait}",
+            "Waits for a tier that reached their deadline.",
+        )
+    },
     labels=("manga_memory.tier",),
     has_span=False,
 )
 FLUSH = Event(
     "flush",
-    Metric("manga_memory.flush.lag", "s", "Age of the oldest message in a flush to the durable tier.", _LONG),
+    Metric(
+        "manga_memory.flush.lag",
+        "s",
+        "Age of the oldest message in a flush to the durable tier.",
+        _LONG,
+    ),
     has_span=False,
 )
 TRIM = Event(
     "trim",
     counts={
-        "messages": Metric("manga_memory.trim.messages", "{message}", "Messages evicted from the history."),
-        "shortened": Metric("manga_memory.trim.shortened", "{message}", "Messages that were truncated."),
+        "messages": Metric(
+            "manga_memory.trim.messages", "{message}", "Messages evicted from the history."
+        ),
+        "shortened": Metric(
+            "manga_memory.trim.shortened", "{message}", "Messages that were truncated."
+        ),
         "tokens": Metric("manga_memory.trim.tokens", "{token}", "Tokens evicted from the history."),
     },
 )
 SUMMARY = Event(
-    "summary", Metric("manga_memory.summary.duration", "s", "Duration of writing a summary.", _SLOW), labels=("error.type",)
+    "summary",
+    Metric("manga_memory.summary.duration", "s", "Duration of writing a summary.", _SLOW),
+    labels=("error.type",),
 )
 RECALL = Event(
     "recall",
     Metric("manga_memory.recall.duration", "s", "Duration of a recall of memories.", _STORES),
-    {"records": Metric("manga_memory.recall.records", "{record}", "Memories that recalls returned.")},
+    {
+        "records": Metric(
+            "manga_memory.recall.records", "{record}", "Memories that recalls returned."
+        )
+    },
     labels=("operation", "error.type"),
 )
 HANDOFF = Event(
-    "handoff", Metric("manga_memory.handoff.duration", "s", "Duration of finalizing a session.", _SLOW), labels=("error.type",)
+    "handoff",
+    Metric("manga_memory.handoff.duration", "s", "Duration of finalizing a session.", _SLOW),
+    labels=("error.type",),
 )
 BREAKER_TRANSITION = Event(
     "breaker.transition",
-    counts={"transitions": Metric("manga_memory.breaker.transitions", "{transition}", "Changes of state of breakers.")},
+    counts={
+        "transitions": Metric(
+            "manga_memory.breaker.transitions", "{transition}", "Changes of state of breakers."
+        )
+    },
     labels=("tool", "from", "to", "reason"),
 )
 
 TOOL_LOOP = Event(
     "tool.loop",
-    counts={"loops": Metric("manga_memory.tool.loops", "{loop}", "Repeated identical calls with identical results.")},
+    counts={
+        "loops": Metric(
+            "manga_memory.tool.loops", "{loop}", "Repeated identical calls with identical results."
+        )
+    },
     labels=("tool",),
     has_span=False,
 )
 STUCK_WAIT = Event(
     "wait.stuck",
-    counts={"waits": Metric("manga_memory.wait.stuck", "{wait}", "Requests that waited too long for their turn.")},
+    counts={
+        "waits": Metric(
+            "manga_memory.wait.stuck", "{wait}", "Requests that waited too long for their turn."
+        )
+    },
     has_span=False,
 )
 
-SUMMARY_RUNS = Metric("manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested.")
+SUMMARY_RUNS = Metric(
+    "manga_memory.summary.runs", "{summary}", "Summaries by outcome: written, failed, rested."
+)
 """Counted by the summarizing conversation managers."""
 
 BACKLOG = Metric("manga_memory.writer.backlog", "{work}", "Pending and running background tasks.")

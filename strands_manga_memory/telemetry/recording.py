@@ -1,6 +1,8 @@
-"""Recorder of telemetry events, and wrappers that measure the calls of stores and the duration of turns.
+"""Recorder of telemetry events, and wrappers that measure the calls of stores and the duration of
+turns.
 
-Events are queued. A thread exports them to OpenTelemetry and adds them to the statistics of the process.
+Events are queued. A thread exports them to OpenTelemetry and adds them to the statistics of the
+process.
 """
 
 from __future__ import annotations
@@ -31,7 +33,16 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.writer import writers
-from strands_manga_memory.telemetry.events import BACKLOG, DEADLINE, RECORDED, SERIALIZATION, STORE_CALL, TIER_UP, TURN, Event
+from strands_manga_memory.telemetry.events import (
+    BACKLOG,
+    DEADLINE,
+    RECORDED,
+    SERIALIZATION,
+    STORE_CALL,
+    TIER_UP,
+    TURN,
+    Event,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +75,12 @@ class _QueuedEvent(NamedTuple):
 
 
 class EventRecorder:
-    """Queue of telemetry events, which a thread exports. A process has one recorder, named ``recorder``.
+    """Queue of telemetry events, which a thread exports.
 
-    The queue contains at most 20,000 events. If the queue is full, a new event replaces the oldest one.
+    A process has one recorder, named ``recorder``.
+
+    The queue contains at most 20,000 events. If the queue is full, a new event replaces the oldest
+    one.
 
     Attributes:
         enabled: Whether events are recorded.
@@ -78,7 +92,9 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the inherited events and totals in a forked process. The parent process exports its events itself."""
+        """Discard the inherited events and totals in a forked process.
+        The parent process exports its events itself.
+        """
         self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
@@ -97,17 +113,22 @@ class EventRecorder:
             event: Kind of the event.
             seconds: Duration of the event; None without a duration.
             attributes: Attributes of the event; ``error.type`` marks an error.
-            counts: Recorded values of the event, such as ``tokens``, keyed by the names in ``event.counts``.
+            counts: Recorded values of the event, such as ``tokens``, keyed by the names in
+                ``event.counts``.
         """
         if not self.enabled:
             return
         context = otel_context.get_current() if event.has_span else None
         if not context or not trace.get_current_span(context).is_recording():
             context = None
-        self._entries.append(_QueuedEvent(event, time.time_ns(), seconds, attributes, counts, context))
+        self._entries.append(
+            _QueuedEvent(event, time.time_ns(), seconds, attributes, counts, context)
+        )
         if not self._has_thread:
             self._has_thread = True
-            threading.Thread(target=self._serve, name="strands-manga-memory-telemetry", daemon=True).start()
+            threading.Thread(
+                target=self._serve, name="strands-manga-memory-telemetry", daemon=True
+            ).start()
 
     def flush(self) -> None:
         """Export all telemetry events that wait in the queue."""
@@ -119,7 +140,9 @@ class EventRecorder:
                     logger.debug("error=<%s> | an event was not exported", type(error).__name__)
 
     def stats(self) -> dict[str, OperationStats]:
-        """Return the statistics of this process, keyed by operation, such as ``hot.write``, ``turn`` or ``trim``."""
+        """Return the statistics of this process, keyed by operation, such as ``hot.write``,
+        ``turn`` or ``trim``.
+        """
         self.flush()
         return {name: self._totals[name].stats() for name in sorted(self._totals)}
 
@@ -133,7 +156,9 @@ class EventRecorder:
         name = event.name
         if event is STORE_CALL:
             name = f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"
-        self._totals.setdefault(name, OperationTotals()).add(entry.seconds, attributes, entry.counts)
+        self._totals.setdefault(name, OperationTotals()).add(
+            entry.seconds, attributes, entry.counts
+        )
         labels = {label: attributes[label] for label in event.labels if label in attributes}
         if event.duration is not None and entry.seconds is not None:
             _instruments[event.duration.name].record(entry.seconds, labels)
@@ -149,12 +174,18 @@ def _export_span(entry: _QueuedEvent) -> None:
     attributes = {**entry.attributes, **entry.counts}
     name, kind = f"manga_memory.{entry.event.name}", trace.SpanKind.INTERNAL
     if entry.event is STORE_CALL:
-        name, kind = f"{attributes['db.operation.name']} {attributes['db.collection.name']}", trace.SpanKind.CLIENT
+        name, kind = (
+            f"{attributes['db.operation.name']} {attributes['db.collection.name']}",
+            trace.SpanKind.CLIENT,
+        )
     span = trace.get_tracer(_SCOPE).start_span(
         name,
-        context=entry.context or Context(),  # the exporting thread's own context must not become the parent
+        context=entry.context
+        or Context(),  # the exporting thread's own context must not become the parent
         kind=kind,
-        attributes={key if "." in key else f"manga_memory.{key}": value for key, value in attributes.items()},
+        attributes={
+            key if "." in key else f"manga_memory.{key}": value for key, value in attributes.items()
+        },
         start_time=entry.end - int((entry.seconds or 0.0) * 1e9),
     )
     if "error.type" in attributes:
@@ -176,8 +207,9 @@ class Measurement(NamedTuple):
 def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
     """Record a telemetry event with the duration of a ``with`` block.
 
-    The block gets a ``Measurement``, to which it may add attributes and values. If the block raises an exception, the
-    exception's type becomes the attribute ``error.type``, and the exception is raised again.
+    The block gets a ``Measurement``, to which it may add attributes and values. If the block raises
+    an exception, the exception's type becomes the attribute ``error.type``, and the exception is
+    raised again.
     """
     noted = Measurement(attributes, {})
     start = time.perf_counter()
@@ -191,13 +223,16 @@ def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
 
 
 def missed(tier: str) -> None:
-    """Count a call of a storage tier (``hot`` or ``durable``) that did not end within its deadline."""
+    """Count a call of a storage tier (``hot`` or ``durable``) that did not end within its
+    deadline.
+    """
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a storage tier if the ``with`` block takes longer than ``deadline`` seconds.
+    """Count a missed deadline of a storage tier if the ``with`` block takes longer than
+    ``deadline`` seconds.
 
     The block is not interrupted.
     """
@@ -210,25 +245,32 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[_Sample]:
-    """Yield one sample for an OpenTelemetry gauge: the number of background tasks that wait or run, without labels."""
+    """Yield one sample for an OpenTelemetry gauge: the number of background tasks that wait or run,
+    without labels.
+    """
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[_Sample]:
-    """Yield one sample for each storage tier in use, for an OpenTelemetry gauge. The label names the tier.
+    """Yield one sample for each storage tier in use, for an OpenTelemetry gauge.
+
+    The label names the tier.
 
     The value is 1 if all stores of the tier are available, and 0 otherwise.
     """
     for number, tier in enumerate(("hot", "durable")):
         known = [
-            (writer.hot_health, writer.durable_health)[number] for writer in writers() if writer.stores[number] is not None
+            (writer.hot_health, writer.durable_health)[number]
+            for writer in writers()
+            if writer.stores[number] is not None
         ]
         if known:
             yield int(all(health.is_up for health in known)), {"manga_memory.tier": tier}
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Return a function that calls ``work`` in the current OpenTelemetry context, even if another thread calls the function.
+    """Return a function that calls ``work`` in the current OpenTelemetry context, even if another
+    thread calls the function.
 
     Spans that ``work`` creates therefore become children of the current span.
     """
@@ -242,8 +284,12 @@ recorder = EventRecorder()
 note, flush = recorder.note, recorder.flush
 
 
-def _observed(read: Callable[[], Iterator[_Sample]], _: metrics.CallbackOptions) -> list[metrics.Observation]:
-    return [metrics.Observation(value, labels) for value, labels in read()] if recorder.enabled else []
+def _observed(
+    read: Callable[[], Iterator[_Sample]], _: metrics.CallbackOptions
+) -> list[metrics.Observation]:
+    return (
+        [metrics.Observation(value, labels) for value, labels in read()] if recorder.enabled else []
+    )
 
 
 _meter = metrics.get_meter(_SCOPE)
@@ -251,9 +297,13 @@ _instruments: dict[str, Any] = {}
 for metric in RECORDED:
     bounded = partial(_meter.create_histogram, explicit_bucket_boundaries_advisory=metric.buckets)
     create: Any = bounded if metric.buckets else _meter.create_counter
-    _instruments[metric.name] = create(metric.name, unit=metric.unit, description=metric.description)
+    _instruments[metric.name] = create(
+        metric.name, unit=metric.unit, description=metric.description
+    )
 for gauge, read in ((BACKLOG, backlog), (TIER_UP, tiers)):
-    _meter.create_observable_gauge(gauge.name, [partial(_observed, read)], unit=gauge.unit, description=gauge.description)
+    _meter.create_observable_gauge(
+        gauge.name, [partial(_observed, read)], unit=gauge.unit, description=gauge.description
+    )
 
 
 def switch(*, on: bool) -> None:
@@ -265,10 +315,11 @@ atexit.register(flush)
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry, which measures the duration of all callbacks added through the wrapper.
+    """Return a wrapper of a hook registry, which measures the duration of all callbacks added
+    through the wrapper.
 
-    At the end of each turn, one event records the duration of the turn, and the total duration of these callbacks. If telemetry
-    is disabled, ``registry`` itself is returned.
+    At the end of each turn, one event records the duration of the turn, and the total duration of
+    these callbacks. If telemetry is disabled, ``registry`` itself is returned.
     """
     if not recorder.enabled:
         return registry
@@ -281,7 +332,8 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for one agent: duration of the current turn, and total duration of this package's callbacks in the turn.
+    """Stopwatch for one agent: duration of the current turn, and total duration of this package's
+    callbacks in the turn.
 
     The callbacks of one agent never run at the same time.
     """
@@ -300,7 +352,9 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Wrapper of a hook registry that adds the duration of each callback to the total of the turn."""
+    """Wrapper of a hook registry that adds the duration of each callback to the total of the
+    turn.
+    """
 
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
@@ -323,7 +377,9 @@ class _TimedRegistry:
             finally:
                 clock.layer += time.perf_counter() - start
 
-        self._registry.add_callback(event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options)
+        self._registry.add_callback(
+            event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
@@ -340,7 +396,8 @@ _ITERATED = ("expired", "query")
 
 
 class ObservedStore:
-    """Wrapper of a hot store or table that records a telemetry event for every call except ``close``.
+    """Wrapper of a hot store or table that records a telemetry event for every call except
+    ``close``.
 
     Args:
         store: The wrapped store.
@@ -351,10 +408,16 @@ class ObservedStore:
         self.observes = store
         collection = "conversations" if tier == "hot" else cast("Table", store).schema.name
         system = _SYSTEMS.get(type(store).__name__, type(store).__name__.lower())
-        self._about = {"db.system.name": system, "db.collection.name": collection, "manga_memory.tier": tier}
+        self._about = {
+            "db.system.name": system,
+            "db.collection.name": collection,
+            "manga_memory.tier": tier,
+        }
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the wrapped store. If it is a method, calls of the returned method are recorded."""
+        """Return an attribute of the wrapped store.
+        If it is a method, calls of the returned method are recorded.
+        """
         if name.startswith("_"):
             raise AttributeError(name)
         attribute = getattr(self.observes, name)
@@ -366,7 +429,9 @@ class ObservedStore:
         with measured(STORE_CALL, **self._about, **{"db.operation.name": operation}):
             return call(*args, **kwargs)
 
-    def _iterate(self, operation: str, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any) -> Iterator[_T]:
+    def _iterate(
+        self, operation: str, call: Callable[..., Iterator[_T]], *args: Any, **kwargs: Any
+    ) -> Iterator[_T]:
         about, seconds = {**self._about, "db.operation.name": operation}, 0.0
         found: Iterator[_T] | None = None
         try:
@@ -381,17 +446,25 @@ class ObservedStore:
                     about["error.type"] = type(error).__name__
                     raise
                 finally:
-                    seconds += time.perf_counter() - start  # without the time that the consumer takes for each value
+                    seconds += (
+                        time.perf_counter() - start
+                    )  # without the time that the consumer takes for each value
                 yield value
         finally:
             recorder.note(STORE_CALL, seconds, about)
 
 
 def observed_codec(codec: Codec) -> Codec:
-    """Return a copy of a codec that records the duration of each call of ``seal`` and ``unseal`` as telemetry."""
+    """Return a copy of a codec that records the duration of each call of ``seal`` and ``unseal`` as
+    telemetry.
+    """
     observed = copy.copy(codec)
     for operation in ("seal", "unseal"):
-        setattr(observed, operation, partial(_timed, {"operation": operation}, getattr(codec, operation)))
+        setattr(
+            observed,
+            operation,
+            partial(_timed, {"operation": operation}, getattr(codec, operation)),
+        )
     return observed
 
 
@@ -403,15 +476,16 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 class LogHistogram:
-    """Histogram of positive values whose bucket bounds grow by a constant factor, so that quantiles have a limited error.
+    """Histogram of positive values whose bucket bounds grow by a constant factor, so that quantiles
+    have a limited error.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
         counts: Initial counts, keyed by bucket index. Default: no values.
 
     Attributes:
-        counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over ``growth ** (n - 1)`` up to
-            ``growth ** n``.
+        counts: Number of values, keyed by bucket index. Bucket ``n`` contains the values over
+            ``growth ** (n - 1)`` up to ``growth ** n``.
     """
 
     def __init__(self, growth: float = 1.25, counts: Mapping[int, int] | None = None) -> None:
@@ -420,7 +494,9 @@ class LogHistogram:
         self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value in its bucket of the histogram, ``count`` times. Values below 1e-9 are counted as 1e-9."""
+        """Count a value in its bucket of the histogram, ``count`` times.
+        Values below 1e-9 are counted as 1e-9.
+        """
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] += count
 
@@ -435,7 +511,9 @@ class LogHistogram:
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); 0 for an empty histogram."""
+        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); 0 for
+        an empty histogram.
+        """
         left = share * self.total
         found = 0.0
         for bound, count in self.steps():
@@ -457,7 +535,8 @@ class OperationStats:
         p95: 95th percentile in seconds, up to 12 % too high.
         p99: 99th percentile in seconds, up to 12 % too high.
         longest: Longest duration in seconds.
-        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` for evicted tokens.
+        sums: Sums of the values that the operations recorded, keyed by name, such as ``tokens`` for
+            evicted tokens.
     """
 
     count: int
@@ -479,7 +558,9 @@ class OperationTotals:
         self.sums: Counter[str] = Counter()
         self.durations = LogHistogram(1.12)
 
-    def add(self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]) -> None:
+    def add(
+        self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]
+    ) -> None:
         """Add one operation to the totals.
 
         Args:
@@ -504,5 +585,8 @@ class OperationTotals:
             mean=self.seconds / max(1, self.durations.total),
             longest=self.longest,
             sums=dict(self.sums),
-            **{name: min(self.longest, self.durations.quantile(share)) for name, share in shares.items()},
+            **{
+                name: min(self.longest, self.durations.quantile(share))
+                for name, share in shares.items()
+            },
         )

@@ -50,12 +50,13 @@ class ErasureReport:
     """Result of the deletion of a user's data.
 
     Attributes:
-        counts: Number of deleted items, keyed by kind, such as ``sessions``, ``conversations``, ``memories``,
-            ``stored_values`` and ``pending_preferences``.
-        tombstones: Number of written tombstones, records that prevent late writes from restoring deleted data until the
-            tombstones expire.
+        counts: Number of deleted items, keyed by kind, such as ``sessions``, ``conversations``,
+            ``memories``, ``stored_values`` and ``pending_preferences``.
+        tombstones: Number of written tombstones, records that prevent late writes from restoring
+            deleted data until the tombstones expire.
         left: Names of records that still contain data; empty if everything was deleted.
-        not_looked_at: Stores that were not read but may contain data of the user, each with the reason.
+        not_looked_at: Stores that were not read but may contain data of the user, each with the
+            reason.
     """
 
     counts: dict[str, int]
@@ -84,23 +85,23 @@ def forget_user(
 ) -> ErasureReport:
     """Delete all data of a user, and check for remaining data.
 
-    The data are sessions, logs, memories, preferences that wait for processing, stored values and caches. A repeated call
-    deletes the remaining data.
+    The data are sessions, logs, memories, preferences that wait for processing, stored values and
+    caches. A repeated call deletes the remaining data.
 
-    The user's agents may still run in other processes. Such an agent notices the deletion at its next save. The save is
-    discarded, and the agent begins its next turn with an empty history. If a session ends during the deletion, its memories are
-    discarded.
+    The user's agents may still run in other processes. Such an agent notices the deletion at its
+    next save. The save is discarded, and the agent begins its next turn with an empty history. If a
+    session ends during the deletion, its memories are discarded.
 
-    Sessions that were never written to the durable store are not found, because a directory in the durable store lists the
-    sessions of a user.
+    Sessions that were never written to the durable store are not found, because a directory in the
+    durable store lists the sessions of a user.
 
     Args:
         user_id: Id of the user.
         tenant: Tenant of the user; None for a user without a tenant.
         hot: Hot store; None if there is none.
         durable: Durable store.
-        memories: Memory table. False for no memory table. None for the default table of the durable store, if this table
-            exists.
+        memories: Memory table. False for no memory table. None for the default table of the durable
+            store, if this table exists.
         ttl: TTL policy of the session managers.
         codec: Codec of the session managers.
         clock: Function that returns seconds since 1970.
@@ -111,7 +112,13 @@ def forget_user(
         StoreUnavailableError: A store is unavailable. Repeat the call.
     """
     owner, policy = Owner(user_id, tenant), ttl or TtlPolicy()
-    tiers: dict[str, Any] = {"hot": hot, "durable": durable, "ttl": policy, "codec": codec, "clock": clock}
+    tiers: dict[str, Any] = {
+        "hot": hot,
+        "durable": durable,
+        "ttl": policy,
+        "codec": codec,
+        "clock": clock,
+    }
     memories, not_looked_at = memory_table(memories, durable)
     counts: Counter[str] = Counter()
     tombstones = 0
@@ -130,7 +137,9 @@ def forget_user(
         tombstones += 1
     directory = directory_key("", {"user": user_id, "tenant": tenant})
     assert directory is not None  # noqa: S101 - an owner has a user
-    put_group_tombstone(durable, tombstone_key(directory[0]), now=clock(), until=clock() + policy.tombstone_seconds)
+    put_group_tombstone(
+        durable, tombstone_key(directory[0]), now=clock(), until=clock() + policy.tombstone_seconds
+    )
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
         listed = [one.scope for one in listings(durable, user_id, tenant)[0]]
@@ -142,28 +151,44 @@ def forget_user(
             tombstones += _forget_session(scope, tiers, counts)
             sessions.add(scope.storage_session_id)
     counts["sessions"] += len(sessions)
-    counts["stored_values"] += TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant).erase()
+    counts["stored_values"] += TieredStorage(
+        durable=durable, hot=hot, user_id=user_id, tenant=tenant
+    ).erase()
     if memories is not None:
-        shared_writer(None, memories).submit(owner, lambda: None).result()  # waits for queued updates of access counts
+        shared_writer(None, memories).submit(
+            owner, lambda: None
+        ).result()  # waits for queued updates of access counts
         _forget_memories(memories, owner, counts)
     left = list(_left(owner, hot, durable, memories, sessions))
     if left:  # an agent of this process was saving: wait until it finds the tombstone
-        shared_writer(hot if hot is not None and hot.survives_process else None, durable).drain(_SETTLED_WITHIN)
+        shared_writer(hot if hot is not None and hot.survives_process else None, durable).drain(
+            _SETTLED_WITHIN
+        )
         for scope in list(sessions_of(durable, owner)):
             _forget_session(scope, tiers, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
     logger.info("sessions=<%d>, left=<%d> | erased a user", len(sessions), len(left))
-    return ErasureReport({name: count for name, count in sorted(counts.items()) if count}, tombstones, left, not_looked_at)
+    return ErasureReport(
+        {name: count for name, count in sorted(counts.items()) if count},
+        tombstones,
+        left,
+        not_looked_at,
+    )
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scope (user, tenant and session id) of each session that the durable store lists for a user."""
-    yield from (one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits)
+    """Yield the scope (user, tenant and session id) of each session that the durable store lists
+    for a user.
+    """
+    yield from (
+        one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits
+    )
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session of a user, and return the number of written tombstones (records of the deletion).
+    """Delete a session of a user, and return the number of written tombstones (records of the
+    deletion).
 
     Args:
         scope: User, tenant and session id.
@@ -176,7 +201,9 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     index = ExpiryIndex(durable)
     for place in places:
-        counts["hot_conversations"] += hot is not None and hot_copy_of(hot, place.conversation) is not None
+        counts["hot_conversations"] += (
+            hot is not None and hot_copy_of(hot, place.conversation) is not None
+        )
         entry = index.entry_of(place)
         if entry is not None:
             index.remove(entry)
@@ -187,15 +214,19 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
     rows = durable.query(session, attributes=[])
-    delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE])
+    delete_rows(
+        durable,
+        [row for row in rows if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE],
+    )
     return len({*places, Place.of(session, "A", scope.agent_id)}) * (1 if hot is None else 2)
 
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's records in the memory table, except the record of this deletion, which prevents late writes.
+    """Delete a user's records in the memory table, except the record of this deletion, which
+    prevents late writes.
 
-    The deleted records are memories, preferences that were not yet sent to another service, and internal records. Their numbers
-    are added to ``counts``.
+    The deleted records are memories, preferences that were not yet sent to another service, and
+    internal records. Their numbers are added to ``counts``.
     """
     # First, because a list of words that is being made is stored only if this record is unchanged.
     _forget_changes(memories, owner, counts)
@@ -211,12 +242,16 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
         memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])
-    _forget_changes(memories, owner, counts)  # a finalizer that ended meanwhile may have written one
+    _forget_changes(
+        memories, owner, counts
+    )  # a finalizer that ended meanwhile may have written one
     memories.delete(bucket_of(owner), owner.partition)
 
 
 def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete the log of a user's stated preferences, and the stored word list for searches in the user's memories."""
+    """Delete the log of a user's stated preferences, and the stored word list for searches in the
+    user's memories.
+    """
     rows = list(memories.query(owner.changes_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]
@@ -224,7 +259,9 @@ def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None
     memories.batch_write(deletes=changes)
 
 
-def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]) -> Iterator[str]:
+def _left(
+    owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
+) -> Iterator[str]:
     """Yield the names of records that still contain data of a deleted user."""
     listed, unreadable = listings(durable, owner.user_id, owner.tenant)
     yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
@@ -241,7 +278,9 @@ def _left(owner: Owner, hot: HotStore | None, durable: Table, memories: Table | 
     yield from (f"stored value {key}" for key in stored)
     if memories is not None:
         rows = memories.query(owner.partition, attributes=[])
-        yield from (f"{owner.partition}/{row['memory_id']}" for row in rows if row["memory_id"] != ERASED)
+        yield from (
+            f"{owner.partition}/{row['memory_id']}" for row in rows if row["memory_id"] != ERASED
+        )
         rows = memories.query(owner.changes_partition, attributes=[])
         yield from (f"{owner.changes_partition}/{row['memory_id']}" for row in rows)
         if memories.get(bucket_of(owner), owner.partition) is not None:

@@ -28,8 +28,8 @@ class SessionSummaryLine:
     Attributes:
         session_id: Id of the session.
         agents: Ids of the session's agents.
-        title: First message of the user, at most 80 characters. Small talk is skipped if another message exists. Card and
-            account numbers are redacted. Empty if there are no messages.
+        title: First message of the user, at most 80 characters. Small talk is skipped if another
+            message exists. Card and account numbers are redacted. Empty if there are no messages.
         turns: Number of turns of all agents together.
         last_used: Time of the last activity, in seconds since 1970; None if there was no activity.
     """
@@ -47,7 +47,8 @@ class SessionPage:
 
     Attributes:
         sessions: Entries of the page, most recently used session first.
-        next: Value of the argument ``after`` of ``list_sessions`` for the next page; None on the last page.
+        next: Value of the argument ``after`` of ``list_sessions`` for the next page; None on the
+            last page.
     """
 
     sessions: tuple[SessionSummaryLine, ...]
@@ -74,8 +75,10 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by ``tenant:user`` (``user`` without a tenant), with both ids percent-encoded.
-        next: Value of the argument ``after`` of ``list_users`` for the next page; None on the last page.
+        users: Entries of the page, sorted by ``tenant:user`` (``user`` without a tenant), with both
+            ids percent-encoded.
+        next: Value of the argument ``after`` of ``list_users`` for the next page; None on the last
+            page.
     """
 
     users: tuple[UserLine, ...]
@@ -92,7 +95,8 @@ def list_sessions(
 ) -> SessionPage:
     """Return a page in the list of a user's sessions.
 
-    The pages follow the order of session ids. Within a page, the most recently used session is first.
+    The pages follow the order of session ids. Within a page, the most recently used session is
+    first.
 
     Args:
         durable: Durable store, which has a directory of the sessions.
@@ -114,19 +118,26 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
-    """Return the entry of a session in a list of sessions. The title is from the oldest conversation with a user message."""
+    """Return the entry of a session in a list of sessions.
+    The title is from the oldest conversation with a user message.
+    """
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
     earliest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"] or 0.0)
     title = next((found for agent, _ in earliest if (found := _title(manager, agent))), "")
     return SessionSummaryLine(
-        scope.session_id, agents, title, sum(int(each["turn_count"] or 0) for each in facts), last or None
+        scope.session_id,
+        agents,
+        title,
+        sum(int(each["turn_count"] or 0) for each in facts),
+        last or None,
     )
 
 
 def _title(manager: TieredSessionManager, agent_id: str) -> str:
-    """Return the user's first message that is no small talk, or else the user's first message; empty without messages.
+    """Return the user's first message that is no small talk, or else the user's first message;
+    empty without messages.
 
     The text is shortened, and card and account numbers are redacted.
     """
@@ -155,7 +166,10 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
     """
     whole("limit", limit, least=1)
     owners = {
-        Owner(str(entry.ids["user"]), None if entry.ids.get("tenant") is None else str(entry.ids["tenant"]))
+        Owner(
+            str(entry.ids["user"]),
+            None if entry.ids.get("tenant") is None else str(entry.ids["tenant"]),
+        )
         for entry in ExpiryIndex(durable).due(_ANY_TIME)
         if entry.ids.get("user")
     }
@@ -163,7 +177,9 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
     for owner in sorted(owners, key=lambda owner: owner.partition):
         if after is not None and owner.partition <= after:
             continue
-        sessions = sum(1 for _ in sessions_of(durable, owner))  # the index also has sessions that were just deleted
+        sessions = sum(
+            1 for _ in sessions_of(durable, owner)
+        )  # the index also has sessions that were just deleted
         if sessions and len(lines) == limit:
             return UserPage(tuple(lines), Owner(lines[-1].user_id, lines[-1].tenant).partition)
         if sessions:

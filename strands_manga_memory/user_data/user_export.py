@@ -12,7 +12,14 @@ from typing import Any
 from strands_manga_memory.arguments import checked
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.memory.hot_profile import HotProfile
-from strands_manga_memory.memory.records import CHANGES, INTERNAL, Owner, opened_body, place_of, record_of
+from strands_manga_memory.memory.records import (
+    CHANGES,
+    INTERNAL,
+    Owner,
+    opened_body,
+    place_of,
+    record_of,
+)
 from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
@@ -43,27 +50,28 @@ def export_user(
 ) -> dict[str, Any]:
     """Export all data of a user as JSON values.
 
-    The data are sessions, states of orchestrators (Strands graphs and swarms), user and shop data that were published to agents
-    (such as the cart), stored values, memories and preferences.
+    The data are sessions, states of orchestrators (Strands graphs and swarms), user and shop data
+    that were published to agents (such as the cart), stored values, memories and preferences.
 
-    A preference may appear up to three times, because it is read from three sources: the log of stated preferences, the
-    preferences not yet sent to another service, and the hot tier's recent preferences. The export does not extend any TTL.
-    Bytes are encoded in Base64, in the format of Strands' session managers.
+    A preference may appear up to three times, because it is read from three sources: the log of
+    stated preferences, the preferences not yet sent to another service, and the hot tier's recent
+    preferences. The export does not extend any TTL. Bytes are encoded in Base64, in the format of
+    Strands' session managers.
 
     Args:
         user_id: Id of the user.
         tenant: Tenant of the user; None for a user without a tenant.
         hot: Hot store; None if there is none.
         durable: Durable store.
-        memories: Memory table. False for no memory table. None for the default table of the durable store, if this table
-            exists.
+        memories: Memory table. False for no memory table. None for the default table of the durable
+            store, if this table exists.
         codec: Codec of the session managers.
         memory_codec: Codec of memories and of published user and shop data.
         clock: Function that returns seconds since 1970.
 
     Returns:
-        Data of the user, keyed by kind. ``not_looked_at`` lists stores that were not read. ``unreadable`` lists records that
-        are damaged or were written by a later version.
+        Data of the user, keyed by kind. ``not_looked_at`` lists stores that were not read.
+        ``unreadable`` lists records that are damaged or were written by a later version.
 
     Raises:
         ValueError: An id is not allowed.
@@ -74,8 +82,20 @@ def export_user(
     memories, not_looked_at = memory_table(memories, durable)
     listed, unreadable = listings(durable, user_id, tenant)
     not_looked_at += unseen_copies(durable, listed, hot)
-    kinds = ("sessions", "orchestrators", "environments", "stored_values", "memories", "statements", "waiting_signals")
-    exported: dict[str, Any] = {"user_id": user_id, "tenant": tenant, **{kind: [] for kind in kinds}}
+    kinds = (
+        "sessions",
+        "orchestrators",
+        "environments",
+        "stored_values",
+        "memories",
+        "statements",
+        "waiting_signals",
+    )
+    exported: dict[str, Any] = {
+        "user_id": user_id,
+        "tenant": tenant,
+        **{kind: [] for kind in kinds},
+    }
     exported |= {"not_looked_at": not_looked_at, "unreadable": unreadable}
     for scope in (one.scope for one in listed):
         session = {"session_id": scope.session_id}
@@ -86,9 +106,13 @@ def export_user(
                 if kind == "A":
                     conversation = _conversation(manager, id_)
                     exported["sessions"].append({**session, "agent_id": id_, **conversation})
-                    unreadable += _unreadable_messages(f"{scope.storage_session_id}/{kind}:{id_}", conversation["records"])
+                    unreadable += _unreadable_messages(
+                        f"{scope.storage_session_id}/{kind}:{id_}", conversation["records"]
+                    )
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
-                    exported["orchestrators"].append({**session, "id": id_, "state": _plain(run.state)})
+                    exported["orchestrators"].append(
+                        {**session, "id": id_, "state": _plain(run.state)}
+                    )
         if hot is not None:
             with _skip_damaged(unreadable):
                 published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
@@ -104,8 +128,12 @@ def export_user(
         with _skip_damaged(unreadable), trusted(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, place)
-                exported["statements"].extend(_plain(asdict(Statement.of(row))) for row in body["statements"])
-                exported["waiting_signals"].extend(_plain(signal) for signal in body.get("signals", ()))
+                exported["statements"].extend(
+                    _plain(asdict(Statement.of(row))) for row in body["statements"]
+                )
+                exported["waiting_signals"].extend(
+                    _plain(signal) for signal in body.get("signals", ())
+                )
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)
         exported["overrides"] = profile.state_of(profile.load()).overrides
@@ -119,12 +147,23 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
     """
     if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)
-        names = ("memory_id", "type", "content", "importance", "metadata", "created_at", "updated_at", "expires_at")
+        names = (
+            "memory_id",
+            "type",
+            "content",
+            "importance",
+            "metadata",
+            "created_at",
+            "updated_at",
+            "expires_at",
+        )
         exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
 
 
 def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the keys and values of a storage. Damaged values are left out, and their names are added to ``unreadable``."""
+    """Yield the keys and values of a storage.
+    Damaged values are left out, and their names are added to ``unreadable``.
+    """
     for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
         with _skip_damaged(unreadable):
             if (value := storage.value(key)) is not None:
@@ -135,7 +174,8 @@ def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[di
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
     """Run a ``with`` block, and end it without an error if the block finds a damaged record.
 
-    The name of the record is added to ``unreadable``. A missing encryption key still raises ``KeyMissingError``.
+    The name of the record is added to ``unreadable``. A missing encryption key still raises
+    ``KeyMissingError``.
     """
     try:
         yield
@@ -143,11 +183,15 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
         raise
     except CorruptRecordError as error:
         unreadable.append(error.record)
-        logger.warning("error=<%s> | skipped an unreadable record in the export", type(error).__name__)
+        logger.warning(
+            "error=<%s> | skipped an unreadable record in the export", type(error).__name__
+        )
 
 
 def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a list with a conversation's name and the numbers of its unreadable messages; empty if all are readable."""
+    """Return a list with a conversation's name and the numbers of its unreadable messages; empty if
+    all are readable.
+    """
     lost = [str(each["seq"]) for each in records if each["message"]["content"] == _UNREADABLE]
     return [f"{name}, messages {', '.join(lost)}"] if lost else []
 
@@ -155,8 +199,9 @@ def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> lis
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
     """Return an agent's conversation as JSON values, for an export.
 
-    ``records`` is the log of all messages. ``window`` lists the messages of the agent's current history. A message of the log
-    is listed by its index in ``records``, and any other message in full.
+    ``records`` is the log of all messages. ``window`` lists the messages of the agent's current
+    history. A message of the log is listed by its index in ``records``, and any other message in
+    full.
     """
     records = list(manager.records(agent_id))
     window, states = manager.restorable(agent_id)
@@ -170,5 +215,7 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON values for an export, as ``dump`` does. Bytes become ``{"$bytes": "BASE64"}``."""
+    """Convert a value to JSON values for an export, as ``dump`` does.
+    Bytes become ``{"$bytes": "BASE64"}``.
+    """
     return json_value(dump(value))

@@ -1,8 +1,8 @@
 """Benchmarks: counts at the sockets and paired timings, compared with the budgets of the design.
 
-A benchmark is a module with ``run() -> dict`` (row to value) and ``BUDGETS`` (row to ``"<= 6"``, ``"< 1.0"``, ``"== 1"``; a
-number alone is a maximum). A row whose name ends in ``_us``, ``_ms`` or ``_s`` is a timing. A budget in ``_us`` is for a
-machine of usual speed; see ``slowness``.
+A benchmark is a module with ``run() -> dict`` (row to value) and ``BUDGETS`` (row to ``"<= 6"``,
+``"< 1.0"``, ``"== 1"``; a number alone is a maximum). A row whose name ends in ``_us``, ``_ms`` or
+``_s`` is a timing. A budget in ``_us`` is for a machine of usual speed; see ``slowness``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _STEP_US = 0.4
 
 
 def slowness() -> float:
-    """Return the time of a step on this machine now, relative to the machine of the budgets; at least 1.
+    """Return the time of a step on this machine now, relative to the machine of the budgets; at
+    least 1.
 
     Shared machines change their speed from one minute to the next, by up to a factor of two.
     """
@@ -92,7 +93,9 @@ class Answers(Model):
         """Return the configuration."""
         return {"model_id": "answers", "context_window_limit": 200_000}
 
-    async def structured_output(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
+    async def structured_output(
+        self, *args: Any, **kwargs: Any
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Refuse structured output."""
         raise NotImplementedError
         yield {}
@@ -107,7 +110,9 @@ class Answers(Model):
 
 
 async def turn_ms(agent: Agent, prompt: str) -> float:
-    """Return the milliseconds of a turn, without the time in which the kernel ran other threads than the event loop's."""
+    """Return the milliseconds of a turn, without the time in which the kernel ran other threads
+    than the event loop's.
+    """
     start, queued = time.perf_counter(), seconds_queued()
     await agent.invoke_async(prompt)
     taken = time.perf_counter() - start - (seconds_queued() - queued)
@@ -116,7 +121,9 @@ async def turn_ms(agent: Agent, prompt: str) -> float:
 
 
 def seconds_queued() -> float:
-    """Return the seconds for which this thread was ready but not scheduled; 0 if the kernel does not report them."""
+    """Return the seconds for which this thread was ready but not scheduled; 0 if the kernel does
+    not report them.
+    """
     try:
         return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
     except OSError:

@@ -1,4 +1,6 @@
-"""Run benchmarks: ``python -m tests.benchmarks roundtrips restore [--json] [--check]``; without names, all of them."""
+"""Run benchmarks: ``python -m tests.benchmarks roundtrips restore [--json] [--check]``; without
+names, all of them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,13 @@ LONG = ["scale", "session-cost", "retention"]
 
 _MOST_RUNS = 3
 _TIMING = ("_us", "_ms", "_s")
-_COMPARE = {"<=": operator.le, "<": operator.lt, "==": operator.eq, ">=": operator.ge, ">": operator.gt}
+_COMPARE = {
+    "<=": operator.le,
+    "<": operator.lt,
+    "==": operator.eq,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
 _BUDGET = re.compile(r"(<=|<|==|>=|>) *(-?[\d.]+)")
 
 
@@ -44,7 +52,8 @@ _BUDGET = re.compile(r"(<=|<|==|>=|>) *(-?[\d.]+)")
 class Row:
     """Measured value with its budget. A row without a budget is always ok.
 
-    Values in microseconds measure only Python instructions, so their budgets grow with ``slowness`` of the machine.
+    Values in microseconds measure only Python instructions, so their budgets grow with ``slowness``
+    of the machine.
     """
 
     name: str
@@ -82,27 +91,40 @@ class Row:
         }
 
 
-def rows_of(values: Mapping[str, float], budgets: Mapping[str, str | float], slowness: float = 1.0) -> list[Row]:
+def rows_of(
+    values: Mapping[str, float], budgets: Mapping[str, str | float], slowness: float = 1.0
+) -> list[Row]:
     """Return the rows of one run. A budget that is a number is a maximum."""
     missing = sorted(set(budgets) - set(values))
     if missing:
         raise ValueError(f"these budgets have no value: {missing}")
-    written = {name: limit if isinstance(limit, str) else f"<= {limit}" for name, limit in budgets.items()}
+    written = {
+        name: limit if isinstance(limit, str) else f"<= {limit}" for name, limit in budgets.items()
+    }
     return [Row(name, value, written.get(name), slowness) for name, value in values.items()]
 
 
 def measured(name: str) -> tuple[list[Row], int]:
-    """Run a benchmark up to three times, as long as only timings miss their budgets. Return the rows and the number of runs.
+    """Run a benchmark up to three times, as long as only timings miss their budgets.
+
+    Return the rows and the number of runs.
 
     A timing with a budget has the value of its best run, every other row that of the last run.
     """
     module = _module(name)
     rows, runs = _run(module), 1
     most = getattr(module, "MOST_RUNS", _MOST_RUNS)
-    while runs < most and any(not row.ok for row in rows) and all(row.ok or row.is_timing for row in rows):
+    while (
+        runs < most
+        and any(not row.ok for row in rows)
+        and all(row.ok or row.is_timing for row in rows)
+    ):
         before = {row.name: row for row in rows if row.is_timing and row.budget}
         again = _run(module)
-        rows, runs = [min(row, before.get(row.name, row), key=lambda row: row.settled) for row in again], runs + 1
+        rows, runs = (
+            [min(row, before.get(row.name, row), key=lambda row: row.settled) for row in again],
+            runs + 1,
+        )
     return rows, runs
 
 
@@ -119,10 +141,19 @@ def _module(name: str) -> ModuleType:
 def show(name: str, rows: Sequence[Row], runs: int) -> None:
     """Print the rows of a benchmark as a table."""
     title = name if runs == 1 else f"{name} (best timings of {runs} runs)"
-    slow = max((row.slowness for row in rows if row.budget and row.name.endswith("_us")), default=1.0)
+    slow = max(
+        (row.slowness for row in rows if row.budget and row.name.endswith("_us")), default=1.0
+    )
     if slow > 1.0:
         title += f" (a slow machine, or minute: budgets in µs times {slow:.1f})"
-    cells = [(row.name, f"{row.value:,.4g}" if abs(row.value) < 1e4 else f"{row.value:,.0f}", row.budget or "") for row in rows]
+    cells = [
+        (
+            row.name,
+            f"{row.value:,.4g}" if abs(row.value) < 1e4 else f"{row.value:,.0f}",
+            row.budget or "",
+        )
+        for row in rows
+    ]
     verdicts = ["" if row.budget is None else "ok" if row.ok else "MISSED" for row in rows]
     try:
         from rich.console import Console
@@ -142,29 +173,71 @@ def show(name: str, rows: Sequence[Row], runs: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks of the command line, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Measure against the budgets.")
-    names_help = f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}; or rivals, by itself"
-    parser.add_argument("names", nargs="*", metavar="name", help=names_help)
-    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
-    parser.add_argument("--check-counts", action="store_true", help="the same, for budgets that are no timings")
-    parser.add_argument(
-        "--kit", type=Path, metavar="FOLDER", help="folder of the benchmark kit, for benchmarks that can use it"
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks", description="Measure against the budgets."
     )
-    plot_help = "retention: file to draw what is kept to (needs --kit); scale: folder to draw the curves to"
+    names_help = (
+        f"any of: {', '.join([*NAMES, *LONG])}; default: all but {', '.join(LONG)}; or rivals, by"
+        " itself"
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help=names_help)
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on the last line"
+    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is missed")
+    parser.add_argument(
+        "--check-counts", action="store_true", help="the same, for budgets that are no timings"
+    )
+    parser.add_argument(
+        "--kit",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of the benchmark kit, for benchmarks that can use it",
+    )
+    plot_help = (
+        "retention: file to draw what is kept to (needs --kit); scale: folder to draw the curves to"
+    )
     parser.add_argument("--plot", type=Path, metavar="PATH", help=plot_help)
-    parser.add_argument("--minutes", type=float, metavar="N", help="scale: how long ten times the peak is held (default 10)")
-    parser.add_argument("--soak", type=float, metavar="N", help="scale: also 50 messages a second for N minutes (default 0)")
-    parser.add_argument("--write", type=Path, metavar="FILE.md", help="rivals: put the table between its markers there")
-    parser.add_argument("--installed", action="store_true", help="rivals: only those that are in this environment")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="scale: how long ten times the peak is held (default 10)",
+    )
+    parser.add_argument(
+        "--soak",
+        type=float,
+        metavar="N",
+        help="scale: also 50 messages a second for N minutes (default 0)",
+    )
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE.md",
+        help="rivals: put the table between its markers there",
+    )
+    parser.add_argument(
+        "--installed", action="store_true", help="rivals: only those that are in this environment"
+    )
     options = parser.parse_args(arguments)
     if options.names == ["rivals"]:  # it installs packages, and is a table of its own
-        return int(_module("rivals").main(as_json=options.json, into=options.write, only_installed=options.installed))
+        return int(
+            _module("rivals").main(
+                as_json=options.json, into=options.write, only_installed=options.installed
+            )
+        )
     unknown = [name for name in options.names if name not in [*NAMES, *LONG]]
     if unknown:
-        parser.error(f"there is no benchmark {', '.join(map(repr, unknown))}; there are: {', '.join([*NAMES, *LONG])}")
+        parser.error(
+            f"there is no benchmark {', '.join(map(repr, unknown))}; there are:"
+            f" {', '.join([*NAMES, *LONG])}"
+        )
     for module in map(_module, options.names or NAMES):
-        paths = {name: path.resolve() for name, path in (("KIT", options.kit), ("PLOT", options.plot)) if path is not None}
+        paths = {
+            name: path.resolve()
+            for name, path in (("KIT", options.kit), ("PLOT", options.plot))
+            if path is not None
+        }
         for setting, given in {**paths, "MINUTES": options.minutes, "SOAK": options.soak}.items():
             if given is not None and hasattr(module, setting):
                 setattr(module, setting, given)

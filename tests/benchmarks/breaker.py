@@ -1,8 +1,10 @@
-"""breaker: cost of a breaker's check and of a guarded call, recovery from a dead server, and a comparison with other libraries.
+"""breaker: cost of a breaker's check and of a guarded call, recovery from a dead server, and a
+comparison with other libraries.
 
-The scenario table counts for each library: callers out of 100 concurrent ones that pass a half-open breaker; whether a caller
-passes after a cancelled probe; whether a cancelled probe, and a probe that fails because of its caller, leave the breaker
-half-open, because neither says anything about the service.
+The scenario table counts for each library: callers out of 100 concurrent ones that pass a half-open
+breaker; whether a caller passes after a cancelled probe; whether a cancelled probe, and a probe
+that fails because of its caller, leave the breaker half-open, because neither says anything about
+the service.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ class CallerIsWrongError(Exception):
 
 def run() -> dict[str, float]:
     """Measure everything in one run."""
-    table = [asyncio.run(_scenarios(name)) for name in progress(["strands_manga_memory", *LIBRARIES], "the scenario table")]
+    table = [
+        asyncio.run(_scenarios(name))
+        for name in progress(["strands_manga_memory", *LIBRARIES], "the scenario table")
+    ]
     return {
         **_check(),
         **asyncio.run(_calls()),
@@ -63,7 +68,7 @@ def run() -> dict[str, float]:
     }
 
 
-# --- the core ----------------------------------------------------------------------------------------------------------
+# --- the core -------------------------------------------------------------------------------------
 
 
 def _timed(step: Callable[[], object], times: int) -> list[float]:
@@ -94,7 +99,7 @@ def _check() -> dict[str, float]:
     }
 
 
-# --- whole calls -------------------------------------------------------------------------------------------------------
+# --- whole calls ----------------------------------------------------------------------------------
 
 
 async def _calls() -> dict[str, float]:
@@ -128,10 +133,15 @@ async def _call_us(of: Any, name: str = "trivial", **arguments: Any) -> float:
 
 
 async def _server() -> dict[str, float]:
-    """Measure a healthy tool next to a hanging one, and count the calls that a dead server costs after the backoff."""
+    """Measure a healthy tool next to a hanging one, and count the calls that a dead server costs
+    after the backoff.
+    """
     with mcp_servers.client_of("sdk", "stdio") as client:
         guarded = GuardedMCPTools(client, BreakerPolicy(timeout=60.0))
-        tools = {each.tool_name: each for each in await asyncio.to_thread(asyncio.run, guarded.load_tools())}  # type: ignore[arg-type]
+        tools = {
+            each.tool_name: each
+            for each in await asyncio.to_thread(asyncio.run, guarded.load_tools())
+        }  # type: ignore[arg-type]
         alone, beside = [], []
         for _ in progress(range(10), "a healthy tool, alone and beside one that hangs"):
             alone += [await _call_us(tools["ok"], "ok") for _ in range(_SERVER_CALLS // 10)]
@@ -155,7 +165,7 @@ async def _server() -> dict[str, float]:
         }
 
 
-# --- the scenario table ------------------------------------------------------------------------------------------------
+# --- the scenario table ---------------------------------------------------------------------------
 
 Guard = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 """Function that calls a service through a breaker, and raises the error of either."""
@@ -175,7 +185,10 @@ async def _scenarios(library: str) -> dict[str, float]:
     probe.cancel()
     await asyncio.gather(probe, return_exceptions=True)
     admits, half_open = await _is_half_open(after_cancel)
-    rows |= {"admits_after_a_cancelled_probe": admits, "half_open_after_a_cancelled_probe": half_open}
+    rows |= {
+        "admits_after_a_cancelled_probe": admits,
+        "half_open_after_a_cancelled_probe": half_open,
+    }
     await _quiet(after_ignored(_wrong))
     _, rows["half_open_after_an_ignored_probe"] = await _is_half_open(after_ignored)
     return {f"{library}_{name}": value for name, value in rows.items()}
@@ -203,7 +216,9 @@ async def _probes(guard: Guard, *, fails: bool) -> int:
 
 
 async def _is_half_open(guard: Guard) -> tuple[int, int]:
-    """Return whether a call passes the breaker, and whether its failure has the next call rejected."""
+    """Return whether a call passes the breaker, and whether its failure has the next call
+    rejected.
+    """
     seen = 0
 
     async def service() -> None:
@@ -252,7 +267,9 @@ def _ours() -> Guard:
 
 def _pybreaker() -> Guard:
     library = import_module("pybreaker")
-    breaker = library.CircuitBreaker(fail_max=5, reset_timeout=_RESET_AFTER, exclude=[CallerIsWrongError])
+    breaker = library.CircuitBreaker(
+        fail_max=5, reset_timeout=_RESET_AFTER, exclude=[CallerIsWrongError]
+    )
 
     async def guard(service: Callable[[], Awaitable[None]]) -> None:
         with breaker.calling():
@@ -263,7 +280,9 @@ def _pybreaker() -> Guard:
 
 def _purgatory() -> Guard:
     library = import_module("purgatory")
-    factory = library.AsyncCircuitBreakerFactory(default_threshold=5, default_ttl=_RESET_AFTER, exclude=[CallerIsWrongError])
+    factory = library.AsyncCircuitBreakerFactory(
+        default_threshold=5, default_ttl=_RESET_AFTER, exclude=[CallerIsWrongError]
+    )
 
     async def guard(service: Callable[[], Awaitable[None]]) -> None:
         async with await factory.get_breaker("service"):
@@ -274,7 +293,9 @@ def _purgatory() -> Guard:
 
 def _aiobreaker() -> Guard:
     library = import_module("aiobreaker")
-    breaker = library.CircuitBreaker(fail_max=5, timeout_duration=timedelta(seconds=_RESET_AFTER), exclude=[CallerIsWrongError])
+    breaker = library.CircuitBreaker(
+        fail_max=5, timeout_duration=timedelta(seconds=_RESET_AFTER), exclude=[CallerIsWrongError]
+    )
 
     async def guard(service: Callable[[], Awaitable[None]]) -> None:
         await breaker.call_async(service)
@@ -285,7 +306,9 @@ def _aiobreaker() -> Guard:
 def _circuitbreaker() -> Guard:
     library = import_module("circuitbreaker")
     breaker = library.CircuitBreaker(
-        failure_threshold=5, recovery_timeout=_RESET_AFTER, expected_exception=lambda kind, _: kind is not CallerIsWrongError
+        failure_threshold=5,
+        recovery_timeout=_RESET_AFTER,
+        expected_exception=lambda kind, _: kind is not CallerIsWrongError,
     )
 
     async def guard(service: Callable[[], Awaitable[None]]) -> None:

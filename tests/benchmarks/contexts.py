@@ -1,8 +1,9 @@
-"""contexts: facts of a conversation that its last request still has, with Strands' conversation managers and with ours.
+"""contexts: facts of a conversation that its last request still has, with Strands' conversation
+managers and with ours.
 
-The conversation has 120 turns, with a tool result of 6,000 characters in every third, and a model with a window of 8,000
-tokens. The summarizing model writes nothing useful, so that the counted facts were kept by the mechanism itself. No data
-leaves this machine.
+The conversation has 120 turns, with a tool result of 6,000 characters in every third, and a model
+with a window of 8,000 tokens. The summarizing model writes nothing useful, so that the counted
+facts were kept by the mechanism itself. No data leaves this machine.
 """
 
 from __future__ import annotations
@@ -53,12 +54,17 @@ BUDGETS: dict[str, str | float] = {
 @tool
 def catalogue(page: int) -> str:
     """Return a page of the catalogue."""
-    rows = (f'{{"row": {page}{at}, "title": "Volume {at} of {page}", "price": {300 + at}}},\n' for at in range(115))
+    rows = (
+        f'{{"row": {page}{at}, "title": "Volume {at} of {page}", "price": {300 + at}}},\n'
+        for at in range(115)
+    )
     return "".join(rows)[:6_000]
 
 
 def _tokens(messages: Any) -> int:
-    """Return the tokens as reported by a provider with this tokenizer, so that each manager knows how full the window is."""
+    """Return the tokens as reported by a provider with this tokenizer, so that each manager knows
+    how full the window is.
+    """
     return sum(map(default_counter().count, messages))
 
 
@@ -68,7 +74,13 @@ def _reply(messages: Any) -> Any:
         return "That page has 115 rows; which one would you like to hear more about?"
     text = " ".join(block.get("text", "") for block in last)
     if "page of the catalogue" in text:
-        return [tool_use(f"call-{len(text)}-{text.split('number ')[-1][:4].strip()}", "catalogue", page=len(messages))]
+        return [
+            tool_use(
+                f"call-{len(text)}-{text.split('number ')[-1][:4].strip()}",
+                "catalogue",
+                page=len(messages),
+            )
+        ]
     return "I see. There is a lot to say about that, and I am glad to help you further with it."
 
 
@@ -77,7 +89,10 @@ def _user_text(turn: int) -> str:
         return FACTS[turn][0]
     if turn % 3 == 0:
         return f"Show me a page of the catalogue, number {turn}."
-    return f"And what about the shop window in the street, the one with the number {turn}? I walked past it again today."
+    return (
+        f"And what about the shop window in the street, the one with the number {turn}? I walked"
+        " past it again today."
+    )
 
 
 class Way:
@@ -99,11 +114,17 @@ class Way:
 
     def agent(self) -> Agent:
         """Return a restored agent of the session."""
-        common: dict[str, Any] = {"tools": [catalogue], "aux_model": self.aux, "callback_handler": None}
+        common: dict[str, Any] = {
+            "tools": [catalogue],
+            "aux_model": self.aux,
+            "callback_handler": None,
+        }
         if self.name in OURS:
             self._memory = MangaMemory.open(durable=f"sqlite:///{self._folder}/{self.name}.sqlite3")
             history: Any = self.name.removeprefix("ours_")
-            return self._memory.agent(self.model, user_id="u", session_id="s", history=history, **common)
+            return self._memory.agent(
+                self.model, user_id="u", session_id="s", history=history, **common
+            )
         storage = LocalFileStorage(self._folder / self.name)
         more: dict[str, Any] = {
             "slidingwindow": {},
@@ -145,5 +166,7 @@ def run(ways: Callable[[str, Path], Way] = Way) -> dict[str, float]:
     """Return the counts of each method."""
     with tempfile.TemporaryDirectory() as folder:
         return {
-            f"{name}_{what}": value for name in (*OURS, *PLAIN) for what, value in measured(ways(name, Path(folder))).items()
+            f"{name}_{what}": value
+            for name in (*OURS, *PLAIN)
+            for what, value in measured(ways(name, Path(folder))).items()
         }

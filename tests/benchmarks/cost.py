@@ -1,8 +1,10 @@
-"""cost: request units, storage and memory of sessions, measured at the sockets and in Valkey, compared with the cost model.
+"""cost: request units, storage and memory of sessions, measured at the sockets and in Valkey,
+compared with the cost model.
 
-A session is held, finalized into memories, and swept after its end. Units are counted from the requests as DynamoDB bills
-them. A write costs a unit for each begun KB of the larger item before and after, again for each index that lists the item, and
-twice in a transaction. A strongly consistent read costs a unit for each begun 4 KB, a read of an index half of it.
+A session is held, finalized into memories, and swept after its end. Units are counted from the
+requests as DynamoDB bills them. A write costs a unit for each begun KB of the larger item before
+and after, again for each index that lists the item, and twice in a transaction. A strongly
+consistent read costs a unit for each begun 4 KB, a read of an index half of it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ SHAPES = (
     *((4, 500, 0), (10, 500, 0), (25, 300, 0), (10, 1500, 0), (12, 120, 0), (6, 800, 0)),
     *((6, 800, 2), (10, 500, 4), (15, 250, 8), (8, 400, 10), (10, 500, 20)),
 )
-"""Shapes of the held sessions: turns, bytes of each message, and earlier sessions of the same user."""
+"""Shapes of the held sessions: turns, bytes of each message, and earlier sessions of the same
+user.
+"""
 
 NAMES = ("write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes")
 
@@ -35,17 +39,24 @@ BUDGETS: dict[str, str | float] = {
     **{f"{name}_in_all_off_by": "<= 0.10" for name in NAMES},
     **{f"{name}_of_new_users_off_by": "<= 0.10" for name in NAMES},
     **{f"{name}_of_returning_users_off_by": "<= 0.10" for name in NAMES},
-    # What one session of a returning user adds depends on which of the topics happen to come up again.
+    # What one session of a returning user adds depends on which of the topics happen to come up
+    # again.
     **{f"{name}_of_one_returning_user_off_by": "<= 0.25" for name in NAMES},
 }
 
-_TODAY = 1_790_000_000.0  # where weeks and months begin decides how many of their roll-ups are written anew
-_COUNTED, _COUNTED_OF_NEW_USERS = 3, 9  # sessions; what one takes depends on what happens to be said, and on when it ends
+# where weeks and months begin decides how many of their roll-ups are written anew
+_TODAY = 1_790_000_000.0
+_COUNTED, _COUNTED_OF_NEW_USERS = (
+    3,
+    9,
+)  # sessions; what one takes depends on what happens to be said, and on when it ends
 _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again in each index
 
 
 class Units:
-    """Counter of the read and write units of requests. It remembers every item, as the tables do."""
+    """Counter of the read and write units of requests.
+    It remembers every item, as the tables do.
+    """
 
     def __init__(self) -> None:
         self._items: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
@@ -59,7 +70,9 @@ class Units:
     def stored(self, table: str) -> int:
         """Return the billed bytes of a table and its indexes."""
         items = self._items.get(table, {}).values()
-        return sum((item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items)
+        return sum(
+            (item_bytes(item) + _ITEM_OVERHEAD) * (1 + len(_listing(table, item))) for item in items
+        )
 
     def _put_item(self, body: dict[str, Any], factor: int = 1) -> None:
         table, item = body["TableName"], body["Item"]
@@ -93,7 +106,9 @@ class Units:
                 self._delete_item(action["Delete"], 2)
             else:  # a condition is billed as a write of its item
                 check = action["ConditionCheck"]
-                item = self._items.setdefault(check["TableName"], {}).get(_key(check["TableName"], check["Key"]))
+                item = self._items.setdefault(check["TableName"], {}).get(
+                    _key(check["TableName"], check["Key"])
+                )
                 self.writes += 2 * (1 if item is None else math.ceil(item_bytes(item) / 1024))
 
     def _get_item(self, body: dict[str, Any]) -> None:
@@ -110,13 +125,18 @@ class Units:
 
     def _query(self, body: dict[str, Any]) -> None:
         values = body["ExpressionAttributeValues"]
-        low, high = values.get(":first", {}).get("S", ""), values.get(":last", {}).get("S", "\U0010ffff")
+        low, high = (
+            values.get(":first", {}).get("S", ""),
+            values.get(":last", {}).get("S", "\U0010ffff"),
+        )
         found = [
             item
             for key, item in self._items.setdefault(body["TableName"], {}).items()
             if key[0] == values[":p"]["S"] and low <= key[1] <= high
         ]
-        self.reads += max(0.5 if "IndexName" in body else 1, math.ceil(sum(map(item_bytes, found)) / 4096))
+        self.reads += max(
+            0.5 if "IndexName" in body else 1, math.ceil(sum(map(item_bytes, found)) / 4096)
+        )
 
     def _describe_table(self, body: dict[str, Any]) -> None:
         """Count nothing: the request is free."""
@@ -130,7 +150,11 @@ def _key(table: str, item: dict[str, Any]) -> tuple[str, str]:
 def _listing(table: str, item: dict[str, Any]) -> set[str]:
     if table != USER_MEMORY.name:
         return set()
-    return {index.name for index in USER_MEMORY.indexes if index.partition in item and index.sort in item}
+    return {
+        index.name
+        for index in USER_MEMORY.indexes
+        if index.partition in item and index.sort in item
+    }
 
 
 @dataclass(frozen=True)
@@ -154,9 +178,10 @@ def measure_sessions(
         user: Prefix of the users' ids.
         turns: Turns of each session; of a new user's on average.
         size: Bytes of each message.
-        earlier: Sessions that the same user had before the middle one of the measured sessions, one every two days; 0: each
-            session is the first of its user.
-        keeps_agents: Whether one agent answers a whole session; otherwise each message has an agent of its own.
+        earlier: Sessions that the same user had before the middle one of the measured sessions, one
+            every two days; 0: each session is the first of its user.
+        keeps_agents: Whether one agent answers a whole session; otherwise each message has an agent
+            of its own.
     """
     memories = DynamoDBTable(stage.durable.client, USER_MEMORY, deadline=5.0)
     memories.create_if_missing()
@@ -175,7 +200,12 @@ def measure_sessions(
     counted = _COUNTED if earlier else _COUNTED_OF_NEW_USERS
     for number in range(max(0, earlier - 1) + counted):
         scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
-        before = (units.writes, units.reads, units.stored(stage.durable.name), units.stored(USER_MEMORY.name))
+        before = (
+            units.writes,
+            units.reads,
+            units.stored(stage.durable.name),
+            units.stored(USER_MEMORY.name),
+        )
         agent = None
         for _ in range(turns if earlier else turns_of_session(turns, number)):
             if agent is None or not keeps_agents:
@@ -196,7 +226,11 @@ def measure_sessions(
             stage.durable_wire.log.clear()
             memory.sweeper().run_once(limit=1000)
             _finish_writes(stage, memories)
-            units.take(request for request in requests(stage.durable_wire.log) if not _is_search_for_due(request))
+            units.take(
+                request
+                for request in requests(stage.durable_wire.log)
+                if not _is_search_for_due(request)
+            )
         stage.clear()
         took = zip((units.writes, units.reads, *stored), before, strict=True)
         found.append(SessionUsage(*(now - then for now, then in took), hot))
@@ -204,17 +238,23 @@ def measure_sessions(
 
 
 def turns_of_session(turns: int, number: int) -> int:
-    """Return the number of turns of a new user's session: ``turns`` on average, up to four more or fewer.
+    """Return the number of turns of a new user's session: ``turns`` on average, up to four more or
+    fewer.
 
-    A conversation is flushed every five turns, so the size of its copy depends on the number of turns since the last flush.
+    A conversation is flushed every five turns, so the size of its copy depends on the number of
+    turns since the last flush.
     """
     middle = _COUNTED_OF_NEW_USERS // 2
     return turns + round(min(middle, turns - 1) * (number - middle) / middle)
 
 
 def _is_search_for_due(request: Request) -> bool:
-    """Return whether a request is a sweeper's search for due sessions, whose number does not depend on the sessions."""
-    return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"]["S"].startswith("expiry/")
+    """Return whether a request is a sweeper's search for due sessions, whose number does not depend
+    on the sessions.
+    """
+    return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"][
+        "S"
+    ].startswith("expiry/")
 
 
 def _finish_writes(stage: Stage, memories: DynamoDBTable) -> None:
@@ -230,22 +270,33 @@ def run(shapes: Sequence[tuple[int, int, int]] = SHAPES) -> dict[str, float]:
     with staged() as stage:
         for turns, size, earlier in progress(shapes, "sessions of several shapes"):
             found = measure_sessions(stage, f"t{turns}b{size}e{earlier}", turns, size, earlier)
-            said = session_use(Workload(turns_per_session=turns, bytes_per_message=size, earlier_sessions=earlier))
+            said = session_use(
+                Workload(turns_per_session=turns, bytes_per_message=size, earlier_sessions=earlier)
+            )
             for name in NAMES:
                 measured, modelled = getattr(found, name), getattr(said, name)
                 shape = f"{turns}_turns_of_{size}_bytes_after_{earlier}"
-                values[f"{name}_of_{shape}"], values[f"{name}_of_{shape}_modelled"] = measured, modelled
+                values[f"{name}_of_{shape}"], values[f"{name}_of_{shape}_modelled"] = (
+                    measured,
+                    modelled,
+                )
                 pairs[name].append((modelled, measured, earlier))
     for name, of in pairs.items():
         new = [(said, seen) for said, seen, earlier in of if not earlier]
         returning = [(said, seen) for said, seen, earlier in of if earlier]
         values[f"{name}_in_all_off_by"] = _relative_difference([*new, *returning])
-        values[f"{name}_of_new_users_off_by"] = max((_relative_difference([one]) for one in new), default=0.0)
+        values[f"{name}_of_new_users_off_by"] = max(
+            (_relative_difference([one]) for one in new), default=0.0
+        )
         values[f"{name}_of_returning_users_off_by"] = _relative_difference(returning)
-        values[f"{name}_of_one_returning_user_off_by"] = max((_relative_difference([one]) for one in returning), default=0.0)
+        values[f"{name}_of_one_returning_user_off_by"] = max(
+            (_relative_difference([one]) for one in returning), default=0.0
+        )
     return values
 
 
 def _relative_difference(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the relative difference between the sums of the predicted and the measured values."""
-    return abs(sum(said for said, _ in pairs) / sum(seen for _, seen in pairs) - 1) if pairs else 0.0
+    return (
+        abs(sum(said for said, _ in pairs) / sum(seen for _, seen in pairs) - 1) if pairs else 0.0
+    )

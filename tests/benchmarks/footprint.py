@@ -1,4 +1,5 @@
-"""Bytes that text turns send to both tiers, including flushes, and memory of a live agent relative to a bare one.
+"""Bytes that text turns send to both tiers, including flushes, and memory of a live agent relative
+to a bare one.
 
 Part of the benchmark ``turn``. The sentences are natural, the history is full.
 """
@@ -24,7 +25,9 @@ from tests.benchmarks.wire import Stage, requests, staged
 
 BUDGETS = {
     **{f"bytes_a_text_turn_at_{age}_messages": "<= 4096" for age in (200, 2_000)},
-    "durable_requests_a_turn": "<= 1.6",  # every fifth turn flushes: one conditional put for each turn, one for the head
+    "durable_requests_a_turn": (
+        "<= 1.6"
+    ),  # every fifth turn flushes: one conditional put for each turn, one for the head
     "memory_of_60_messages_over_bare": "<= 1.6",
 }
 
@@ -42,17 +45,28 @@ def run(build: Callable[..., Agent]) -> dict[str, float]:
     """Count bytes, and measure memory.
 
     Args:
-        build: Function that returns an agent with the given arguments, otherwise without this package.
+        build: Function that returns an agent with the given arguments, otherwise without this
+            package.
     """
-    with staged() as stage, closing(MangaMemory.open(stage.hot, stage.durable, memories=False)) as memory:
+    with (
+        staged() as stage,
+        closing(MangaMemory.open(stage.hot, stage.durable, memories=False)) as memory,
+    ):
         rows = asyncio.run(_bytes_sent(stage, memory, build))
-    with servers.valkey() as valkey, tempfile.TemporaryDirectory() as folder:  # a wire would keep what passes in this process
+    with (
+        servers.valkey() as valkey,
+        tempfile.TemporaryDirectory() as folder,
+    ):  # a wire would keep what passes in this process
         hot = f"redis://{valkey.host}:{valkey.port}/0?deadline=5"
-        with closing(MangaMemory.open(hot, f"sqlite:///{folder}/sessions.sqlite3", memories=False)) as memory:
+        with closing(
+            MangaMemory.open(hot, f"sqlite:///{folder}/sessions.sqlite3", memories=False)
+        ) as memory:
             return {**rows, "memory_of_60_messages_over_bare": _memory(memory, build)}
 
 
-async def _bytes_sent(stage: Stage, memory: MangaMemory, build: Callable[..., Agent]) -> dict[str, float]:
+async def _bytes_sent(
+    stage: Stage, memory: MangaMemory, build: Callable[..., Agent]
+) -> dict[str, float]:
     rows: dict[str, float] = {}
     agent = build(**memory.agent_kwargs(user_id="u", session_id="sent"))
     turns = 0
@@ -67,13 +81,18 @@ async def _bytes_sent(stage: Stage, memory: MangaMemory, build: Callable[..., Ag
         turns = age // 2 + _COUNTED
         sent = {"hot": stage.hot_wire, "durable": stage.durable_wire}
         rows[f"bytes_a_text_turn_at_{age}_messages"] = stage.bytes / _COUNTED
-        rows |= {f"to_the_{tier}_tier_at_{age}_messages": wire.to_server_bytes / _COUNTED for tier, wire in sent.items()}
+        rows |= {
+            f"to_the_{tier}_tier_at_{age}_messages": wire.to_server_bytes / _COUNTED
+            for tier, wire in sent.items()
+        }
         rows["durable_requests_a_turn"] = len(requests(stage.durable_wire.log)) / _COUNTED
     return rows
 
 
 def _memory(memory: MangaMemory, build: Callable[..., Agent]) -> float:
-    """Return the memory of a live agent with 60 messages, relative to a bare one with the same messages."""
+    """Return the memory of a live agent with 60 messages, relative to a bare one with the same
+    messages.
+    """
 
     def ours(number: int) -> dict[str, Any]:
         return memory.agent_kwargs(user_id="u", session_id=f"s{number}")

@@ -1,7 +1,8 @@
 """imports: processor time of importing the package in a new interpreter that has imported Strands.
 
-The package loads its modules at the first use of a name; the facade loads most. Libraries of extras are loaded at their first
-use, the stemmer with the first indexed text, and the rules of the language packs with the first agent.
+The package loads its modules at the first use of a name; the facade loads most. Libraries of extras
+are loaded at their first use, the stemmer with the first indexed text, and the rules of the
+language packs with the first agent.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def run() -> dict[str, float]:
     """Import the package in new interpreters, and return the best of several runs."""
     package, facade = (
         [_child(statement) for _ in progress(range(_RUNS), statement)]
-        for statement in ("import strands_manga_memory", "from strands_manga_memory import MangaMemory")
+        for statement in (
+            "import strands_manga_memory",
+            "from strands_manga_memory import MangaMemory",
+        )
     )
     modules = facade[0][2]
     loaded = {name.partition(".")[0] for name in modules}
@@ -46,10 +50,14 @@ def run() -> dict[str, float]:
         "package_ms": 1000 * min(took for took, *_ in package),
         "facade_ms": 1000 * min(took for took, *_ in facade),
         "facade_over_strands": min((took + strands) / strands for took, strands, _ in facade),
-        "modules_of_ours_loaded_by_the_facade": sum(name.startswith("strands_manga_memory") for name in modules),
+        "modules_of_ours_loaded_by_the_facade": sum(
+            name.startswith("strands_manga_memory") for name in modules
+        ),
         "extras_loaded_by_the_facade": sum(name in loaded for name in _EXTRAS),
         "stemmer_loaded_by_the_facade": int("snowballstemmer" in loaded),
-        "language_rules_loaded_by_the_facade": int("strands_manga_memory.language.search" in modules),
+        "language_rules_loaded_by_the_facade": int(
+            "strands_manga_memory.language.search" in modules
+        ),
     }
 
 

@@ -1,6 +1,8 @@
-"""Worker of the load benchmark: a process that answers messages at a given rate, with a stub for the model.
+"""Worker of the load benchmark: a process that answers messages at a given rate, with a stub for
+the model.
 
-Messages come when they are due, even if earlier ones are not finished (open loop), so that a pause is not hidden.
+Messages come when they are due, even if earlier ones are not finished (open loop), so that a pause
+is not hidden.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from tests.benchmarks import Answers, text
 RESTING = (20_000, 10, 1_000)
 """Thresholds that make garbage collection rare.
 
-A full collection visits all objects of 5,000 agents, which takes seconds, and turns and released agents leave no cycles.
+A full collection visits all objects of 5,000 agents, which takes seconds, and turns and released
+agents leave no cycles.
 """
 
 MOST_UNDER_WAY = 400
@@ -59,11 +62,15 @@ class Samples:
         self.serialized = _column()
         recorder.note = self._note  # type: ignore[method-assign]
 
-    def _note(self, event: Any, seconds: float | None = None, attributes: Any = None, counts: Any = None) -> None:
+    def _note(
+        self, event: Any, seconds: float | None = None, attributes: Any = None, counts: Any = None
+    ) -> None:
         if event is TURN:
             _layer.get([]).append(counts["layer"])
         elif event is STORE_CALL:
-            self.of[f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"].append(seconds or 0.0)
+            self.of[f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"].append(
+                seconds or 0.0
+            )
         elif event is SERIALIZATION:
             self.serialized.append(seconds or 0.0)
         elif event is RESTORE:
@@ -76,14 +83,18 @@ class Samples:
 
 
 def _column() -> array[float]:
-    """Return an array for numbers of 8 bytes, so that measurements weigh little in the measured process."""
+    """Return an array for numbers of 8 bytes, so that measurements weigh little in the measured
+    process.
+    """
     return array("d")
 
 
 _MEASURED = ("late", "seconds", "layer", "serialization", "breaker_check", "breaker_outcome")
 
 Turns = dict[str, "array[float]"]
-"""Measurements of each message, keyed by name; serialization only if nothing ran at the same time."""
+"""Measurements of each message, keyed by name; serialization only if nothing ran at the same
+time.
+"""
 
 
 @dataclass
@@ -140,13 +151,17 @@ class Load:
     def _kb_per_session(self) -> float:
         return (_resident_kb() - self.before_kb) / max(1, len(self.agents))
 
-    def run(self, rate: float, seconds: float, *, stateless: bool, churn: bool = False) -> dict[str, Any]:
-        """Answer ``rate`` messages per second, and return all durations and the growth of the process.
+    def run(
+        self, rate: float, seconds: float, *, stateless: bool, churn: bool = False
+    ) -> dict[str, Any]:
+        """Answer ``rate`` messages per second, and return all durations and the growth of the
+        process.
 
         Args:
             rate: Messages per second.
             seconds: Duration of the load.
-            stateless: Whether each message is answered by an agent restored for it, as in a worker that keeps no agents.
+            stateless: Whether each message is answered by an agent restored for it, as in a worker
+                that keeps no agents.
             churn: Whether sessions end and others begin; then only the timeline is recorded.
         """
         self.samples.taken()
@@ -163,14 +178,18 @@ class Load:
             "turned_away": self.turned_away,
             "backlog_at_end": 0 if is_settled else self.writer.backlog,
             "kb_per_session": self._kb_per_session(),
-            "unsaved_at_end": 0 if churn or stateless else sum(self._unsaved(agent) for agent in self.agents),
+            "unsaved_at_end": (
+                0 if churn or stateless else sum(self._unsaved(agent) for agent in self.agents)
+            ),
         }
 
     @staticmethod
     def _unsaved(agent: Agent) -> int:
         return int(agent._session_manager.stats()["unsaved_messages"])  # type: ignore[union-attr]
 
-    async def _messages(self, rate: float, seconds: float, *, stateless: bool, churn: bool) -> Turns:
+    async def _messages(
+        self, rate: float, seconds: float, *, stateless: bool, churn: bool
+    ) -> Turns:
         start = time.perf_counter()
         tasks: set[asyncio.Task[Any]] = set()
         done: Turns = {name: _column() for name in _MEASURED}
@@ -188,7 +207,9 @@ class Load:
                 self.turned_away += 1
                 continue
             number = free.pop(self.rng.randrange(len(free)))
-            task = asyncio.create_task(self._message(due, number, done, free, stateless=stateless, churn=churn))
+            task = asyncio.create_task(
+                self._message(due, number, done, free, stateless=stateless, churn=churn)
+            )
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         while tasks:
@@ -196,7 +217,9 @@ class Load:
         watch.cancel()
         return done
 
-    async def _message(self, due: float, number: int, done: Turns, free: list[int], *, stateless: bool, churn: bool) -> None:
+    async def _message(
+        self, due: float, number: int, done: Turns, free: list[int], *, stateless: bool, churn: bool
+    ) -> None:
         self.under_way += 1
         alone = self.under_way == 1
         before, began = len(self.samples.serialized), time.perf_counter()
@@ -243,7 +266,9 @@ class Load:
             await asyncio.sleep(1.0)
             new, seen = len(done["layer"]) - seen, len(done["layer"])
             layers = sorted(done["layer"][seen - new :]) or [0.0]
-            if not keep:  # what is kept of each message for an hour would pass for growth of the process
+            if (
+                not keep
+            ):  # what is kept of each message for an hour would pass for growth of the process
                 self.samples.taken()
                 for column in done.values():
                     del column[:]
@@ -276,7 +301,9 @@ class Load:
         """Return the number of turns of some sessions that are not stored."""
         lost = 0
         for number in self.rng.sample(range(len(self.turns)), min(sessions, len(self.turns))):
-            manager = TieredSessionManager(self.scope(number), hot=self.memory.hot, durable=self.memory.durable)
+            manager = TieredSessionManager(
+                self.scope(number), hot=self.memory.hot, durable=self.memory.durable
+            )
             stored = sum(message["role"] == "assistant" for message in manager.history("default"))
             lost += self.turns[number] - stored
         return lost
@@ -298,7 +325,9 @@ def exchanges(hot: str, endpoint: str, rate: float, seconds: float) -> dict[str,
         seconds: Duration of the reads.
     """
     config = Config(retries={"mode": "standard", "total_max_attempts": 1})
-    dynamodb = boto3.client("dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=config)
+    dynamodb = boto3.client(
+        "dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=config
+    )
     name, key = f"bare{time.time_ns()}", {"pk": {"S": "k"}}
     dynamodb.create_table(
         TableName=name,
@@ -311,7 +340,9 @@ def exchanges(hot: str, endpoint: str, rate: float, seconds: float) -> dict[str,
     with redis.Redis.from_url(hot) as client:
         client.set(name, b"x" * _READ_BYTES)
         for _ in range(round(rate * seconds)):
-            time.sleep(1 / rate)  # as between messages: a processor that was away has emptied its caches
+            time.sleep(
+                1 / rate
+            )  # as between messages: a processor that was away has emptied its caches
             start = time.perf_counter()
             client.get(name)
             between = time.perf_counter()
@@ -324,13 +355,17 @@ def exchanges(hot: str, endpoint: str, rate: float, seconds: float) -> dict[str,
 
 
 def release_traces(agent: Agent) -> None:
-    """Release the traces and usage of earlier turns, which Strands keeps for the life of an agent."""
+    """Release the traces and usage of earlier turns, which Strands keeps for the life of an
+    agent.
+    """
     metrics = agent.event_loop_metrics
     del metrics.traces[:-1], metrics.agent_invocations[:-1], metrics.cycle_durations[:-1]
 
 
 def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
-    """Serve calls from a pipe until ``end``. A call names a method of ``Load``; its result is sent back."""
+    """Serve calls from a pipe until ``end``.
+    A call names a method of ``Load``; its result is sent back.
+    """
     logging.disable(logging.CRITICAL)
     memory = MangaMemory.open(hot=hot, durable=durable, hot_deadline=0.05, durable_deadline=5.0)
     load = Load(memory, Samples(), itertools.count(first))

@@ -1,4 +1,6 @@
-"""Long conversation with planted facts, and scripted summarizers that lose or invent facts. Unknown to the package."""
+"""Long conversation with planted facts, and scripted summarizers that lose or invent facts.
+Unknown to the package.
+"""
 
 from __future__ import annotations
 
@@ -87,8 +89,13 @@ _SMALL_TALK = (
 
 
 def prompt(turn: int) -> str:
-    """Return the user's message of a turn, counted from 1: small talk around the fact of the turn."""
-    before, after = _SMALL_TALK[turn % len(_SMALL_TALK)], _SMALL_TALK[(turn * 5 + 3) % len(_SMALL_TALK)]
+    """Return the user's message of a turn, counted from 1: small talk around the fact of the
+    turn.
+    """
+    before, after = (
+        _SMALL_TALK[turn % len(_SMALL_TALK)],
+        _SMALL_TALK[(turn * 5 + 3) % len(_SMALL_TALK)],
+    )
     return "\n".join([before, *(fact.said for fact in FACTS if fact.turn == turn), after])
 
 
@@ -99,11 +106,17 @@ def answer(_: Any) -> str:
 
 def current(turn: int) -> list[Fact]:
     """Return the facts that were stated up to a turn and are still true."""
-    return [fact for fact in FACTS if fact.turn <= turn and (fact.replaced is None or fact.replaced > turn)]
+    return [
+        fact
+        for fact in FACTS
+        if fact.turn <= turn and (fact.replaced is None or fact.replaced > turn)
+    ]
 
 
 def is_in(value: str, view: str) -> bool:
-    """Return whether a view of the conversation has a value, in any width, case, kana or form of number or date."""
+    """Return whether a view of the conversation has a value, in any width, case, kana or form of
+    number or date.
+    """
     return _last(value, view) >= 0
 
 
@@ -115,14 +128,18 @@ def stale_facts(view: str) -> list[Fact]:
 
 
 def _last(value: str, view: str) -> int:
-    return max(normalized(view).rfind(normalized(form)) for form in (value, _OTHER_FORMS.get(value, value)))
+    return max(
+        normalized(view).rfind(normalized(form)) for form in (value, _OTHER_FORMS.get(value, value))
+    )
 
 
 _OTHER_FORMS = {"May 28": "28th of May", "11月22日": "11-22"}
 
 
 class Dropping:
-    """Summarizer that writes each planted fact it finds with probability ``p``, in the user's words."""
+    """Summarizer that writes each planted fact it finds with probability ``p``, in the user's
+    words.
+    """
 
     def __init__(self, p: float = 0.5, *, adds: str = "") -> None:
         self._random = random.Random(7)
@@ -130,8 +147,12 @@ class Dropping:
 
     def __call__(self, messages: Any) -> str:
         source = _source(messages)
-        kept = [fact.said for fact in FACTS if fact.said in source and self._random.random() < self._p]
-        return " ".join(["The user and the assistant talked about books.", *kept, self._adds]).strip()
+        kept = [
+            fact.said for fact in FACTS if fact.said in source and self._random.random() < self._p
+        ]
+        return " ".join(
+            ["The user and the assistant talked about books.", *kept, self._adds]
+        ).strip()
 
 
 def refusing(_: Any) -> str:
@@ -145,7 +166,9 @@ def copying(messages: Any) -> str:
 
 
 def _source(messages: Any) -> str:
-    return "\n".join(block["text"] for message in messages for block in message["content"] if "text" in block)
+    return "\n".join(
+        block["text"] for message in messages for block in message["content"] if "text" in block
+    )
 
 
 SUMMARIZERS: dict[str, Any] = {

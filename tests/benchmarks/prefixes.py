@@ -1,9 +1,11 @@
-"""Recorded dialogues trimmed in steps and in every turn: requests that begin with the whole previous one, and kept messages.
+"""Recorded dialogues trimmed in steps and in every turn: requests that begin with the whole
+previous one, and kept messages.
 
-Streams pass a manager message by message. Turns count from the first trim on. A turn has a whole prefix if each of its requests
-begins with the complete previous request, letter by letter. The rest of a request's history is not in a provider's cache.
-``kept`` is the share of gold messages that the history has word for word, as a mean over the last turns, because a history
-that is trimmed in steps varies in size.
+Streams pass a manager message by message. Turns count from the first trim on. A turn has a whole
+prefix if each of its requests begins with the complete previous request, letter by letter. The rest
+of a request's history is not in a provider's cache. ``kept`` is the share of gold messages that the
+history has word for word, as a mean over the last turns, because a history that is trimmed in steps
+varies in size.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _LAST_TURNS = 40
 
 @dataclass
 class Seen:
-    """Observations of one stream: for each turn whether its prefix was whole, its uncached tokens, and its tokens."""
+    """Observations of one stream: for each turn whether its prefix was whole, its uncached tokens,
+    and its tokens.
+    """
 
     whole: list[bool] = field(default_factory=list)
     uncached: list[int] = field(default_factory=list)
@@ -61,11 +65,20 @@ class _Watch:
         self._count = default_counter().count
         self._sizes: dict[tuple[str, ...], int] = {}
 
-    def request(self, messages: Sequence[Message], *, begins_turn: bool, is_full: bool, new: int) -> None:
+    def request(
+        self, messages: Sequence[Message], *, begins_turn: bool, is_full: bool, new: int
+    ) -> None:
         sent = for_model(list(messages))
         told = list(map(_texts, sent))
         sizes = [self._size(each, message) for each, message in zip(told, sent, strict=True)]
-        same = next((at for at, (now, then) in enumerate(zip(told, self._before, strict=False)) if now != then), None)
+        same = next(
+            (
+                at
+                for at, (now, then) in enumerate(zip(told, self._before, strict=False))
+                if now != then
+            ),
+            None,
+        )
         same = min(len(told), len(self._before)) if same is None else same
         is_whole = same == len(self._before)
         self._before = told
@@ -89,7 +102,10 @@ class _Watch:
 
 
 def _texts(message: Message) -> tuple[str, ...]:
-    blocks = (block["text"] if block.keys() == {"text"} else json.dumps(block, sort_keys=True) for block in message["content"])
+    blocks = (
+        block["text"] if block.keys() == {"text"} else json.dumps(block, sort_keys=True)
+        for block in message["content"]
+    )
     return (message["role"], *blocks)
 
 
@@ -106,11 +122,18 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
         message: Message = dict(original)  # type: ignore[assignment]
         agent.messages.append(message)
         new += count(message)
-        runner.run(agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=message)))
+        runner.run(
+            agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=message))
+        )
         if message["role"] == "user":
             event = BeforeModelCallEvent(agent=agent, invocation_state={}, projected_input_tokens=0)
             runner.run(agent.hooks.invoke_callbacks_async(event))
-            watch.request(agent.messages, begins_turn=is_turn_start(message), is_full=len(agent.messages) <= at, new=new)
+            watch.request(
+                agent.messages,
+                begins_turn=is_turn_start(message),
+                is_full=len(agent.messages) <= at,
+                new=new,
+            )
             new = 0
         elif not any("toolUse" in block for block in message["content"]):
             manager.apply_management(agent)
@@ -123,27 +146,44 @@ def watched(manager: ImportanceWeightedConversationManager, stream: dict[str, An
 
 def _kept_share(messages: Sequence[Message], stream: dict[str, Any], until: int) -> float:
     held = {message.get("tracking_id"): message["content"] for message in messages}
-    asked = [query["gold"] for query in stream["queries"] if query["gold"] and max(query["gold"]) <= until]
-    found = [sum(held.get(f"m{at}") == stream["messages"][at]["content"] for at in gold) / len(gold) for gold in asked]
+    asked = [
+        query["gold"]
+        for query in stream["queries"]
+        if query["gold"] and max(query["gold"]) <= until
+    ]
+    found = [
+        sum(held.get(f"m{at}") == stream["messages"][at]["content"] for at in gold) / len(gold)
+        for gold in asked
+    ]
     return fmean(found) if found else 1.0
 
 
 def _manager_with_low_mark() -> ImportanceWeightedConversationManager:
-    manager = make_history_manager(MangaMemorySettings(max_tokens=_MAX_TOKENS), None, session=None, hot=InMemoryHotStore())
+    manager = make_history_manager(
+        MangaMemorySettings(max_tokens=_MAX_TOKENS), None, session=None, hot=InMemoryHotStore()
+    )
     assert isinstance(manager, ImportanceWeightedConversationManager)
     return manager
 
 
 def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
-    """Return the observations trimmed in steps, in every turn, and in every turn with the mean number of tokens of steps."""
+    """Return the observations trimmed in steps, in every turn, and in every turn with the mean
+    number of tokens of steps.
+    """
     stepwise = watched(_manager_with_low_mark(), stream)
     every_turn = watched(ImportanceWeightedConversationManager(_MAX_TOKENS), stream)
-    as_many = round(_MAX_TOKENS * fmean(stepwise.tokens) / fmean(every_turn.tokens)) if stepwise.tokens else _MAX_TOKENS
+    as_many = (
+        round(_MAX_TOKENS * fmean(stepwise.tokens) / fmean(every_turn.tokens))
+        if stepwise.tokens
+        else _MAX_TOKENS
+    )
     return stepwise, every_turn, watched(ImportanceWeightedConversationManager(as_many), stream)
 
 
 def _streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the streams of the set in ``<name>.jsonl.gz``, their messages numbered as tracking ids."""
+    """Yield the streams of the set in ``<name>.jsonl.gz``, their messages numbered as tracking
+    ids.
+    """
     with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             stream = json.loads(line)
@@ -160,7 +200,9 @@ def measured(folder: Path) -> Iterator[tuple[str, list[tuple[Seen, Seen, Seen]]]
 
 
 def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:
-    """Return the rows of every set in a folder of ``<name>.jsonl.gz``, and plot the uncached tokens of each first stream."""
+    """Return the rows of every set in a folder of ``<name>.jsonl.gz``, and plot the uncached tokens
+    of each first stream.
+    """
     rows: dict[str, float] = {}
     largest = 0
     shown: dict[str, tuple[Seen, ...]] = {}
@@ -192,7 +234,9 @@ def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:
 def _draw(shown: dict[str, tuple[Seen, ...]], path: Path) -> None:
     import matplotlib.pyplot as plt  # type: ignore[import-not-found]
 
-    figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown), 3.2), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(3.4 * len(shown), 3.2), sharey=True, squeeze=False
+    )
     for axis, (name, seen) in zip(axes[0], shown.items(), strict=True):
         for each, label in ((seen[1], "trimmed in every turn"), (seen[0], "trimmed in steps")):
             axis.plot(each.uncached[:80], label=label, linewidth=1)

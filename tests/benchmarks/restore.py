@@ -14,7 +14,13 @@ from strands import Agent
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
-from strands_manga_memory import HotStore, ImportanceWeightedConversationManager, SQLiteTable, Table, TieredSessionManager
+from strands_manga_memory import (
+    HotStore,
+    ImportanceWeightedConversationManager,
+    SQLiteTable,
+    Table,
+    TieredSessionManager,
+)
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import progress, text
 from tests.benchmarks.wire import PATIENT, Stage, requests, rounds, staged
@@ -25,24 +31,34 @@ BUDGETS = {
     "hot_rounds": "== 1",
     "hot_round_trips": "== 1",
     "hot_durable_requests": "== 1",
-    "cold_rounds": "<= 4",  # the head, the newest keys of the log, and turns of the window, which may be in two batches
+    "cold_rounds": (
+        "<= 4"
+    ),  # the head, the newest keys of the log, and turns of the window, which may be in two batches
     "cold_rounds_with_a_window_of_3_mb": "<= 5",
     **{f"{tier}_requests_at_10000_over_10_messages": "<= 1" for tier in ("hot", "cold")},
-    # What is noted of a history is written from two dozen messages on: at 10 there is nothing of it yet.
+    # What is noted of a history is written from two dozen messages on: at 10 there is nothing of it
+    # yet.
     "hot_bytes_at_10000_over_100_messages": "<= 1.25",
-    # Segments are read whole, one for each part of the window that is in it: a single one at 10 messages, several from then on,
-    # more or fewer as the window happens to lie. What grew with the log would be a hundred times as much.
+    # Segments are read whole, one for each part of the window that is in it: a single one at 10
+    # messages, several from then on, more or fewer as the window happens to lie. What grew with the
+    # log would be a hundred times as much.
     "cold_bytes_at_10000_over_100_messages": "<= 2",
 }
 _HOLD = 0.25  # longer than any pause of this process, such as a collection of garbage
 _TURNS_A_FLUSH = 5
 _MESSAGE = 1800
-"""Bytes of a message. Ten messages fill the history's budget, so that the window has one size at any length of the log."""
+"""Bytes of a message.
+Ten messages fill the history's budget, so that the window has one size at any length of the log.
+"""
 
 
-def opened(session: str, hot: HotStore, durable: Table, *, max_tokens: int = 4096) -> tuple[Agent, TieredSessionManager]:
+def opened(
+    session: str, hot: HotStore, durable: Table, *, max_tokens: int = 4096
+) -> tuple[Agent, TieredSessionManager]:
     """Return a new or restored agent of a session, and its session manager."""
-    manager = TieredSessionManager(session, hot=hot, durable=durable, hot_deadline=PATIENT, durable_deadline=PATIENT)
+    manager = TieredSessionManager(
+        session, hot=hot, durable=durable, hot_deadline=PATIENT, durable_deadline=PATIENT
+    )
     agent = Agent(
         model=ScriptedModel(),
         agent_id=session,
@@ -58,15 +74,23 @@ async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
     for _ in progress(range(turns), f"logging {2 * turns} messages"):
         await agent.hooks.invoke_callbacks_async(BeforeInvocationEvent(agent=agent))
         for role in ("user", "assistant"):
-            message: Message = {"role": role, "content": [{"text": text(length)}], "tracking_id": str(uuid.uuid4())}  # type: ignore[typeddict-item]
+            message: Message = {
+                "role": role,
+                "content": [{"text": text(length)}],
+                "tracking_id": str(uuid.uuid4()),
+            }  # type: ignore[typeddict-item]
             agent.messages.append(message)
-            await agent.hooks.invoke_callbacks_async(MessageAddedEvent(agent=agent, message=message))
+            await agent.hooks.invoke_callbacks_async(
+                MessageAddedEvent(agent=agent, message=message)
+            )
         agent.conversation_manager.apply_management(agent)
         await agent.hooks.invoke_callbacks_async(AfterInvocationEvent(agent=agent))
 
 
 def counted(stage: Stage, live: Agent, hot: HotStore, **settings: int) -> dict[str, float]:
-    """Restore the session with the stores ``_HOLD`` seconds away, and return the counted traffic."""
+    """Restore the session with the stores ``_HOLD`` seconds away, and return the counted
+    traffic.
+    """
     stage.hold(_HOLD)
     stage.clear()
     restored, _ = opened(live.agent_id, hot, stage.durable, **settings)
@@ -110,7 +134,9 @@ def _by_age(stage: Stage) -> dict[str, float]:
     found: dict[str, dict[int, dict[str, float]]] = {"hot": {}, "cold": {}}
     turns = 0
     for age in AGES:
-        while turns < age // 2:  # a flush of its own for as many turns on a busy machine as on an idle one
+        while (
+            turns < age // 2
+        ):  # a flush of its own for as many turns on a busy machine as on an idle one
             coming = min(_TURNS_A_FLUSH, age // 2 - turns)
             asyncio.run(converse(live, coming))
             manager.flush()
@@ -123,7 +149,9 @@ def _by_age(stage: Stage) -> dict[str, float]:
             found["cold"][age]["ms"] = _milliseconds(lambda: opened("ageing", cold, table))
     cold.close()
     rows: dict[str, float] = {
-        "restored_exactly": min(counts["exactly"] for ages in found.values() for counts in ages.values()),
+        "restored_exactly": min(
+            counts["exactly"] for ages in found.values() for counts in ages.values()
+        ),
         "hot_rounds": max(counts["rounds"] for counts in found["hot"].values()),
         "hot_round_trips": max(counts["round_trips"] for counts in found["hot"].values()),
         "hot_durable_requests": max(counts["durable_requests"] for counts in found["hot"].values()),

@@ -1,8 +1,8 @@
 """retention: messages of a conversation that survive trimming, and messages that recall returns.
 
-The benchmark kit in the folder of ``--kit`` runs on its recorded conversations, message by message with real agents, with and
-without recall. The kit's simple policies, and its policy that knows the questions, are measured as well. That takes some ten
-minutes.
+The benchmark kit in the folder of ``--kit`` runs on its recorded conversations, message by message
+with real agents, with and without recall. The kit's simple policies, and its policy that knows the
+questions, are measured as well. That takes some ten minutes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class _KitCounter:
 def _identify_by_text() -> None:
     """Make the kit identify a content by its text.
 
-    The kit identifies it by its memory address, which Python reuses when a message is truncated again.
+    The kit identifies it by its memory address, which Python reuses when a message is truncated
+    again.
     """
     from retention.tokens import Counter, count  # type: ignore[import-not-found]
 
@@ -91,11 +92,17 @@ def manager(budget: int) -> ImportanceWeightedConversationManager:
 
 
 def agent(model: Any, tools: list[Any], budget: int, recall_budget: int) -> Agent:
-    """Return an agent for the kit. A recall budget above 0 enables recall, and enlarges the budget of history and quotes."""
-    plugins: list[Any] = [HistoryRecall(recall_budget, counter=_KitCounter())] if recall_budget else []
+    """Return an agent for the kit.
+    A recall budget above 0 enables recall, and enlarges the budget of history and quotes.
+    """
+    plugins: list[Any] = (
+        [HistoryRecall(recall_budget, counter=_KitCounter())] if recall_budget else []
+    )
     kept = manager(budget + recall_budget)
     kept.includes_recall = bool(recall_budget)
-    return Agent(model=model, tools=tools, conversation_manager=kept, plugins=plugins, callback_handler=None)
+    return Agent(
+        model=model, tools=tools, conversation_manager=kept, plugins=plugins, callback_handler=None
+    )
 
 
 def run() -> dict[str, float]:
@@ -107,12 +114,16 @@ def run() -> dict[str, float]:
     for name in progress(list(_LABELS), "recorded conversations"):
         found = _bench(name, {**{policy: policy for policy in _POLICIES}, "ours": OURS})
         for policy, result in found.items():
-            values[f"{name}_recall" if policy == "ours" else f"{name}_recall_{policy}"] = result["recall"][0]
+            values[f"{name}_recall" if policy == "ours" else f"{name}_recall_{policy}"] = result[
+                "recall"
+            ][0]
         ours = found["ours"]
         values |= {f"{name}_value": ours["value"][0]} if ours["value"] else {}
         values |= {f"{name}_tool_support": ours["support_tool"][0]} if ours["support_tool"] else {}
     for name in progress(("locomo", "prefdaily"), "with recall"):
-        values[f"{name}_in_view_with_recall"] = _bench(name, {"ours": OURS}, recall=3_072)["ours"]["in_view"][0]
+        values[f"{name}_in_view_with_recall"] = _bench(name, {"ours": OURS}, recall=3_072)["ours"][
+            "in_view"
+        ][0]
     if PLOT is not None:
         _plot(PLOT, values)
     return values
@@ -122,7 +133,14 @@ def _bench(name: str, specs: Mapping[str, Any], *, recall: int = 0) -> dict[str,
     from retention import run as kit
 
     workers = os.cpu_count() or 1
-    found = kit.bench([name], dict(specs), [4_096], workers, recall_budget=recall, token_counter=_COUNTED_BY.get(name))
+    found = kit.bench(
+        [name],
+        dict(specs),
+        [4_096],
+        workers,
+        recall_budget=recall,
+        token_counter=_COUNTED_BY.get(name),
+    )
     return dict(found[name]["4096"])
 
 
@@ -131,14 +149,23 @@ def _plot(path: Path, values: Mapping[str, float]) -> None:
 
     bars = {
         "the best control": [
-            max(values[f"{name}_recall_{policy}"] for policy in _POLICIES if policy != "oracle") for name in _LABELS
+            max(values[f"{name}_recall_{policy}"] for policy in _POLICIES if policy != "oracle")
+            for name in _LABELS
         ],
         "this package": [values[f"{name}_recall"] for name in _LABELS],
         "whoever knows the questions": [values[f"{name}_recall_oracle"] for name in _LABELS],
     }
     figure, axes = plt.subplots(figsize=(10, 4))
-    for at, ((label, shares), color) in enumerate(zip(bars.items(), ("#b9c4ce", "#2f6f9f", "#e5d9c5"), strict=True)):
-        axes.bar([place + 0.27 * (at - 1) for place in range(len(shares))], shares, 0.27, label=label, color=color)
+    for at, ((label, shares), color) in enumerate(
+        zip(bars.items(), ("#b9c4ce", "#2f6f9f", "#e5d9c5"), strict=True)
+    ):
+        axes.bar(
+            [place + 0.27 * (at - 1) for place in range(len(shares))],
+            shares,
+            0.27,
+            label=label,
+            color=color,
+        )
     axes.set(ylim=(0, 1.02), ylabel="needed messages kept")
     axes.set_xticks(range(len(_LABELS)), list(_LABELS.values()), fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)

@@ -40,10 +40,13 @@ BUDGETS = {
     **{f"bytes_per_turn_at_{age}_messages": "<= 4096" for age in (200, 2000)},
     # A turn in which the view was chosen anew, and the notes on the history were written with it.
     "bytes_beyond_bodies_uncompressed_at_200_messages": "<= 3400",
-    # The list of the newest 100 turns is not full at 200 messages, and more evicted messages may return.
+    # The list of the newest 100 turns is not full at 200 messages, and more evicted messages may
+    # return.
     "bytes_per_turn_at_2000_over_200_messages": "<= 1.4",
     "commands_executed_per_turn_at_2000_over_200_messages": "<= 1.25",
-    "write_units_per_flush_of_5_turns_of_1_kb": "<= 13",  # each turn is an item of two units; the head has three
+    "write_units_per_flush_of_5_turns_of_1_kb": (
+        "<= 13"
+    ),  # each turn is an item of two units; the head has three
 }
 
 AGES = (6, 200, 2000)
@@ -52,7 +55,9 @@ _HOLD = 0.3
 
 @dataclass(frozen=True)
 class Turn:
-    """Traffic of one turn. ``waited_for`` are the durable tier's answers before the end of the turn."""
+    """Traffic of one turn.
+    ``waited_for`` are the durable tier's answers before the end of the turn.
+    """
 
     messages: int
     bodies: int
@@ -77,13 +82,25 @@ def look_up(title: str) -> str:
 def _replies(messages: Messages) -> Reply:
     last = messages[-1]["content"]
     if any("look_up" in block.get("text", "") for block in last):
-        return [{"toolUse": {"toolUseId": f"use-{len(messages)}", "name": "look_up", "input": {"title": text(20)}}}]
+        return [
+            {
+                "toolUse": {
+                    "toolUseId": f"use-{len(messages)}",
+                    "name": "look_up",
+                    "input": {"title": text(20)},
+                }
+            }
+        ]
     return text(500)
 
 
-def new_agent(stage: Stage, session: str, *, replies: Callable[[Messages], Reply] = _replies, **settings: Any) -> Agent:
+def new_agent(
+    stage: Stage, session: str, *, replies: Callable[[Messages], Reply] = _replies, **settings: Any
+) -> Agent:
     """Return an agent whose session is stored on the stage."""
-    manager = TieredSessionManager(session, **stage.tiers, hot_deadline=PATIENT, durable_deadline=PATIENT, **settings)
+    manager = TieredSessionManager(
+        session, **stage.tiers, hot_deadline=PATIENT, durable_deadline=PATIENT, **settings
+    )
     return Agent(
         model=ScriptedModel(replies),
         tools=[look_up],
@@ -103,7 +120,10 @@ def measured(stage: Stage, agent: Agent, prompt: str) -> Turn:
     waited_for = stage.durable_answers()
     stage.settle()
     new = [message for message in agent.messages if message.get("tracking_id") not in before]
-    bodies = [json.dumps({"role": m["role"], "content": m["content"]}, ensure_ascii=False).encode() for m in new]
+    bodies = [
+        json.dumps({"role": m["role"], "content": m["content"]}, ensure_ascii=False).encode()
+        for m in new
+    ]
     commands = stage.commands()
     return Turn(
         messages=len(new),
@@ -132,7 +152,9 @@ def _turns(stage: Stage, *, with_tools: bool) -> dict[str, float]:
             flushes += bool(requests(stage.durable_wire.log))
     stage.durable_wire.hold = 0.0
     if not flushes or not use.elsewhere:
-        raise RuntimeError("nothing was flushed, or no use of a socket was seen: the counts mean nothing")
+        raise RuntimeError(
+            "nothing was flushed, or no use of a socket was seen: the counts mean nothing"
+        )
     return {
         f"{name}_round_trips": max(turn.round_trips for turn in turns),
         f"{name}_durable_answers_waited_for": max(turn.waited_for for turn in turns),
@@ -163,11 +185,15 @@ def _saved_on_message(stage: Stage) -> dict[str, float]:
     agent = new_agent(stage, "on-message")
     turns = [measured(stage, agent, "look_up " + text(500)) for _ in range(20)][-10:]
     return {
-        "tool_turn_round_trips_per_message_saved_on_message": max(turn.round_trips / turn.messages for turn in turns),
+        "tool_turn_round_trips_per_message_saved_on_message": max(
+            turn.round_trips / turn.messages for turn in turns
+        ),
     }
 
 
-def _ageing(stage: Stage, session: str, ages: Sequence[int], **settings: Any) -> dict[int, list[Turn]]:
+def _ageing(
+    stage: Stage, session: str, ages: Sequence[int], **settings: Any
+) -> dict[int, list[Turn]]:
     """Return ten turns of one conversation at each age."""
     agent = new_agent(stage, session, **settings)
     turns = 0
@@ -197,9 +223,13 @@ def _by_age(stage: Stage) -> dict[str, float]:
             f"most_bytes_beyond_bodies_at_{age}_messages": max(turn.beyond for turn in turns),
         }
     for what in ("commands_executed_per_turn", "bytes_per_turn"):
-        rows[f"{what}_at_2000_over_200_messages"] = rows[f"{what}_at_2000_messages"] / rows[f"{what}_at_200_messages"]
+        rows[f"{what}_at_2000_over_200_messages"] = (
+            rows[f"{what}_at_2000_messages"] / rows[f"{what}_at_200_messages"]
+        )
     uncompressed = _ageing(stage, "uncompressed", [200], codec=Codec(compress_from=10**9))
-    rows["bytes_beyond_bodies_uncompressed_at_200_messages"] = max(turn.beyond for turn in uncompressed[200])
+    rows["bytes_beyond_bodies_uncompressed_at_200_messages"] = max(
+        turn.beyond for turn in uncompressed[200]
+    )
     return rows
 
 
@@ -212,7 +242,11 @@ def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[st
         agent(words(512))
         stage.settle()
         if turn % 5 == 4:
-            writes = [request for request in requests(stage.durable_wire.log) if request.operation not in READS]
+            writes = [
+                request
+                for request in requests(stage.durable_wire.log)
+                if request.operation not in READS
+            ]
             costs.append(units.of(writes))
             counts.append(len(writes))
             stage.clear()
@@ -234,5 +268,9 @@ def run() -> dict[str, float]:
             **_saved_on_message(here),
             **_by_age(here),
             **_flush_cost(here, "", text),
-            **_flush_cost(here, "_of_noise", lambda length: "".join(noise.choices(string.printable[:94], k=length))),
+            **_flush_cost(
+                here,
+                "_of_noise",
+                lambda length: "".join(noise.choices(string.printable[:94], k=length)),
+            ),
         }

@@ -1,11 +1,13 @@
-"""scale: percentiles at 12 and 50 messages per second, a peak, growth by age, and a soak test, on real servers.
+"""scale: percentiles at 12 and 50 messages per second, a peak, growth by age, and a soak test, on
+real servers.
 
-At 12 and 50 messages per second, each message is answered by an agent that is restored for it, over Valkey and the DynamoDB
-API. At 500 per second, the agents of 10,000 sessions stay in two processes, over a Valkey cluster of three nodes and SQLite,
-because the DynamoDB emulator is a Python process that would need the processors for itself.
+At 12 and 50 messages per second, each message is answered by an agent that is restored for it, over
+Valkey and the DynamoDB API. At 500 per second, the agents of 10,000 sessions stay in two processes,
+over a Valkey cluster of three nodes and SQLite, because the DynamoDB emulator is a Python process
+that would need the processors for itself.
 
-``--minutes`` is the duration of the peak (10), ``--soak`` the minutes of 50 messages per second with sessions that end and
-begin (none), ``--plot`` the folder for plots.
+``--minutes`` is the duration of the peak (10), ``--soak`` the minutes of 50 messages per second
+with sessions that end and begin (none), ``--plot`` the folder for plots.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from tests.benchmarks.roundtrips import measured, new_agent
 from tests.benchmarks.wire import staged
 
 MOST_RUNS = 1
-"""Runs of this benchmark. A missed timing is not repeated automatically, because a run takes long."""
+"""Runs of this benchmark.
+A missed timing is not repeated automatically, because a run takes long.
+"""
 
 MINUTES = 10.0
 SOAK = 0.0
@@ -69,9 +73,14 @@ BUDGETS: dict[str, str | float] = {
     "peak_backlog_late_over_early": "<= 2",
     "peak_threads_of_a_process": "<= 40",
     "peak_sockets_of_a_process": "<= 160",
-    **{f"growth_{what}_at_10000_over_100_messages": "<= 1.25" for what in ("bytes_per_turn", "commands_per_turn", "hot_bytes")},
+    **{
+        f"growth_{what}_at_10000_over_100_messages": "<= 1.25"
+        for what in ("bytes_per_turn", "commands_per_turn", "hot_bytes")
+    },
 }
-_SOAK_BUDGETS = {f"soak_{what}_late_over_early": "<= 1.1" for what in ("resident_mb", "threads", "descriptors")}
+_SOAK_BUDGETS = {
+    f"soak_{what}_late_over_early": "<= 1.1" for what in ("resident_mb", "threads", "descriptors")
+}
 
 _firsts = count(0, 10_000_000)
 
@@ -82,7 +91,9 @@ class Worker:
     def __init__(self, hot: str, durable: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, there = context.Pipe()
-        self._process = context.Process(target=work, args=(there, hot, durable, next(_firsts)), daemon=True)
+        self._process = context.Process(
+            target=work, args=(there, hot, durable, next(_firsts)), daemon=True
+        )
         self._process.start()
         there.close()
 
@@ -130,7 +141,9 @@ def _waiting(seconds: float, label: str) -> Iterator[None]:
         over.set()
 
 
-def _run(workers: Sequence[Worker], rate: float, seconds: float, label: str, **named: Any) -> list[dict[str, Any]]:
+def _run(
+    workers: Sequence[Worker], rate: float, seconds: float, label: str, **named: Any
+) -> list[dict[str, Any]]:
     with _waiting(seconds, f"{rate:g} messages a second for {seconds:g} s ({label})"):
         return _each(workers, "run", rate / len(workers), seconds, **named)
 
@@ -147,7 +160,9 @@ def _at(rows: Mapping[str, float], rate: float) -> dict[str, float]:
 
 
 def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
-    """Measure a stateless worker, in which each message restores its agent, and the servers' clients alone."""
+    """Measure a stateless worker, in which each message restores its agent, and the servers'
+    clients alone.
+    """
     rows: dict[str, float] = {}
     with _workers(1, hot, dynamodb.table_url("manga_scale")) as [worker]:
         worker.call("begin", _RATE_SESSIONS)
@@ -178,20 +193,33 @@ def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
 def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
     """Measure a sustained load of ten times the peak."""
     seconds = 60 * MINUTES
-    with tempfile.TemporaryDirectory() as folder, _workers(PROCESSES, hot, f"sqlite:///{folder}/scale.sqlite3") as workers:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _workers(PROCESSES, hot, f"sqlite:///{folder}/scale.sqlite3") as workers,
+    ):
         with _waiting(SESSIONS / 100, f"beginning {SESSIONS:,} sessions"):
             begun = _each(workers, "begin", SESSIONS // PROCESSES)
         parts = _run(workers, PEAK, seconds, "agents stay", stateless=False)
         clients = sum(_clients(node) for node in nodes)
         lost = sum(_each(workers, "lost", _CHECKED // PROCESSES))
-    turns = {name: [value for part in parts for value in part["turns"][name]] for name in ("late", "seconds", "layer")}
+    turns = {
+        name: [value for part in parts for value in part["turns"][name]]
+        for name in ("late", "seconds", "layer")
+    }
     answered = len(turns["late"])
     asked = answered + sum(part["turned_away"] for part in parts)
     on_time = sum(late < 1.0 for late in turns["late"])
     timelines = [part["timeline"] for part in parts]
     if PLOT is not None:
         _plot_timeline("peak", timelines)
-    backlogs = [[sum(moment) for moment in zip(*([point["backlog"] for point in line] for line in timelines), strict=False)]]
+    backlogs = [
+        [
+            sum(moment)
+            for moment in zip(
+                *([point["backlog"] for point in line] for line in timelines), strict=False
+            )
+        ]
+    ]
     return {
         "peak_sessions": SESSIONS,
         "peak_messages": answered,
@@ -208,7 +236,9 @@ def _peak(hot: str, nodes: Sequence[servers.Valkey]) -> dict[str, float]:
         "peak_threads_of_a_process": max(point["threads"] for line in timelines for point in line),
         "peak_sockets_of_a_process": max(point["sockets"] for line in timelines for point in line),
         "peak_connections_to_valkey": clients,
-        "peak_resident_mb_of_a_process": max(point["resident_mb"] for line in timelines for point in line),
+        "peak_resident_mb_of_a_process": max(
+            point["resident_mb"] for line in timelines for point in line
+        ),
         "kb_of_memory_per_session": max(part["kb_per_session"] for part in begun),
         "kb_of_memory_per_session_at_end": max(part["kb_per_session"] for part in parts),
         "kb_of_memory_per_bare_agent": max(part["kb_per_bare_agent"] for part in begun),
@@ -221,7 +251,9 @@ def _clients(node: servers.Valkey) -> int:
 
 
 def _late_over_early(values: Sequence[float]) -> float:
-    """Return the ratio of the last quarter to the second. During the first quarter, everything fills up."""
+    """Return the ratio of the last quarter to the second.
+    During the first quarter, everything fills up.
+    """
     quarter = max(1, len(values) // 4)
     return (1 + median(values[-quarter:])) / (1 + median(values[quarter : 2 * quarter] or values))
 
@@ -240,9 +272,13 @@ def _growth() -> dict[str, float]:
             messages = age + 10
             rows |= {
                 f"growth_bytes_per_turn_at_{age}_messages": median(turn.bytes for turn in turns),
-                f"growth_commands_per_turn_at_{age}_messages": median(turn.executed for turn in turns),
+                f"growth_commands_per_turn_at_{age}_messages": median(
+                    turn.executed for turn in turns
+                ),
                 f"growth_turn_at_{age}_messages_ms": median(asyncio.run(_timed(agent))),
-                f"growth_hot_bytes_at_{age}_messages": min(hot_bytes),  # behind a flush, which comes every five turns
+                f"growth_hot_bytes_at_{age}_messages": min(
+                    hot_bytes
+                ),  # behind a flush, which comes every five turns
                 f"growth_durable_bytes_at_{age}_messages": sum(
                     len(str(item)) if not isinstance(item.get("data"), bytes) else len(item["data"])
                     for item in stage.unwatched[1].query("growing")
@@ -267,18 +303,29 @@ async def _timed(agent: Any) -> list[float]:
 
 
 def _hot_bytes(stage: Any) -> float:
-    return float(sum(stage.direct.memory_usage(key, samples=0) or 0 for key in stage.direct.scan_iter("smm:*:c:growing*")))
+    return float(
+        sum(
+            stage.direct.memory_usage(key, samples=0) or 0
+            for key in stage.direct.scan_iter("smm:*:c:growing*")
+        )
+    )
 
 
 def _soak(hot: str) -> dict[str, float]:
     """Measure sessions that end and begin for a long time: nothing may keep growing."""
-    with tempfile.TemporaryDirectory() as folder, _workers(1, hot, f"sqlite:///{folder}/soak.sqlite3") as workers:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _workers(1, hot, f"sqlite:///{folder}/soak.sqlite3") as workers,
+    ):
         workers[0].call("begin", _SOAK_SESSIONS)
         parts = _run(workers, RATES[-1], 60 * SOAK, "soak", stateless=False, churn=True)
     if PLOT is not None:
         _plot_timeline("soak", [part["timeline"] for part in parts])
     [line] = [part["timeline"] for part in parts]
-    rows = {f"soak_{what}_late_over_early": _late_over_early([point[what] for point in line]) for what in _GROWS}
+    rows = {
+        f"soak_{what}_late_over_early": _late_over_early([point[what] for point in line])
+        for what in _GROWS
+    }
     return {
         "soak_minutes": SOAK,
         "soak_messages": sum(point["messages"] for point in line),
@@ -311,7 +358,11 @@ def _plot_timeline(name: str, timelines: Sequence[Sequence[Mapping[str, float]]]
     figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
     for axis, what in zip(axes, shown, strict=True):
         for number, line in enumerate(timelines, 1):
-            axis.plot([point["at"] for point in line], [point[what] for point in line], label=f"process {number}")
+            axis.plot(
+                [point["at"] for point in line],
+                [point[what] for point in line],
+                label=f"process {number}",
+            )
         axis.set_ylabel(_WORDS[what])
         axis.set_ylim(bottom=0)
     axes[-1].set_xlabel("seconds")
@@ -321,10 +372,18 @@ def _plot_timeline(name: str, timelines: Sequence[Sequence[Mapping[str, float]]]
 
 def _plot_growth(rows: Mapping[str, float]) -> None:
     pyplot = _pyplot()
-    shown = {"bytes_per_turn": "", "commands_per_turn": "", "hot_bytes": "", "durable_bytes": "", "turn": "_ms"}
+    shown = {
+        "bytes_per_turn": "",
+        "commands_per_turn": "",
+        "hot_bytes": "",
+        "durable_bytes": "",
+        "turn": "_ms",
+    }
     figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
     for axis, (what, unit) in zip(axes, shown.items(), strict=True):
-        axis.plot(AGES, [rows[f"growth_{what}_at_{age}_messages{unit}"] for age in AGES], marker="o")
+        axis.plot(
+            AGES, [rows[f"growth_{what}_at_{age}_messages{unit}"] for age in AGES], marker="o"
+        )
         axis.set_ylabel(_WORDS[what])
         axis.set_xscale("log")
         axis.set_ylim(bottom=0)
@@ -351,7 +410,9 @@ def _save(figure: Any, name: str) -> None:
 def run() -> dict[str, float]:
     """Measure everything; the soak test only on request."""
     global BUDGETS
-    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true"
+    )
     rows: dict[str, float] = {}
     with servers.valkey() as valkey, servers.dynamodb() as dynamodb:
         rows |= _rates(valkey.url, dynamodb)

@@ -1,9 +1,11 @@
-"""Cost of a session of 200 turns in English and Japanese with tools, and the planted facts in its last request.
+"""Cost of a session of 200 turns in English and Japanese with tools, and the planted facts in its
+last request.
 
-Each method that limits the history holds the same session with 4,096, 8,192 and 16,384 tokens, with and without recall. Costs
-are US dollars at the prices of Claude Sonnet. ``cached``: the blocks that a request shares with the beginning of the previous
-request are read from the prompt cache, all others are written to it. ``uncached``: every request is paid in full. The tokens
-of a summarizer that writes every requested fact are included. No data leaves this machine.
+Each method that limits the history holds the same session with 4,096, 8,192 and 16,384 tokens, with
+and without recall. Costs are US dollars at the prices of Claude Sonnet. ``cached``: the blocks that
+a request shares with the beginning of the previous request are read from the prompt cache, all
+others are written to it. ``uncached``: every request is paid in full. The tokens of a summarizer
+that writes every requested fact are included. No data leaves this machine.
 """
 
 from __future__ import annotations
@@ -54,12 +56,23 @@ FACTS = {
     84: ("I decided to take the box set of Uzumaki.", "Uzumaki"),
     117: ("支払いはカードではなく代引きにしてください。", "代引き"),
 }
-"""Statements of the user by turn, and the value that the last request must have. Turns 11 to 20, 31 to 40 ... are Japanese."""
+"""Statements of the user by turn, and the value that the last request must have.
+Turns 11 to 20, 31 to 40 ... are Japanese.
+"""
 
-QUESTION = "Before I order: what do you know about me and my orders? 私の希望と配達先も確認してください。"
+QUESTION = (
+    "Before I order: what do you know about me and my orders? 私の希望と配達先も確認してください。"
+)
 
 _TITLES = (
-    *("The Lighthouse Keeper", "Paper Lanterns", "Iron Orchard", "Seven Bridges", "Quiet Harbor", "The Glass Garden"),
+    *(
+        "The Lighthouse Keeper",
+        "Paper Lanterns",
+        "Iron Orchard",
+        "Seven Bridges",
+        "Quiet Harbor",
+        "The Glass Garden",
+    ),
     *("霧の郵便局", "星降る図書館", "銀の竜", "月の庭", "春の階段", "青い列車"),
 )
 _ENGLISH = (
@@ -79,12 +92,30 @@ _JAPANESE = (
     "ありがとうございます。",
 )
 _ENGLISH_ANSWERS = (
-    "{title} runs to {number} volumes so far, and most readers begin with the first one and stay until the end.",
-    "The printed edition of {title} costs {number}00 yen a volume, and the digital one is a little cheaper.",
-    "The art is quiet and detailed, and the chapters in the middle move much faster than the opening.",
-    "Chapter {number} is the one that people talk about, so I would not look it up before you get there.",
-    "If you like the mood of {title}, there are {number} other titles on the same shelf that feel similar.",
-    "We received {number} copies last week, and I can set one aside for you at the counter if you wish.",
+    (
+        "{title} runs to {number} volumes so far, and most readers begin with the first one and"
+        " stay until the end."
+    ),
+    (
+        "The printed edition of {title} costs {number}00 yen a volume, and the digital one is a"
+        " little cheaper."
+    ),
+    (
+        "The art is quiet and detailed, and the chapters in the middle move much faster than the"
+        " opening."
+    ),
+    (
+        "Chapter {number} is the one that people talk about, so I would not look it up before you"
+        " get there."
+    ),
+    (
+        "If you like the mood of {title}, there are {number} other titles on the same shelf that"
+        " feel similar."
+    ),
+    (
+        "We received {number} copies last week, and I can set one aside for you at the counter if"
+        " you wish."
+    ),
 )
 _JAPANESE_ANSWERS = (
     "{title}は現在{number}巻まで刊行されていて、最初の巻から読む方がほとんどです。",
@@ -95,22 +126,30 @@ _JAPANESE_ANSWERS = (
     "先週{number}冊入荷しましたので、よろしければ店頭でお取り置きいたします。",
 )
 _SYSTEM = (
-    "You are MangaAssist, the shop assistant of an online manga store. You answer in the language of the customer, in a few "
-    "friendly sentences, about titles, volumes, stock, orders, deliveries and returns. Look titles up with the tools before "
-    "you name prices or stock. Never promise a delivery date that a tool did not return. Ask before you place an order. "
-) * 4
+    "You are MangaAssist, the shop assistant of an online manga store. You answer in the language"
+    " of the customer, in a few friendly sentences, about titles, volumes, stock, orders,"
+    " deliveries and returns. Look titles up with the tools before you name prices or stock. Never"
+    " promise a delivery date that a tool did not return. Ask before you place an order. " * 4
+)
 
 
 @tool
 def search_catalogue(title: str) -> str:
-    """Search the catalogue of the shop for a title and return its volumes with stock, price and shelf.
+    """Search the catalogue of the shop for a title and return its volumes with stock, price and
+    shelf.
 
     Args:
         title: The title, in English or Japanese.
     """
     draw = random.Random(title)
     volumes = [
-        {"volume": number, "title": title, "price": draw.randrange(400, 900), "stock": draw.randrange(9), "shelf": f"S{number}"}
+        {
+            "volume": number,
+            "title": title,
+            "price": draw.randrange(400, 900),
+            "stock": draw.randrange(9),
+            "shelf": f"S{number}",
+        }
         for number in range(1, 13)
     ]
     return json.dumps({"found": len(volumes), "volumes": volumes}, ensure_ascii=False)
@@ -124,7 +163,9 @@ class Cost:
     uncached: float = 0.0
 
     def add(self, *, read: int, new: int, output: int) -> None:
-        """Add a request: tokens read from the cache, other tokens of the input, and tokens of the answer."""
+        """Add a request: tokens read from the cache, other tokens of the input, and tokens of the
+        answer.
+        """
         self.cached += (read * _READ + new * _WRITE + output * _OUTPUT) / 1e6
         self.uncached += ((read + new) * _INPUT + output * _OUTPUT) / 1e6
 
@@ -143,9 +184,13 @@ class Session:
         self._sizes: dict[str, int] = {}
         self._draw = random.Random(7)
         self._is_japanese, self._title = False, _TITLES[0]
-        self.model = ScriptedModel(self._reply, usage=lambda messages: sum(map(default_counter().count, messages)))
+        self.model = ScriptedModel(
+            self._reply, usage=lambda messages: sum(map(default_counter().count, messages))
+        )
         self.summarizer = ScriptedModel(lambda messages: self._summary())
-        self._memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{folder}/session.sqlite3")
+        self._memory = MangaMemory.open(
+            hot=InMemoryHotStore(), durable=f"sqlite:///{folder}/session.sqlite3"
+        )
         self.agent = self._memory.agent(
             self.model,
             user_id="u",
@@ -160,7 +205,9 @@ class Session:
         )
 
     def hold(self) -> dict[str, float]:
-        """Hold the session; return its cost, the planted facts in the last request, and sizes of requests."""
+        """Hold the session; return its cost, the planted facts in the last request, and sizes of
+        requests.
+        """
         for turn in range(1, TURNS):
             self.agent(self._user_text(turn))
         self.agent(QUESTION)
@@ -189,23 +236,40 @@ class Session:
     def _reply(self, messages: Any) -> Any:
         last = messages[-1]["content"]
         text = last[-1].get("text", "")
-        if (title := next((title for title in _TITLES if title in text), None)) and self._draw.random() < 1 / 3:
+        if (
+            title := next((title for title in _TITLES if title in text), None)
+        ) and self._draw.random() < 1 / 3:
             return [tool_use(f"call-{len(self.model.requests)}", "search_catalogue", title=title)]
-        sentences = self._draw.sample(_JAPANESE_ANSWERS if self._is_japanese else _ENGLISH_ANSWERS, 4)
+        sentences = self._draw.sample(
+            _JAPANESE_ANSWERS if self._is_japanese else _ENGLISH_ANSWERS, 4
+        )
         return (" " * (not self._is_japanese)).join(
-            sentence.format(title=self._title, number=self._draw.randrange(2, 90)) for sentence in sentences
+            sentence.format(title=self._title, number=self._draw.randrange(2, 90))
+            for sentence in sentences
         )
 
     def _summary(self) -> str:
         asked = self.summarizer.requests[-1].system_prompt or ""
         facts = re.findall(r"^- (.+)$", asked, re.MULTILINE)
-        return " ".join(["The user asked about several manga titles.", *(f"{fact.rstrip('.。')}." for fact in facts)])
+        return " ".join(
+            [
+                "The user asked about several manga titles.",
+                *(f"{fact.rstrip('.。')}." for fact in facts),
+            ]
+        )
 
     def _cost(self) -> Cost:
         cost, before = Cost(), list[tuple[str, int]]()
         for request, answer in zip(self.model.requests, self._answers(), strict=True):
             blocks = self._blocks(request)
-            same = next((at for at, (now, then) in enumerate(zip(blocks, before, strict=False)) if now != then), None)
+            same = next(
+                (
+                    at
+                    for at, (now, then) in enumerate(zip(blocks, before, strict=False))
+                    if now != then
+                ),
+                None,
+            )
             same = min(len(blocks), len(before)) if same is None else same
             cost.add(read=_total(blocks[:same]), new=_total(blocks[same:]), output=answer)
             before = blocks
@@ -221,24 +285,38 @@ class Session:
     def _answers(self) -> Iterator[int]:
         """Yield the tokens of each answer: some 110 for a text, some 40 for a tool call."""
         for at, request in enumerate(self.model.requests):
-            following = self.model.requests[at + 1].messages if at + 1 < len(self.model.requests) else []
-            is_call = bool(following) and any("toolResult" in block for block in following[-1]["content"])
+            following = (
+                self.model.requests[at + 1].messages if at + 1 < len(self.model.requests) else []
+            )
+            is_call = bool(following) and any(
+                "toolResult" in block for block in following[-1]["content"]
+            )
             yield 40 if is_call and len(request.messages) else 110
 
     def _blocks(self, request: Request) -> list[tuple[str, int]]:
-        """Return the parts of a request in the order of the prompt, each with its tokens: tools, system prompt, messages."""
+        """Return the parts of a request in the order of the prompt, each with its tokens: tools,
+        system prompt, messages.
+        """
         parts = [json.dumps(request.tool_specs, sort_keys=True), request.system_prompt or ""]
-        parts += [_written(message["role"], block) for message in request.messages for block in message["content"]]
+        parts += [
+            _written(message["role"], block)
+            for message in request.messages
+            for block in message["content"]
+        ]
         return [(part, self._size(part)) for part in parts]
 
     def _size(self, text: str) -> int:
         if text not in self._sizes:
-            self._sizes[text] = default_counter().count({"role": "user", "content": [{"text": text}]})
+            self._sizes[text] = default_counter().count(
+                {"role": "user", "content": [{"text": text}]}
+            )
         return self._sizes[text]
 
 
 def _written(role: str, block: Mapping[str, Any]) -> str:
-    text = block["text"] if "text" in block else json.dumps(block, ensure_ascii=False, sort_keys=True)
+    text = (
+        block["text"] if "text" in block else json.dumps(block, ensure_ascii=False, sort_keys=True)
+    )
     return f"{role}: {text}"
 
 
@@ -254,7 +332,12 @@ def _measured(case: tuple[str, int, bool]) -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Return the numbers of every method and budget, with and without recall."""
-    cases = [(way, tokens, recall) for way in WAYS for tokens in BUDGETS_OF_HISTORY for recall in (False, True)]
+    cases = [
+        (way, tokens, recall)
+        for way in WAYS
+        for tokens in BUDGETS_OF_HISTORY
+        for recall in (False, True)
+    ]
     rows: dict[str, float] = {}
     with ProcessPoolExecutor(2) as pool:
         found = pool.map(_measured, cases)
@@ -264,6 +347,10 @@ def run() -> dict[str, float]:
     for way in WAYS:
         for tokens in BUDGETS_OF_HISTORY:
             plain, recalled = f"{way}_{tokens}", f"{way}_{tokens}_recall"
-            rows[f"{plain}_recall_over_plain"] = rows[f"{recalled}_dollars"] / rows[f"{plain}_dollars"]
-            rows[f"{plain}_facts_lost_by_recall"] = max(0, rows[f"{plain}_facts_of_10"] - rows[f"{recalled}_facts_of_10"])
+            rows[f"{plain}_recall_over_plain"] = (
+                rows[f"{recalled}_dollars"] / rows[f"{plain}_dollars"]
+            )
+            rows[f"{plain}_facts_lost_by_recall"] = max(
+                0, rows[f"{plain}_facts_of_10"] - rows[f"{recalled}_facts_of_10"]
+            )
     return rows

@@ -1,4 +1,6 @@
-"""state: cost per model call of keeping and rendering the state, savings by archives, entities, and the prompt's prefix."""
+"""state: cost per model call of keeping and rendering the state, savings by archives, entities, and
+the prompt's prefix.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,18 @@ _SLOTS = (
 
 def run() -> dict[str, float]:
     """Measure."""
-    return {**_call(), **_measure_hooks(), **_archive(), **_three_goals(), **_entities(), **_prefix(), **_bytes()}
+    return {
+        **_call(),
+        **_measure_hooks(),
+        **_archive(),
+        **_three_goals(),
+        **_entities(),
+        **_prefix(),
+        **_bytes(),
+    }
 
 
-# --- Time -----------------------------------------------------------------------------------------------------------------
+# --- Time -----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -114,8 +124,19 @@ def _shop(messages: list[dict[str, Any]]) -> Any:
     if any("toolResult" in block for block in last):
         return "There are three left, and it ships tomorrow."
     if "stock" not in last[-1]["text"]:  # the state precedes the words of the user
-        return "It is the story of two brothers who keep a lighthouse, and of what they find in its cellar."
-    return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "get_stock", "input": {"asin": "B07X1234"}}}]
+        return (
+            "It is the story of two brothers who keep a lighthouse, and of what they find in its"
+            " cellar."
+        )
+    return [
+        {
+            "toolUse": {
+                "toolUseId": f"t{len(messages)}",
+                "name": "get_stock",
+                "input": {"asin": "B07X1234"},
+            }
+        }
+    ]
 
 
 _SAID = (
@@ -124,16 +145,29 @@ _SAID = (
     "Is it still in stock as a paperback?",
     "I would rather have it as a present for my sister, she likes slow stories.",
 )
-"""User messages, used in rotation. A request for the stock makes two model calls, the others one."""
+"""User messages, used in rotation.
+A request for the stock makes two model calls, the others one.
+"""
 
 _STRANDS = ((AgentState, ("set",)), (InvokeModelContext, ("replace",)))
-"""Methods of Strands that hooks and injection call. They copy and check values of the state, and copy the request."""
+"""Methods of Strands that hooks and injection call.
+They copy and check values of the state, and copy the request.
+"""
 
-_HOOKS = ("_turn_begins", "_message_added", "_model_answered", "_tool_begins", "_tool_ended", "_turn_ended")
+_HOOKS = (
+    "_turn_begins",
+    "_message_added",
+    "_model_answered",
+    "_tool_begins",
+    "_tool_ended",
+    "_turn_ended",
+)
 
 
 def _call() -> dict[str, float]:
-    """Hold a conversation, and measure every hook and injection, including the search for entities."""
+    """Hold a conversation, and measure every hook and injection, including the search for
+    entities.
+    """
     return {
         "update_and_injection_of_a_model_call_ms": _hold_conversation(
             (recorder.Recorder, _HOOKS), (StateCoordinator, ("_with_state",))
@@ -149,9 +183,17 @@ def _hold_conversation(*clocked: tuple[type, tuple[str, ...]]) -> float:
         for owner, names in clocked:
             stack.enter_context(_clocked(owner, names, spent))
         coordinator = StateCoordinator(
-            intents={"reorder": _SLOTS}, tool_timeout_ms=None, hot=InMemoryHotStore(), scope=_scope()
+            intents={"reorder": _SLOTS},
+            tool_timeout_ms=None,
+            hot=InMemoryHotStore(),
+            scope=_scope(),
         )
-        agent = Agent(model=ScriptedModel(_shop), tools=[get_stock], plugins=[coordinator], callback_handler=None)
+        agent = Agent(
+            model=ScriptedModel(_shop),
+            tools=[get_stock],
+            plugins=[coordinator],
+            callback_handler=None,
+        )
         coordinator.dialogue.set_intent("reorder")
         coordinator.goals.set("reorder what the user read last")
 
@@ -164,13 +206,20 @@ def _hold_conversation(*clocked: tuple[type, tuple[str, ...]]) -> float:
 
         asyncio.run(hold())
     cycle, calls = len(_SAID), sum("stock" in said for said in _SAID) + len(_SAID)
-    cycles = [sum(spent[at : at + cycle]) / calls for at in range(1 + 10 * cycle, len(spent) - cycle + 1, cycle)]
+    cycles = [
+        sum(spent[at : at + cycle]) / calls
+        for at in range(1 + 10 * cycle, len(spent) - cycle + 1, cycle)
+    ]
     return median(cycles)
 
 
 def _measure_hooks() -> dict[str, float]:
-    """Measure the hooks of a turn with one model call, without other work that empties processor caches."""
-    coordinator = StateCoordinator(intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope())
+    """Measure the hooks of a turn with one model call, without other work that empties processor
+    caches.
+    """
+    coordinator = StateCoordinator(
+        intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope()
+    )
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
     coordinator.dialogue.set_intent("reorder")
     coordinator.goals.set("reorder what the user read last")
@@ -180,8 +229,14 @@ def _measure_hooks() -> dict[str, float]:
     async def hold() -> None:
         for number in range(2_000):
             said, told = (
-                MessageAddedEvent(agent, {"role": role, "content": [{"text": words}], "tracking_id": f"{role}{number}"})  # type: ignore[arg-type, typeddict-unknown-key]
-                for role, words in (("user", _SAID[number % len(_SAID)].format(number)), ("assistant", answer))
+                MessageAddedEvent(
+                    agent,
+                    {"role": role, "content": [{"text": words}], "tracking_id": f"{role}{number}"},
+                )  # type: ignore[arg-type, typeddict-unknown-key]
+                for role, words in (
+                    ("user", _SAID[number % len(_SAID)].format(number)),
+                    ("assistant", answer),
+                )
             )
             start = time.thread_time()
             await hooks._turn_begins(BeforeInvocationEvent(agent))
@@ -199,14 +254,18 @@ def _scope() -> ConversationScope:
     return ConversationScope("u1", "s1")
 
 
-# --- Archives -------------------------------------------------------------------------------------------------------------
+# --- Archives -------------------------------------------------------------------------------------
 
 
 def _work(coordinator: StateCoordinator, calls: int) -> int:
     """Have a goal call tools; return the characters of the tools' inputs and results."""
     size = 0
     for number in range(calls):
-        id_, given, failed = f"t{number}", {"asin": f"B07X{number:04}", "country": "JP"}, number % 9 == 8
+        id_, given, failed = (
+            f"t{number}",
+            {"asin": f"B07X{number:04}", "country": "JP"},
+            number % 9 == 8,
+        )
         answer = f"Timeout after {number} ms" if failed else text(300)
         length = len(json.dumps(given)) + len(answer)
         coordinator.task.begin_call(id_, ("get_stock", "search", "price")[number % 3], given)
@@ -230,7 +289,11 @@ def _archive() -> dict[str, float]:
 
 def _three_goals() -> dict[str, float]:
     coordinator = StateCoordinator()
-    found = {50: "volume 4 is sold out", 75: "the box set is cheaper", 30: "delivery takes two days"}
+    found = {
+        50: "volume 4 is sold out",
+        75: "the box set is cheaper",
+        30: "delivery takes two days",
+    }
     raw = 0
     for calls, outcome in found.items():
         coordinator.goals.set(f"a goal of {calls} operations")
@@ -245,7 +308,7 @@ def _three_goals() -> dict[str, float]:
     }
 
 
-# --- Entities -------------------------------------------------------------------------------------------------------------
+# --- Entities -------------------------------------------------------------------------------------
 
 
 def _entities() -> dict[str, float]:
@@ -258,7 +321,7 @@ def _entities() -> dict[str, float]:
     return {"entity_precision": right / found, "entity_recall": right / wanted}
 
 
-# --- The prefix, and what is stored ---------------------------------------------------------------------------------------
+# --- The prefix, and what is stored ---------------------------------------------------------------
 
 
 def _prefix() -> dict[str, float]:
@@ -280,7 +343,14 @@ def _prefix() -> dict[str, float]:
     same, before = 0, ""
     for request in model.requests:
         messages = [
-            {**message, "content": [block for block in message["content"] if CONTEXT_TAG not in block.get("text", "")]}
+            {
+                **message,
+                "content": [
+                    block
+                    for block in message["content"]
+                    if CONTEXT_TAG not in block.get("text", "")
+                ],
+            }
             for message in request.messages
         ]
         static = [request.system_prompt, request.system_prompt_content, request.tool_specs]
@@ -288,7 +358,10 @@ def _prefix() -> dict[str, float]:
         same += now.startswith(before)
         before = now
     injected = sum("<conversation_state>" in json.dumps(message) for message in agent.messages)
-    return {"prefix_stability": same / len(model.requests), "history_bytes_of_injections": float(injected)}
+    return {
+        "prefix_stability": same / len(model.requests),
+        "history_bytes_of_injections": float(injected),
+    }
 
 
 class _WeighingStore(InMemoryHotStore):
@@ -308,13 +381,17 @@ class _WeighingStore(InMemoryHotStore):
 
 
 def _bytes() -> dict[str, float]:
-    """Measure the bytes of turns at 200 messages: in addition to texts, and with a tool call in addition to messages."""
+    """Measure the bytes of turns at 200 messages: in addition to texts, and with a tool call in
+    addition to messages.
+    """
     # On a busy machine, turns would also store their questions before they end.
     with mock.patch.object(session_agent, "_PENDING_SECONDS", 60.0):
         spoken, with_tools = _weigh(lambda _: text(200)), _weigh(_shop)
     return {
         "bytes_of_a_turn_at_200_messages": spoken.weighed / 10 - 350,
-        "bytes_of_a_turn_with_a_tool_beside_its_messages": (with_tools.weighed - with_tools.messages) / 10,
+        "bytes_of_a_turn_with_a_tool_beside_its_messages": (
+            (with_tools.weighed - with_tools.messages) / 10
+        ),
     }
 
 

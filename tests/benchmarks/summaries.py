@@ -1,8 +1,8 @@
 """summaries: facts that survive summaries, and the cost of summaries.
 
-Facts are planted in a conversation of 200 turns, and searched for in the model's requests. Summarizers are scripted: one drops
-each fact with probability .5, one invents, one refuses, one copies. Strands' ``SummarizingConversationManager`` is measured
-with the same ones.
+Facts are planted in a conversation of 200 turns, and searched for in the model's requests.
+Summarizers are scripted: one drops each fact with probability .5, one invents, one refuses, one
+copies. Strands' ``SummarizingConversationManager`` is measured with the same ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any
 from strands import Agent
 from strands.agent.conversation_manager import SummarizingConversationManager
 
-from strands_manga_memory.conversation import VerifiedSummarizingConversationManager, default_counter
+from strands_manga_memory.conversation import (
+    VerifiedSummarizingConversationManager,
+    default_counter,
+)
 from strands_manga_memory.conversation.summary_record import record_of
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import planted, progress
@@ -22,7 +25,11 @@ from tests.benchmarks import planted, progress
 _CHECKED = (30, 80, 200)
 
 BUDGETS: dict[str, str | float] = {
-    **{f"{name}_preserved_at_{turn}_percent": "== 100" for name in planted.SUMMARIZERS for turn in _CHECKED},
+    **{
+        f"{name}_preserved_at_{turn}_percent": "== 100"
+        for name in planted.SUMMARIZERS
+        for turn in _CHECKED
+    },
     **{f"{name}_largest_summary_tokens": "<= 500" for name in planted.SUMMARIZERS},
     **{f"{name}_context_at_50_tokens": "<= 5000" for name in planted.SUMMARIZERS},
     **{f"{name}_invented_values": "== 0" for name in planted.SUMMARIZERS},
@@ -35,15 +42,20 @@ def _count(messages: Sequence[Any]) -> int:
 
 
 def _view(messages: Sequence[Any]) -> str:
-    return "\n".join(block["text"] for message in messages for block in message["content"] if "text" in block)
+    return "\n".join(
+        block["text"] for message in messages for block in message["content"] if "text" in block
+    )
 
 
-# --- Planted facts ----------------------------------------------------------------------------------------------------------
+# --- Planted facts --------------------------------------------------------------------------------
 
 
 def _tokens_read(model: ScriptedModel) -> int:
     """Return the tokens that a scripted summarizer read, including the instructions."""
-    prompts: list[Any] = [{"role": "user", "content": [{"text": request.system_prompt or ""}]} for request in model.requests]
+    prompts: list[Any] = [
+        {"role": "user", "content": [{"text": request.system_prompt or ""}]}
+        for request in model.requests
+    ]
     return sum(_count(request.messages) for request in model.requests) + _count(prompts)
 
 
@@ -53,7 +65,9 @@ def _hold_conversation(
     """Hold the conversation; return the results at the checked turns."""
     turns = planted.TURNS
     chat = ScriptedModel(answer, usage=_count)
-    chat.update_config(context_window_limit=11_428)  # 70 % of it, where Strands' own manager begins, are 8,000
+    chat.update_config(
+        context_window_limit=11_428
+    )  # 70 % of it, where Strands' own manager begins, are 8,000
     agent = Agent(model=chat, aux_model=aux, conversation_manager=manager, callback_handler=None)
     rows: dict[str, float] = {}
     said = 0
@@ -63,25 +77,31 @@ def _hold_conversation(
         said += _count(agent.messages[-2:])
         if isinstance(manager, VerifiedSummarizingConversationManager):
             manager.finish(agent, 600)
-            largest = max([largest, *(_count([message]) for message in agent.messages if record_of(message))])
+            largest = max(
+                [largest, *(_count([message]) for message in agent.messages if record_of(message))]
+            )
         if turn == 50:
             rows["context_at_50_tokens"] = _count(agent.messages)
         if turn in _CHECKED:
             view = _view(agent.messages)
             facts = planted.current(turn)
-            rows[f"preserved_at_{turn}_percent"] = 100 * sum(planted.is_in(fact.value, view) for fact in facts) / len(facts)
+            rows[f"preserved_at_{turn}_percent"] = (
+                100 * sum(planted.is_in(fact.value, view) for fact in facts) / len(facts)
+            )
     if largest:
         summary = manager.summary(agent)
         view, prose = _view(agent.messages), summary.text if summary else ""
         old = [fact for fact in planted.current(turns) if fact.turn < turns - 3]
         in_prose = sum(planted.is_in(fact.value, prose) for fact in old)
         rows["in_prose_percent"] = 100 * in_prose / len(old)
-        rows["appended_percent"] = 100 * sum(planted.is_in(fact.value, view) for fact in old) / len(old) - 100 * in_prose / len(
+        rows["appended_percent"] = 100 * sum(planted.is_in(fact.value, view) for fact in old) / len(
             old
-        )
+        ) - 100 * in_prose / len(old)
         rows["largest_summary_tokens"] = largest
     rows["superseded_told_as_current"] = len(planted.stale_facts(_view(agent.messages)))
-    rows["invented_values"] = sum(planted.is_in(value, _view(agent.messages)) for value in planted.INVENTED)
+    rows["invented_values"] = sum(
+        planted.is_in(value, _view(agent.messages)) for value in planted.INVENTED
+    )
     return rows, agent, said
 
 
@@ -101,5 +121,7 @@ def _planted() -> dict[str, float]:
 
 def run() -> dict[str, float]:
     """Hold the conversations."""
-    logging.getLogger("strands_manga_memory").setLevel(logging.ERROR)  # warnings that a history is long are no news here
+    logging.getLogger("strands_manga_memory").setLevel(
+        logging.ERROR
+    )  # warnings that a history is long are no news here
     return _planted()

@@ -1,8 +1,9 @@
 """telemetry: cost of telemetry per turn, as a share of the layer's own time.
 
-One agent holds a conversation with telemetry on in every other turn, while an OpenTelemetry SDK receives all data. The layer's
-own time is the time of its hooks. To exclude the load of the machine, the events of a turn are also counted and multiplied by
-the cost of one event. The exporting thread delays no turn; its cost is shown as processor time.
+One agent holds a conversation with telemetry on in every other turn, while an OpenTelemetry SDK
+receives all data. The layer's own time is the time of its hooks. To exclude the load of the
+machine, the events of a turn are also counted and multiplied by the cost of one event. The
+exporting thread delays no turn; its cost is shown as processor time.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def _sdk() -> None:
 
 @contextmanager
 def _one_processor() -> Iterator[None]:
-    """Keep this thread, and the threads that it starts, on one processor, if the system allows it."""
+    """Keep this thread, and the threads that it starts, on one processor, if the system allows
+    it.
+    """
 
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -71,7 +74,9 @@ async def _turns(memory: MangaMemory) -> tuple[list[float], list[float]]:
     agent = Agent(model=ScriptedModel(lambda _: text(500)), callback_handler=None, **kwargs)
     on: list[float] = []
     off: list[float] = []
-    for number in progress(range(_WARM_UP + 2 * _PAIRS), f"{2 * _PAIRS} turns, telemetry on and off by turns"):
+    for number in progress(
+        range(_WARM_UP + 2 * _PAIRS), f"{2 * _PAIRS} turns, telemetry on and off by turns"
+    ):
         is_on = number % 4 in (0, 3)
         switch(on=is_on)
         taken = await turn_ms(agent, text(500))
@@ -85,14 +90,24 @@ def _fastest_layer_ms() -> float:
     """Return the shortest time of the layer in a turn, which excludes other work on the machine."""
     data = _reader.get_metrics_data()
     assert data is not None
-    every = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
+    every = [
+        metric
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
     [layer] = [metric for metric in every if metric.name == "manga_memory.layer.duration"]
     return 1000 * float(layer.data.data_points[0].min)  # type: ignore[union-attr]
 
 
 def _note_ms() -> float:
     """Return the time to record one event while a span is active."""
-    about = {"db.system.name": "redis", "db.operation.name": "write", "manga_memory.tier": "hot", "db.collection.name": "c"}
+    about = {
+        "db.system.name": "redis",
+        "db.operation.name": "write",
+        "manga_memory.tier": "hot",
+        "db.collection.name": "c",
+    }
     best = float("inf")
     with trace.get_tracer("benchmark").start_as_current_span("turn"):
         for _ in range(5):
@@ -114,7 +129,10 @@ def run() -> dict[str, float]:
         on, off = asyncio.run(_turns(memory))
         memory.close()
     after = recorder.stats()
-    told = {name: stats.count - (before[name].count if name in before else 0) for name, stats in after.items()}
+    told = {
+        name: stats.count - (before[name].count if name in before else 0)
+        for name, stats in after.items()
+    }
     turns = told["turn"]
     layer_ms, notes = _fastest_layer_ms(), sum(told.values()) / turns
     switch(on=False)
@@ -123,7 +141,11 @@ def run() -> dict[str, float]:
     on_ms = _note_ms()
     start = time.process_time()
     for _ in range(_NOTES):
-        recorder.note(STORE_CALL, 0.001, {"db.operation.name": "w", "manga_memory.tier": "hot", "db.collection.name": "c"})
+        recorder.note(
+            STORE_CALL,
+            0.001,
+            {"db.operation.name": "w", "manga_memory.tier": "hot", "db.collection.name": "c"},
+        )
     recorder.flush()
     return {
         "least_layers_time_in_a_turn_ms": layer_ms,
@@ -132,5 +154,7 @@ def run() -> dict[str, float]:
         "handing_on_an_event_later_us": 1e6 * (time.process_time() - start) / _NOTES,
         "off_over_the_layers_time": notes * off_ms / layer_ms,
         "on_over_the_layers_time": notes * on_ms / layer_ms,
-        "on_minus_off_over_the_layers_time_as_timed": median(a - b for a, b in zip(on, off, strict=True)) / layer_ms,
+        "on_minus_off_over_the_layers_time_as_timed": (
+            median(a - b for a, b in zip(on, off, strict=True)) / layer_ms
+        ),
     }

@@ -24,7 +24,11 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
 
     def add(name: str, budgets: dict[str, Any], *runs: dict[str, float]) -> None:
         values = iter(runs)
-        monkeypatch.setitem(sys.modules, f"tests.benchmarks.{name}", SimpleNamespace(BUDGETS=budgets, run=lambda: next(values)))
+        monkeypatch.setitem(
+            sys.modules,
+            f"tests.benchmarks.{name}",
+            SimpleNamespace(BUDGETS=budgets, run=lambda: next(values)),
+        )
         monkeypatch.setattr(runner, "NAMES", [*runner.NAMES, name])
 
     return add
@@ -34,7 +38,9 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def test_json_is_one_object_on_the_last_line(register: Register, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_on_the_last_line(
+    register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
     register("made_up", {"trips": "== 1", "size": 10}, {"trips": 1, "size": 11, "seen": 0.123456})
     assert runner.main(["made_up", "--json"]) == 0
     assert last_line(capsys) == {
@@ -46,8 +52,12 @@ def test_json_is_one_object_on_the_last_line(register: Register, capsys: pytest.
     }
 
 
-@pytest.mark.parametrize(("budget", "status"), [("<= 5", 0), ("< 5", 1), ("== 5", 0), (">= 6", 1), (5, 0), (4.9, 1)])
-def test_check_exits_with_1_on_a_missed_budget(register: Register, budget: str | float, status: int) -> None:
+@pytest.mark.parametrize(
+    ("budget", "status"), [("<= 5", 0), ("< 5", 1), ("== 5", 0), (">= 6", 1), (5, 0), (4.9, 1)]
+)
+def test_check_exits_with_1_on_a_missed_budget(
+    register: Register, budget: str | float, status: int
+) -> None:
     register("made_up", {"trips": budget}, {"trips": 5})
     assert runner.main(["made_up", "--check"]) == status
 
@@ -67,27 +77,38 @@ def test_a_missed_budget_is_named(register: Register, capsys: pytest.CaptureFixt
     assert "missed: made_up trips" in shown.err
 
 
-def test_missed_timings_are_run_again_and_each_keeps_its_best(register: Register, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missed_timings_are_run_again_and_each_keeps_its_best(
+    register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [{"one_ms": 0.5, "two_ms": 9.0, "trips": 1}, {"one_ms": 7.0, "two_ms": 0.25, "trips": 1}]
     register("made_up", {"one_ms": "< 1", "two_ms": "< 1", "trips": "== 1"}, *runs)
     assert runner.main(["made_up", "--json", "--check"]) == 0
     shown = capsys.readouterr().out
     assert "best timings of 2 runs" in shown
-    assert {name: row["value"] for name, row in json.loads(shown.splitlines()[-1])["made_up"].items()} == {
+    assert {
+        name: row["value"] for name, row in json.loads(shown.splitlines()[-1])["made_up"].items()
+    } == {
         "one_ms": 0.5,
         "two_ms": 0.25,
         "trips": 1.0,
     }
 
 
-def test_a_timing_missed_three_times_is_missed_by_its_best(register: Register, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_timing_missed_three_times_is_missed_by_its_best(
+    register: Register, capsys: pytest.CaptureFixture[str]
+) -> None:
     register("made_up", {"turn_ms": "< 1"}, {"turn_ms": 3.0}, {"turn_ms": 1.5}, {"turn_ms": 2.0})
     assert runner.main(["made_up", "--check", "--json"]) == 1
     assert last_line(capsys)["made_up"]["turn_ms"]["value"] == 1.5
 
 
 def test_a_missed_count_is_not_run_again(register: Register) -> None:
-    register("made_up", {"trips": "== 1", "turn_ms": "< 1"}, {"trips": 2, "turn_ms": 2.0}, {"trips": 1, "turn_ms": 0.5})
+    register(
+        "made_up",
+        {"trips": "== 1", "turn_ms": "< 1"},
+        {"trips": 2, "turn_ms": 2.0},
+        {"trips": 1, "turn_ms": 0.5},
+    )
     assert runner.main(["made_up", "--check"]) == 1
 
 
@@ -97,7 +118,9 @@ def test_a_budget_without_a_value_is_an_error(register: Register) -> None:
         runner.main(["made_up"])
 
 
-def test_an_unknown_name_is_refused_with_a_list_of_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused_with_a_list_of_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit) as ended:
         runner.main(["rountrips"])
     assert ended.value.code == 2
@@ -132,7 +155,10 @@ def test_requests_that_are_under_way_together_are_one_round() -> None:
 
 def http(operation: str, body: dict[str, Any]) -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.{operation}\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = (
+        f"POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.{operation}\r\nContent-Length:"
+        f" {len(data)}\r\n\r\n"
+    )
     return head.encode() + data
 
 
@@ -157,7 +183,12 @@ def put(size: int) -> wire.Request:
 
 
 def test_an_item_is_as_large_as_its_names_and_values() -> None:
-    item = {"session_id": {"S": "sé"}, "data": {"B": "QUJD"}, "version": {"N": "1200"}, "gone": {"NULL": True}}
+    item = {
+        "session_id": {"S": "sé"},
+        "data": {"B": "QUJD"},
+        "version": {"N": "1200"},
+        "gone": {"NULL": True},
+    }
     assert wire.item_bytes(item) == (10 + 3) + (4 + 3) + (7 + 2) + (4 + 1)
 
 
@@ -166,7 +197,12 @@ def test_a_write_costs_a_unit_for_each_begun_kb_of_the_larger_item() -> None:
     assert units.of([put(900)]) == 1
     assert units.of([put(3000)]) == 3
     assert units.of([put(900)]) == 3  # what it replaces counts
-    assert units.of([wire.Request("DeleteItem", {"Key": {"session_id": {"S": "s"}, "sk": {"S": "k"}}})]) == 1
+    assert (
+        units.of(
+            [wire.Request("DeleteItem", {"Key": {"session_id": {"S": "s"}, "sk": {"S": "k"}}})]
+        )
+        == 1
+    )
     assert units.of([wire.Request("GetItem", {})]) == 0
     with pytest.raises(ValueError, match="TransactWriteItems"):
         units.of([wire.Request("TransactWriteItems", {})])
@@ -188,7 +224,9 @@ def test_sockets_used_on_an_event_loop_are_told_from_others(listener: socket.soc
     with wire.socket_use(port) as found:
         asyncio.run(use())
         on_loop = found.on_loops
-        asyncio.run(asyncio.to_thread(lambda: socket.create_connection(("127.0.0.1", port)).close()))
+        asyncio.run(
+            asyncio.to_thread(lambda: socket.create_connection(("127.0.0.1", port)).close())
+        )
     assert on_loop == 2
     assert found.on_loops == 2
     assert found.elsewhere == 1

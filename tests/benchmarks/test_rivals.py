@@ -27,7 +27,9 @@ def stage() -> Iterator[Stage]:
 
 def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
     assert measures.two_writers(OURS, stage) == {"of 3 turns of two writers lost": 0}
-    assert measures.window(OURS, stage) == {"window after trimming with pins restored exactly": "yes"}
+    assert measures.window(OURS, stage) == {
+        "window after trimming with pins restored exactly": "yes"
+    }
     assert measures.redacted(OURS, stage) == {"traces of a redacted message": 0}
     assert set(measures.neighbours(OURS, stage).values()) == {"no"}
 
@@ -35,7 +37,9 @@ def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
 def test_strands_own_are_told_apart(stage: Stage) -> None:
     """The measures can find differences: Strands' file manager has some."""
     stage.close()
-    assert measures.window(FILE, stage) == {"window after trimming with pins restored exactly": "no"}
+    assert measures.window(FILE, stage) == {
+        "window after trimming with pins restored exactly": "no"
+    }
     assert measures.two_writers(FILE, stage) == {"of 3 turns of two writers lost": 1}
 
 
@@ -59,10 +63,17 @@ def test_the_table_tells_of_everyone(tmp_path: Path) -> None:
         Column(FILE, "2", {"trips": 2.5}),
         Column(RIVALS[3], "3", failed="not installed on Python 3.11: no network"),
     ]
-    table = markdown(columns, today=dt.date(2026, 1, 2), breakers={"strands_manga_memory_probes_of_100": 1, "pybreaker_x": 2})
+    table = markdown(
+        columns,
+        today=dt.date(2026, 1, 2),
+        breakers={"strands_manga_memory_probes_of_100": 1, "pybreaker_x": 2},
+    )
     assert "| trips | 1 | 2.5 |" in table
     assert "| kept | yes | – |" in table
-    assert f"- {RIVALS[3].name} 3 could not be measured: not installed on Python 3.11: no network." in table
+    assert (
+        f"- {RIVALS[3].name} 3 could not be measured: not installed on Python 3.11: no network."
+        in table
+    )
     assert "2026-01-02" in table
     assert "| probes of 100 | 1 |" in table
     path = tmp_path / "R.md"
@@ -80,7 +91,8 @@ def test_the_guide_holds_a_table_of_this_form() -> None:
     assert rows[0].startswith(f"| question | {OURS.name} ")
     for rival in RIVALS:
         assert rival.name in text, (
-            f"{rival.name} is missing: python -m tests.benchmarks rivals --write strands_manga_memory/guide/comparison.md"
+            f"{rival.name} is missing: python -m tests.benchmarks rivals --write"
+            " strands_manga_memory/guide/comparison.md"
         )
     assert "Measured on 20" in text
     wide = rows[0].count("|")

@@ -1,4 +1,6 @@
-"""Load benchmark in small: every message is answered and stored, and the reported numbers are complete."""
+"""Load benchmark in small: every message is answered and stored, and the reported numbers are
+complete.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, statele
     if not stateless:
         found = worker.call("run", 20, 2.5, stateless=False, churn=True)
         kept = len(found["turns"]["layer"])
-        assert kept < 20 < sum(point["messages"] for point in found["timeline"]) + kept, "a soak keeps no messages"
+        assert kept < 20 < sum(point["messages"] for point in found["timeline"]) + kept, (
+            "a soak keeps no messages"
+        )
     assert worker.call("lost", 5) == 0
     worker.end()
 
 
 def test_the_clients_of_the_servers_by_themselves(
-    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, monkeypatch: pytest.MonkeyPatch
+    valkey_server: servers.Valkey,
+    dynamodb_server: servers.DynamoDB,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
@@ -49,4 +55,6 @@ def test_what_grows_is_told_from_what_only_fills_up() -> None:
 
 
 def test_percentiles() -> None:
-    assert scale._percentiles("x", [0.001 * n for n in range(1, 102)]) == pytest.approx({"x_p50_ms": 51, "x_p99_ms": 100})
+    assert scale._percentiles("x", [0.001 * n for n in range(1, 102)]) == pytest.approx(
+        {"x_p50_ms": 51, "x_p99_ms": 100}
+    )

@@ -1,10 +1,12 @@
-"""turn: cost of a text turn with the whole layer relative to a bare agent's, live and restored for each message.
+"""turn: cost of a text turn with the whole layer relative to a bare agent's, live and restored for
+each message.
 
-Both agents take the same turns alternately in one process; the bare agent has the same texts in its history. Measured is the
-processor time of the whole process, including background flushes; the servers are separate processes. A ratio is the median
-of ten stretches of 16 turns, each two trims of the history long. Also measured are live turns with recall, the bytes sent,
-and the memory of a live agent. With ``--kit FOLDER``, recorded dialogues show the effect of trimming in steps on a prompt
-cache, and its cost; with ``--plot FILE`` also as a plot.
+Both agents take the same turns alternately in one process; the bare agent has the same texts in its
+history. Measured is the processor time of the whole process, including background flushes; the
+servers are separate processes. A ratio is the median of ten stretches of 16 turns, each two trims
+of the history long. Also measured are live turns with recall, the bytes sent, and the memory of a
+live agent. With ``--kit FOLDER``, recorded dialogues show the effect of trimming in steps on a
+prompt cache, and its cost; with ``--plot FILE`` also as a plot.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from statistics import median
 from typing import Any
 
 from strands import Agent
-from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 from strands.session import FileSessionManager, SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
@@ -75,7 +80,9 @@ def services() -> Iterator[MangaMemory]:
         os.environ.setdefault("AWS_ACCESS_KEY_ID", "test")
         os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "test")
         memory = MangaMemory.open(
-            f"redis://{valkey.host}:{valkey.port}/0?deadline=5", dynamodb.table_url("turns"), memories=False
+            f"redis://{valkey.host}:{valkey.port}/0?deadline=5",
+            dynamodb.table_url("turns"),
+            memories=False,
         )
         yield memory
         memory.close()
@@ -86,7 +93,9 @@ STAGES: dict[str, Callable[[], Any]] = {"sqlite": embedded, "services": services
 
 @dataclass(frozen=True)
 class Side:
-    """Agents whose turns are timed: how to build one, and the work before that and after each turn."""
+    """Agents whose turns are timed: how to build one, and the work before that and after each
+    turn.
+    """
 
     build: Callable[[], Agent]
     settle: Callable[[], object] = lambda: None
@@ -96,13 +105,17 @@ def ours(memory: MangaMemory, session: str) -> Side:
     """Return agents with the whole layer."""
     writer = shared_writer(memory._stores["hot"], memory._stores["durable"])
     return Side(
-        lambda: bare_agent(**memory.agent_kwargs(user_id="u", session_id=session, recall=session == _RECALLING)),
+        lambda: bare_agent(
+            **memory.agent_kwargs(user_id="u", session_id=session, recall=session == _RECALLING)
+        ),
         lambda: writer.drain(30.0),
     )
 
 
 def strands_side(kind: str, folder: str, session: str) -> Side:
-    """Return agents with a session manager of Strands of this kind on the local disk, and with its sliding window."""
+    """Return agents with a session manager of Strands of this kind on the local disk, and with its
+    sliding window.
+    """
 
     def build() -> Agent:
         manager: Any = FileSessionManager(session, storage_dir=folder)
@@ -115,7 +128,9 @@ def strands_side(kind: str, folder: str, session: str) -> Side:
 
 
 async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
-    """Return the time of a turn relative to a bare agent's with the same texts, and in processor seconds."""
+    """Return the time of a turn relative to a bare agent's with the same texts, and in processor
+    seconds.
+    """
     live, bare = side.build(), bare_agent(conversation_manager=NullConversationManager())
 
     async def layered_turn(prompt: str) -> Agent:
@@ -144,14 +159,17 @@ async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
                 history = after.messages
         order.reverse()
     layered, alone = (
-        [sum(each[at : at + _STRETCH]) for at in range(_WARM_UP, _WARM_UP + _TURNS, _STRETCH)] for each in taken.values()
+        [sum(each[at : at + _STRETCH]) for at in range(_WARM_UP, _WARM_UP + _TURNS, _STRETCH)]
+        for each in taken.values()
     )
     ratios = (one / other for one, other in zip(layered, alone, strict=True))
     return median(ratios), median(layered) / _STRETCH
 
 
 def run() -> dict[str, float]:
-    """Time everything; with the kit, pass its recorded dialogues through both methods of trimming."""
+    """Time everything; with the kit, pass its recorded dialogues through both methods of
+    trimming.
+    """
     rows: dict[str, float] = {}
     if KIT is not None:
         BUDGETS.update(prefixes.BUDGETS)

@@ -1,4 +1,6 @@
-"""usermemory: requests, request units and tokens of a user's memories, and throughput of the sweeper."""
+"""usermemory: requests, request units and tokens of a user's memories, and throughput of the
+sweeper.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ _SWEPT = 200
 
 
 def run() -> dict[str, float]:
-    """Measure everything. Units are counted from the traffic, because the emulator's own count is not exact."""
+    """Measure everything.
+    Units are counted from the traffic, because the emulator's own count is not exact.
+    """
     with servers.dynamodb() as server, tempfile.TemporaryDirectory() as folder:
         return {
             **_measure_requests(server),
@@ -87,20 +91,27 @@ class RecordedTable:
         return found
 
     def units(self, found: list[Any]) -> float:
-        """Return the write units of puts and deletes, and the read units of gets and queries by the size of the partition."""
+        """Return the write units of puts and deletes, and the read units of gets and queries by the
+        size of the partition.
+        """
         total = 0.0
         for request in found:
             body = request.body
             if request.operation == "PutItem":
                 total += self._put(body["Item"])
             elif request.operation == "TransactWriteItems":
-                items = [action["Put"]["Item"] for action in body["TransactItems"] if "Put" in action]
-                total += 2 * sum(map(self._put, items)) + 2 * (len(body["TransactItems"]) - len(items))
+                items = [
+                    action["Put"]["Item"] for action in body["TransactItems"] if "Put" in action
+                ]
+                total += 2 * sum(map(self._put, items)) + 2 * (
+                    len(body["TransactItems"]) - len(items)
+                )
             elif request.operation in ("DeleteItem", "GetItem"):
                 total += max(
                     1,
                     math.ceil(
-                        self.sizes.get(body["Key"]["memory_id"]["S"], 0) / (4096 if "Get" in request.operation else 1024)
+                        self.sizes.get(body["Key"]["memory_id"]["S"], 0)
+                        / (4096 if "Get" in request.operation else 1024)
                     ),
                 )
             elif request.operation == "Query":
@@ -108,7 +119,9 @@ class RecordedTable:
         return total
 
     def _put(self, item: dict[str, Any]) -> int:
-        """Return the write units of a put: those of the table, and as many for each index that lists the record."""
+        """Return the write units of a put: those of the table, and as many for each index that
+        lists the record.
+        """
         size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
         return math.ceil(size / 1024) * (3 if "memory_type" in item else 1)
 
@@ -141,7 +154,10 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
         values["units_of_a_memory_with_its_2_indexes"] = watched.units(watched.seen())
         filler = store.remember(text(900))
         for start in range(0, 900, 25):
-            items = [store.partition.item_of(filler) | {"memory_id": f"fact#~{n:032x}"} for n in range(start, start + 25)]
+            items = [
+                store.partition.item_of(filler) | {"memory_id": f"fact#~{n:032x}"}
+                for n in range(start, start + 25)
+            ]
             watched.table.batch_write(puts=items)
             watched.sizes |= {item["memory_id"]: 1100 for item in items}
             store.partition.note_latest(*(item["memory_id"] for item in items))
@@ -150,29 +166,48 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
         watched.seen()
         store.recall(query="uzumaki")
         found = watched.seen()
-        values["durable_reads_of_a_recall_of_1_mb"] = sum(request.operation in READS for request in found)
+        values["durable_reads_of_a_recall_of_1_mb"] = sum(
+            request.operation in READS for request in found
+        )
         values["ledger_writes_of_a_recall"] = sum(request.operation in _WRITES for request in found)
         values["units_of_a_recall_of_1_mb"] = watched.units(found)
-        memory = MangaMemory(hot=InMemoryHotStore(), durable=watched.table, memories=watched.table, create_tables=False)
+        memory = MangaMemory(
+            hot=InMemoryHotStore(),
+            durable=watched.table,
+            memories=watched.table,
+            create_tables=False,
+        )
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", session=False)
         agent = Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
         values["durable_requests_at_session_start"] = len(watched.seen())
         for _ in range(10):
             agent("Which volume of Uzumaki is next?")
-        values["durable_reads_in_10_turns_after_it"] = sum(request.operation in READS for request in watched.seen())
+        values["durable_reads_in_10_turns_after_it"] = sum(
+            request.operation in READS for request in watched.seen()
+        )
         agent("Any lighthouses?")  # no recent memory matches, so older ones are searched
         watched.seen()
         agent("My favorite author is Junji Ito.")
         assert shared_writer(memory.hot, None).drain(30)
-        found = [each for each in watched.seen() if "~ledger#" not in str(each.body)]  # the count of recalls aside
+        found = [
+            each for each in watched.seen() if "~ledger#" not in str(each.body)
+        ]  # the count of recalls aside
         values["requests_of_a_stated_preference"] = len(found)
         assert isinstance(kwargs["memory_manager"], MemoryManager)
-        said = [Utterance(role, text(200), turn, 1.0 * turn) for turn in range(1, 11) for role in ("user", "assistant")]
+        said = [
+            Utterance(role, text(200), turn, 1.0 * turn)
+            for turn in range(1, 11)
+            for role in ("user", "assistant")
+        ]
         watched.seen()
-        MemoryKeeper(table=watched.table, pii=PiiPolicy()).finalize(_transcript("u2", "s1", said, time.time()))
+        MemoryKeeper(table=watched.table, pii=PiiPolicy()).finalize(
+            _transcript("u2", "s1", said, time.time())
+        )
         found = watched.seen()
         values["requests_of_finalizing_10_turns"] = len(found)
-        values["units_of_finalizing_10_turns"] = watched.units([request for request in found if request.operation != "Query"])
+        values["units_of_finalizing_10_turns"] = watched.units(
+            [request for request in found if request.operation != "Query"]
+        )
     return values
 
 
@@ -181,7 +216,9 @@ _ROUNDS = 7
 
 
 def _measure_growth(folder: Path) -> dict[str, float]:
-    """Compare each step of a session of users with 1, 100 and 10,000 memories, whose words are listed."""
+    """Compare each step of a session of users with 1, 100 and 10,000 memories, whose words are
+    listed.
+    """
     table, durable = SQLiteTable(folder / "growth", USER_MEMORY), SQLiteTable(folder / "sessions")
     for each in (table, durable):
         each.create_if_missing()
@@ -194,31 +231,55 @@ def _measure_growth(folder: Path) -> dict[str, float]:
     values: dict[str, float] = {}
     for step in rounds[0][1]:
         requests, seconds = (
-            {number: median(each[number][step][of] for each in rounds) for number in _NUMBERS} for of in (0, 1)
+            {number: median(each[number][step][of] for each in rounds) for number in _NUMBERS}
+            for of in (0, 1)
         )
         name = f"{step}_with_10000_memories_by_1"
         values[f"requests_of_{name}"] = max(requests.values()) / max(1, min(requests.values()))
         values[f"cpu_of_{name}"] = max(seconds.values()) / min(seconds.values())
-        values |= {f"requests_of_{step}_with_{number}_memories": requests[number] for number in _NUMBERS}
-        values |= {f"cpu_ms_of_{step}_with_{number}_memories": 1000 * seconds[number] for number in _NUMBERS}
+        values |= {
+            f"requests_of_{step}_with_{number}_memories": requests[number] for number in _NUMBERS
+        }
+        values |= {
+            f"cpu_ms_of_{step}_with_{number}_memories": 1000 * seconds[number]
+            for number in _NUMBERS
+        }
     return values
 
 
 def _fill(table: SQLiteTable, user: str, memories: int) -> None:
-    """Store memories of a user: half of them facts, and a fourth each session summaries and messages of sessions."""
+    """Store memories of a user: half of them facts, and a fourth each session summaries and
+    messages of sessions.
+    """
     store, now = UserMemoryStore(table, user_id=user), time.time()
     fact = store.remember("Owns volume 3 of Uzumaki")
     records = list[MemoryRecord]()
     for number in range(1, memories):
         content, ended_at = text(80), now - number * 60
         if number % 4 < 2:
-            records.append(replace(fact, memory_id=content_id(MemoryType.FACT, content), content=content, updated_at=ended_at))
+            records.append(
+                replace(
+                    fact,
+                    memory_id=content_id(MemoryType.FACT, content),
+                    content=content,
+                    updated_at=ended_at,
+                )
+            )
             continue
         summary = new_record(
-            summary_id(f"old{number}", ended_at), 0.6, ended_at, content=content, metadata={"ended_at": ended_at}
+            summary_id(f"old{number}", ended_at),
+            0.6,
+            ended_at,
+            content=content,
+            metadata={"ended_at": ended_at},
         )
         passages = {"passages": [text(80) for _ in range(3)], "ended_at": ended_at}
-        episode = replace(summary, memory_id=episode_id(summary.memory_id, 0), type=MemoryType.EPISODE, metadata=passages)
+        episode = replace(
+            summary,
+            memory_id=episode_id(summary.memory_id, 0),
+            type=MemoryType.EPISODE,
+            metadata=passages,
+        )
         records.append(summary if number % 4 == 2 else episode)
     table.batch_write(puts=map(store.partition.item_of, records))
     facts = [fact.memory_id, *(each.memory_id for each in records if each.type == MemoryType.FACT)]
@@ -227,8 +288,12 @@ def _fill(table: SQLiteTable, user: str, memories: int) -> None:
     assert shared_writer(None, table).drain(30)
 
 
-def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, session: str) -> dict[str, tuple[int, float]]:
-    """Return the requests to both tables and the seconds of the processor that each step of a session takes."""
+def _measure_session(
+    table: SQLiteTable, durable: SQLiteTable, user: str, session: str
+) -> dict[str, tuple[int, float]]:
+    """Return the requests to both tables and the seconds of the processor that each step of a
+    session takes.
+    """
     counts = Counter[str]()
     found: dict[str, tuple[int, float]] = {}
     stores: dict[str, Any] = {
@@ -239,7 +304,9 @@ def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, sessio
 
         def first_turn() -> None:
             kwargs.update(memory.agent_kwargs(user_id=user, session_id=session))
-            agents.append(Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs))
+            agents.append(
+                Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)
+            )
             agents[0]("Which volume of Uzumaki is next?")
 
         kwargs, agents = dict[str, Any](), list[Agent]()
@@ -255,7 +322,9 @@ def _measure_session(table: SQLiteTable, durable: SQLiteTable, user: str, sessio
             if step == "finalizing":
                 kwargs["session_manager"].close()
                 assert shared_writer(memory.hot, None).drain(30)
-                UserMemoryStore(table, user_id=user).partition.fold()  # one write for each recalled memory
+                UserMemoryStore(
+                    table, user_id=user
+                ).partition.fold()  # one write for each recalled memory
             counts.clear()
             start = time.process_time()
             work()
@@ -305,9 +374,13 @@ def _measure_context(folder: Path) -> dict[str, float]:
     context = UserMemoryStore(table, user_id="u1", clock=clock).build_agent_context()
     return {
         "context_tokens_after_500_sessions": float(TiktokenCounter().text(context)),
-        "current_preferences_missing_from_it": float(sum(f"value {number}" not in context for number in range(12))),
+        "current_preferences_missing_from_it": float(
+            sum(f"value {number}" not in context for number in range(12))
+        ),
         "open_questions_missing_from_it": float(sum(question not in context for question in asked)),
-        "kb_of_a_user_after_500_sessions": sum(len(json.dumps(item, default=repr)) for item in table.query("u1")) / 1024,
+        "kb_of_a_user_after_500_sessions": (
+            sum(len(json.dumps(item, default=repr)) for item in table.query("u1")) / 1024
+        ),
     }
 
 
@@ -318,9 +391,14 @@ def _measure_sweeper(folder: Path) -> dict[str, float]:
     for table in (durable, memories):
         table.create_if_missing()
     for number in progress(range(_SWEPT), "sessions to sweep"):
-        manager = TieredSessionManager(ConversationScope(f"u{number}", "s"), hot=hot, durable=durable, clock=clock)
+        manager = TieredSessionManager(
+            ConversationScope(f"u{number}", "s"), hot=hot, durable=durable, clock=clock
+        )
         agent = Agent(
-            model=ScriptedModel(lambda messages: text(200)), session_manager=manager, agent_id="default", callback_handler=None
+            model=ScriptedModel(lambda messages: text(200)),
+            session_manager=manager,
+            agent_id="default",
+            callback_handler=None,
         )
         for _ in range(3):
             agent(text(100))
@@ -331,7 +409,9 @@ def _measure_sweeper(folder: Path) -> dict[str, float]:
         "hot": _CountingStore(hot, requests, "hot"),
         "durable": _CountingStore(durable, requests, "table"),
     }
-    finalizer = SessionFinalizer(**stores, memories=_CountingStore(memories, requests, "table"), clock=clock)  # type: ignore[arg-type]
+    finalizer = SessionFinalizer(
+        **stores, memories=_CountingStore(memories, requests, "table"), clock=clock
+    )  # type: ignore[arg-type]
     sweeper = SessionSweeper(**stores, finalizer=finalizer, clock=clock)
     start, finished = time.process_time(), sweeper.run_once(limit=_SWEPT)
     seconds = time.process_time() - start
@@ -339,7 +419,10 @@ def _measure_sweeper(folder: Path) -> dict[str, float]:
         raise RuntimeError(f"{finished} of {_SWEPT} sessions were swept")
     return {
         "sessions_swept_per_second_of_a_core": finished / seconds,
-        **{f"{name}_requests_of_sweeping_a_session": round(count / finished, 1) for name, count in sorted(requests.items())},
+        **{
+            f"{name}_requests_of_sweeping_a_session": round(count / finished, 1)
+            for name, count in sorted(requests.items())
+        },
     }
 
 

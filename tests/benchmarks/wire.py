@@ -1,4 +1,6 @@
-"""Stage: real stores behind proxies that record the traffic, for counts that do not rely on the package."""
+"""Stage: real stores behind proxies that record the traffic, for counts that do not rely on the
+package.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from strands_manga_memory.stores.writer import shared_writer
 from tests import servers
 
 PATIENT = 5.0
-"""Seconds that a turn waits for its tier during counts, so that a busy machine does not turn a count into a timeout."""
+"""Seconds that a turn waits for its tier during counts, so that a busy machine does not turn a
+count into a timeout.
+"""
 
 READS = ("GetItem", "BatchGetItem", "Query")
 
@@ -110,7 +114,11 @@ def _value_bytes(value: dict[str, Any]) -> int:
     if kind == "B":
         return len(base64.b64decode(content))
     if kind == "N":
-        return math.ceil(len(content.strip("-").replace(".", "").strip("0")) / 2) + 1 + content.startswith("-")
+        return (
+            math.ceil(len(content.strip("-").replace(".", "").strip("0")) / 2)
+            + 1
+            + content.startswith("-")
+        )
     if kind in ("BOOL", "NULL"):
         return 1
     if kind == "L":
@@ -121,7 +129,9 @@ def _value_bytes(value: dict[str, Any]) -> int:
 
 
 class WriteUnits:
-    """Counter of write units: one for each begun KB of the larger of an item before and after a write."""
+    """Counter of write units: one for each begun KB of the larger of an item before and after a
+    write.
+    """
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, str], int] = {}
@@ -138,8 +148,14 @@ class WriteUnits:
             return self._deleted(body["Key"])
         if request.operation == "BatchWriteItem":
             writes = [write for writes in body["RequestItems"].values() for write in writes]
-            puts = [self._put(write["PutRequest"]["Item"]) for write in writes if "PutRequest" in write]
-            return sum(puts) + sum(self._deleted(write["DeleteRequest"]["Key"]) for write in writes if "DeleteRequest" in write)
+            puts = [
+                self._put(write["PutRequest"]["Item"]) for write in writes if "PutRequest" in write
+            ]
+            return sum(puts) + sum(
+                self._deleted(write["DeleteRequest"]["Key"])
+                for write in writes
+                if "DeleteRequest" in write
+            )
         if request.operation in READS:
             return 0
         raise ValueError(f"no cost is known for {request.operation}")
@@ -197,30 +213,44 @@ class Stage:
 
     def another_hot_store(self, prefix: str) -> RedisHotStore:
         """Return a store for other conversations on the same wire."""
-        client = redis_client(f"redis://{servers.HOST}:{self.hot_wire.port}", socket_timeout=PATIENT)
+        client = redis_client(
+            f"redis://{servers.HOST}:{self.hot_wire.port}", socket_timeout=PATIENT
+        )
         return RedisHotStore(client, prefix=prefix, deadline=PATIENT)
 
     @property
     def bytes(self) -> int:
         """Return the bytes of the traffic on both wires, in both directions."""
-        return sum(wire.to_server_bytes + wire.to_client_bytes for wire in (self.hot_wire, self.durable_wire))
+        return sum(
+            wire.to_server_bytes + wire.to_client_bytes
+            for wire in (self.hot_wire, self.durable_wire)
+        )
 
     def durable_answers(self) -> int:
         """Return the number of chunks of answers from the durable store."""
-        return sum(not chunk.sent and chunk.connection[0] == self.durable_wire.port for chunk in list(self.durable_wire.log))
+        return sum(
+            not chunk.sent and chunk.connection[0] == self.durable_wire.port
+            for chunk in list(self.durable_wire.log)
+        )
 
     def commands(self) -> dict[str, int]:
         """Return the calls of each command that Valkey executed, including those inside scripts."""
         statistics: dict[str, Any] = self.direct.info("commandstats")  # type: ignore[assignment]
-        calls = {name.removeprefix("cmdstat_"): int(values["calls"]) for name, values in statistics.items()}
-        return {name: count for name, count in calls.items() if name not in ("info", "config|resetstat")}
+        calls = {
+            name.removeprefix("cmdstat_"): int(values["calls"])
+            for name, values in statistics.items()
+        }
+        return {
+            name: count for name, count in calls.items() if name not in ("info", "config|resetstat")
+        }
 
 
 @contextmanager
 def staged() -> Iterator[Stage]:
     """Run both servers with a wire in front of each. The wires share one log.
 
-    Deadlines are long, so that a turn which the machine delays is not saved in parts and counts do not depend on the load.
+    Deadlines are long, so that a turn which the machine delays is not saved in parts and counts do
+    not depend on the load.
     """
     log: list[Chunk] = []
     with (
@@ -231,20 +261,30 @@ def staged() -> Iterator[Stage]:
         Wire(dynamodb, log) as durable_wire,
         valkey.client() as direct,
     ):
-        hot = RedisHotStore(redis_client(f"redis://{servers.HOST}:{hot_wire.port}", socket_timeout=PATIENT), deadline=PATIENT)
+        hot = RedisHotStore(
+            redis_client(f"redis://{servers.HOST}:{hot_wire.port}", socket_timeout=PATIENT),
+            deadline=PATIENT,
+        )
         endpoint = f"http://{servers.HOST}:{durable_wire.port}"
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             os.environ.setdefault(name, "test")
-        durable = DynamoDBTable(dynamodb_client(region="us-east-1", endpoint=endpoint), deadline=PATIENT)
+        durable = DynamoDBTable(
+            dynamodb_client(region="us-east-1", endpoint=endpoint), deadline=PATIENT
+        )
         durable.create_if_missing()
-        unwatched = RedisHotStore(redis_client(valkey.url)), DynamoDBTable(dynamodb.client(proxies={}))
+        unwatched = (
+            RedisHotStore(redis_client(valkey.url)),
+            DynamoDBTable(dynamodb.client(proxies={})),
+        )
         yield Stage(valkey, hot_wire, durable_wire, hot, durable, direct, unwatched)
         for store in (hot, durable, *unwatched):
             store.close()
 
 
 class SocketUse:
-    """Number of uses of sockets to given ports: ``on_loops``, by threads that run an event loop, and ``elsewhere``."""
+    """Number of uses of sockets to given ports: ``on_loops``, by threads that run an event loop,
+    and ``elsewhere``.
+    """
 
     def __init__(self) -> None:
         self.on_loops = self.elsewhere = 0
@@ -254,7 +294,10 @@ class SocketUse:
 def socket_use(*ports: int) -> Iterator[SocketUse]:
     """Count uses of the sockets that are connected, or being connected, to ``ports``."""
     use = SocketUse()
-    before = {name: socket.socket.__dict__.get(name) for name in ("connect", "send", "sendall", "recv", "recv_into")}
+    before = {
+        name: socket.socket.__dict__.get(name)
+        for name in ("connect", "send", "sendall", "recv", "recv_into")
+    }
 
     def watched(name: str) -> Any:
         original = getattr(socket.socket, name)

@@ -1,4 +1,6 @@
-"""The web chat as a process, and one headless Chromium for all tests; each visitor is a browser context of his own."""
+"""The web chat as a process, and one headless Chromium for all tests; each visitor is a browser
+context of his own.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,20 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[NewPage]:
-    """Opens the chat as a new visitor. In the end no page may have had an error, or shown a dialog."""
+    """Opens the chat as a new visitor.
+    In the end no page may have had an error, or shown a dialog.
+    """
     problems: list[str] = []
 
     def observe(page: Page) -> Page:
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
         page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-        page.on("console", lambda message: problems.append(f"console: {message.text}") if _is_problem(message) else None)
+        page.on(
+            "console",
+            lambda message: (
+                problems.append(f"console: {message.text}") if _is_problem(message) else None
+            ),
+        )
         return page
 
     async with AsyncExitStack() as stack:
@@ -51,7 +60,9 @@ async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[N
             if same_visitor_as is not None:
                 context = same_visitor_as.context
             else:
-                context = await stack.enter_async_context(await chromium.new_context(viewport={"width": 1300, "height": 900}))
+                context = await stack.enter_async_context(
+                    await chromium.new_context(viewport={"width": 1300, "height": 900})
+                )
             page = observe(await context.new_page())
             page.set_default_timeout(30_000)
             await headless.opened(page, url)
@@ -62,5 +73,7 @@ async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[N
 
 
 def _is_problem(message: Any) -> bool:
-    """A server that was killed is a problem the page deals with; whatever else a browser complains of is not."""
+    """A server that was killed is a problem the page deals with; whatever else a browser complains
+    of is not.
+    """
     return message.type == "error" and "net::ERR_" not in message.text

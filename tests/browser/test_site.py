@@ -1,4 +1,6 @@
-"""The documentation site in a real browser: search, copy buttons, and no request to another host."""
+"""The documentation site in a real browser: search, copy buttons, and no request to another
+host.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of the built site."""
     out = tmp_path_factory.mktemp("site") / "out"
-    subprocess.run([sys.executable, str(ROOT / ".ci/site.py"), f"--out={out}"], check=True, capture_output=True)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=str(out)))
+    subprocess.run(
+        [sys.executable, str(ROOT / ".ci/site.py"), f"--out={out}"], check=True, capture_output=True
+    )
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(_Handler, directory=str(out))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -44,7 +50,10 @@ async def page(chromium: Browser, site: str) -> AsyncIterator[Page]:
     context = await chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
     opened = await context.new_page()
     opened.set_default_timeout(30_000)
-    opened.on("request", lambda sent: None if sent.url.startswith((site, "data:")) else others.append(sent.url))
+    opened.on(
+        "request",
+        lambda sent: None if sent.url.startswith((site, "data:")) else others.append(sent.url),
+    )
     yield opened
     await context.close()
     assert others == []
@@ -61,14 +70,18 @@ async def page(chromium: Browser, site: str) -> AsyncIterator[Page]:
         ("MangaMemory", "api/MangaMemory.html"),
     ],
 )
-async def test_search_lists_the_page_that_answers_first(page: Page, site: str, searched: str, found: str) -> None:
+async def test_search_lists_the_page_that_answers_first(
+    page: Page, site: str, searched: str, found: str
+) -> None:
     await page.goto(f"{site}/search.html?q={searched}")
     await expect(page.locator("#search-results .search-summary")).to_contain_text("finished")
     first = await page.locator("#search-results li a").first.get_attribute("href")
     assert (first or "").partition("?")[0].partition("#")[0] == found
 
 
-async def test_a_code_block_is_copied_and_a_console_session_without_its_output(page: Page, site: str) -> None:
+async def test_a_code_block_is_copied_and_a_console_session_without_its_output(
+    page: Page, site: str
+) -> None:
     await page.goto(f"{site}/README.html")
     block = page.locator(".highlight-console .highlight").first
     await block.hover()
@@ -80,7 +93,9 @@ async def test_a_code_block_is_copied_and_a_console_session_without_its_output(p
 
 
 @pytest.mark.parametrize("width", [390, 1300])
-async def test_the_first_page_leads_to_three_ways_in_on_each_screen(page: Page, site: str, width: int) -> None:
+async def test_the_first_page_leads_to_three_ways_in_on_each_screen(
+    page: Page, site: str, width: int
+) -> None:
     await page.set_viewport_size({"width": width, "height": 844})
     await page.goto(f"{site}/index.html")
     assert await page.locator(".choices h2").all_inner_texts() == ["Try", "Adopt", "Operate"]

@@ -1,4 +1,6 @@
-"""The web chat in a real browser: what visitors see, what survives, and that nobody sees anybody else."""
+"""The web chat in a real browser: what visitors see, what survives, and that nobody sees anybody
+else.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ async def outcomes(page: Page) -> dict[str, int]:
     return {outcome: int(count) for count, outcome in found}
 
 
-# --- the conversation -------------------------------------------------------------------------------------------------
+# --- the conversation -----------------------------------------------------------------------------
 
 
 async def test_answers_are_streamed_in_the_language_of_the_question(visit: NewPage) -> None:
@@ -64,7 +66,9 @@ async def test_answers_are_streamed_in_the_language_of_the_question(visit: NewPa
     await expect(page.locator("#text")).to_have_value("")
 
 
-async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(visit: NewPage) -> None:
+async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(
+    visit: NewPage,
+) -> None:
     page = await visit()
     await say(page, "My favorite genre is mystery.")
     tokens = await number(page, "#tokens")
@@ -84,7 +88,11 @@ async def test_the_panel_shows_what_the_model_sees_and_where_the_task_stands(vis
     assert found["kept"] > 0
     rows = page.locator("#messages li")
     assert await rows.count() == sum(found.values())
-    assert re.match(r"(kept|shortened|dropped)\s+[01]\.\d\d\s+.+\s+\d+ t$", await rows.first.inner_text(), re.DOTALL)
+    assert re.match(
+        r"(kept|shortened|dropped)\s+[01]\.\d\d\s+.+\s+\d+ t$",
+        await rows.first.inner_text(),
+        re.DOTALL,
+    )
     state = await page.locator("#state").inner_text()
     assert "purchase" in state
     assert "B07X5541" in state
@@ -101,7 +109,9 @@ async def test_a_failing_server_opens_its_breaker_on_the_page_and_recovers(visit
     await expect(stock.locator(".badge").first).to_have_text("closed")
     await break_stock(page, "error")
     for volume in (1, 2, 4):
-        assert "cannot look that up" in await say(page, f"Is The Cat and the Crossing Keeper volume {volume} in stock?")
+        assert "cannot look that up" in await say(
+            page, f"Is The Cat and the Crossing Keeper volume {volume} in stock?"
+        )
     await expect(stock.locator(".badge").first).to_have_text("open")
     await expect(page.locator('[data-tool="search_manga"] .badge').first).to_have_text("closed")
     stale = await say(page, "Is The Cat and the Crossing Keeper volume 3 in stock?")
@@ -110,7 +120,9 @@ async def test_a_failing_server_opens_its_breaker_on_the_page_and_recovers(visit
     await expect(stock).to_contain_text("1 stale")
     assert "hunter2" not in await page.content()
     await break_stock(page, "none")
-    await expect(stock.locator(".badge").first).to_have_text("half open", timeout=20_000)  # without any turn
+    await expect(stock.locator(".badge").first).to_have_text(
+        "half open", timeout=20_000
+    )  # without any turn
     assert "copies of" in await say(page, "Is The Cat and the Crossing Keeper volume 4 in stock?")
     await expect(stock.locator(".badge").first).to_have_text("closed")
 
@@ -165,7 +177,9 @@ async def test_five_steps_lead_through_the_memory(visit: NewPage) -> None:
     await steps.nth(0).click()
     await expect(page.locator(".answer.done")).to_have_count(1)
     await steps.nth(1).click()
-    await expect(page.locator("#restored")).to_contain_text("restored 1 finished turn", timeout=60_000)
+    await expect(page.locator("#restored")).to_contain_text(
+        "restored 1 finished turn", timeout=60_000
+    )
     await steps.nth(2).click()
     await expect(page.locator(".answer.done").last).to_contain_text("mystery")
     await steps.nth(3).click()
@@ -176,7 +190,9 @@ async def test_five_steps_lead_through_the_memory(visit: NewPage) -> None:
     await break_stock(page, "none")
 
 
-@pytest.mark.parametrize(("locale", "first"), [("ja-JP", "私の好きなジャンル"), ("de-DE", "My favorite genre")])
+@pytest.mark.parametrize(
+    ("locale", "first"), [("ja-JP", "私の好きなジャンル"), ("de-DE", "My favorite genre")]
+)
 async def test_starters_are_in_the_language_of_the_browser(
     chromium: Browser, app: headless.Application, locale: str, first: str
 ) -> None:
@@ -217,7 +233,9 @@ async def test_a_question_about_oneself_is_answered_from_memory(visit: NewPage) 
 
 
 async def test_branch_and_a_return_to_an_earlier_answer(visit: NewPage) -> None:
-    """A branch is a new session with the turns up to one, of every agent; a return deletes the later turns."""
+    """A branch is a new session with the turns up to one, of every agent; a return deletes the
+    later turns.
+    """
     page = await visit()
     await say(page, "My favorite genre is mystery.")
     await say(page, "Where is my order?")
@@ -260,11 +278,18 @@ async def test_an_empty_chat_invites_and_says_that_answers_are_scripted(visit: N
 async def test_what_recall_quotes_stands_with_its_question(visit: NewPage) -> None:
     page = await visit()
     await say(page, "Recommend me manga for the shelf in my hall.")
-    for text in ("The Night-Round Detective of Glass Town", "The Tide-Waiting Diner", "The Lighthouse Star Post") * 2:
+    for text in (
+        "The Night-Round Detective of Glass Town",
+        "The Tide-Waiting Diner",
+        "The Lighthouse Star Post",
+    ) * 2:
         await say(page, f"Show me all volumes of {text}.")
     quotes = page.locator("#turns li", has=page.locator("blockquote")).last.locator("blockquote")
     assert await quotes.count() > 0
-    assert len({await each.inner_text() for each in await quotes.all()} & set(await transcript(page))) == 0
+    assert (
+        len({await each.inner_text() for each in await quotes.all()} & set(await transcript(page)))
+        == 0
+    )
 
 
 async def test_a_timeline_tells_what_breakers_did_and_what_stood_in(visit: NewPage) -> None:
@@ -279,7 +304,9 @@ async def test_a_timeline_tells_what_breakers_did_and_what_stood_in(visit: NewPa
     await expect(page.locator("#tracks .span.open, #tracks .span.half_open").first).to_be_visible()
     await expect(page.locator("#tracks .mark").first).to_be_visible()
     await break_stock(page, "none")
-    await expect(page.locator('[data-tool="get_stock"] .badge').first).to_have_text("half open", timeout=20_000)
+    await expect(page.locator('[data-tool="get_stock"] .badge').first).to_have_text(
+        "half open", timeout=20_000
+    )
     await say(page, "Is The Tide-Waiting Diner volume 6 in stock?")
     await expect(happened).to_contain_text("closed again")
 
@@ -294,7 +321,9 @@ async def test_the_memory_is_reachable_on_a_phone(visit: NewPage) -> None:
     await page.click("#panel")
     await expect(page.locator("#form")).to_be_in_viewport()
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert await page.evaluate("text.scrollHeight <= text.clientHeight"), "the placeholder is not cut off"
+    assert await page.evaluate("text.scrollHeight <= text.clientHeight"), (
+        "the placeholder is not cut off"
+    )
     await page.click("#forget")
     box = await page.locator("#sure").bounding_box()
     assert box is not None
@@ -316,7 +345,7 @@ async def test_what_has_nothing_yet_says_so(visit: NewPage) -> None:
         assert "Nothing yet" not in await page.evaluate(placeholder(selector))
 
 
-# --- what survives ----------------------------------------------------------------------------------------------------
+# --- what survives --------------------------------------------------------------------------------
 
 
 async def test_a_reload_restores_the_conversation_and_the_panel(visit: NewPage) -> None:
@@ -332,7 +361,9 @@ async def test_a_reload_restores_the_conversation_and_the_panel(visit: NewPage) 
     await expect(page.locator("#counts")).to_have_text(counts)
 
 
-async def test_kill_9_and_a_restart_restore_everything(visit: NewPage, app: headless.Application) -> None:
+async def test_kill_9_and_a_restart_restore_everything(
+    visit: NewPage, app: headless.Application
+) -> None:
     page = await visit()
     await say(page, "I would like to buy The Tide-Waiting Diner.")
     await say(page, "Volume 2, please.")
@@ -348,12 +379,16 @@ async def test_kill_9_and_a_restart_restore_everything(visit: NewPage, app: head
     assert await transcript(page) == texts
     assert await user_of(page) == user
     assert await number(page, "#tokens") == tokens
-    assert "slot volume 2 confirmed" in re.sub(r"\s+", " ", await page.locator("#state").inner_text())
+    assert "slot volume 2 confirmed" in re.sub(
+        r"\s+", " ", await page.locator("#state").inner_text()
+    )
     await expect(page.locator("#text")).to_have_value("Is anybody there?")  # still there to be sent
     assert "Volume 2 (paper) is in your basket." in await say(page, "On paper.")
 
 
-async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(visit: NewPage) -> None:
+async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(
+    visit: NewPage,
+) -> None:
     page = await visit()
     await say(page, "My favorite genre is mystery.")
     texts, worker = await transcript(page), await page.locator("#worker").inner_text()
@@ -362,12 +397,16 @@ async def test_a_worker_that_is_killed_in_the_middle_of_an_answer_is_replaced(vi
     await expect(restored).to_contain_text("in the middle of an answer", timeout=60_000)
     await expect(restored).to_contain_text("restored 1 finished turn, each unchanged")
     assert (await transcript(page))[:2] == texts
-    assert await transcript(page) == [*texts, "Recommend me something to read.", "(This was not answered.)"]
+    assert await transcript(page) == [
+        *texts,
+        "Recommend me something to read.",
+        "(This was not answered.)",
+    ]
     assert await page.locator("#worker").inner_text() != worker
     assert "mystery" in await say(page, "What is my favorite genre?")
 
 
-# --- strangers --------------------------------------------------------------------------------------------------------
+# --- strangers ------------------------------------------------------------------------------------
 
 HOSTILE = (
     "<script>window.hacked = 1; alert(1)</script>",
@@ -389,22 +428,36 @@ async def test_hostile_text_is_text(visit: NewPage) -> None:
     assert shown == list(HOSTILE)
     await page.reload()
     await headless.opened(page, page.url)
-    assert [await one.text_content() for one in await page.locator(".question").all()] == list(HOSTILE)
+    assert [await one.text_content() for one in await page.locator(".question").all()] == list(
+        HOSTILE
+    )
     assert await page.evaluate("window.hacked") is None
-    made = "#turns :is(script, img, svg, iframe, b, ruby, textarea), aside :is(script, img, svg, iframe, b, ruby)"
+    made = (
+        "#turns :is(script, img, svg, iframe, b, ruby, textarea), aside :is(script, img, svg,"
+        " iframe, b, ruby)"
+    )
     assert await page.locator(made).count() == 0
 
 
-async def test_two_visitors_never_see_one_another_and_two_pages_of_one_see_the_same(visit: NewPage) -> None:
+async def test_two_visitors_never_see_one_another_and_two_pages_of_one_see_the_same(
+    visit: NewPage,
+) -> None:
     hanako, taro = await visit(), await visit()
     second = await visit(same_visitor_as=hanako)
     assert await user_of(hanako) == await user_of(second) != await user_of(taro)
     await say(hanako, "My favorite genre is mystery, and my door code is 4711.")
-    await expect(second.locator(".question")).to_have_text("My favorite genre is mystery, and my door code is 4711.")
-    mine, theirs = await say(hanako, "Where is my order?"), await say(taro, "注文はいつ届きますか？")
+    await expect(second.locator(".question")).to_have_text(
+        "My favorite genre is mystery, and my door code is 4711."
+    )
+    mine, theirs = (
+        await say(hanako, "Where is my order?"),
+        await say(taro, "注文はいつ届きますか？"),
+    )
     assert ORDER.findall(mine) == [order["order_id"] for order in orders_of(await user_of(hanako))]
     assert ORDER.findall(theirs) == [order["order_id"] for order in orders_of(await user_of(taro))]
-    assert "You have no order of this number." in await say(taro, f"Where is order {ORDER.findall(mine)[0]}?")
+    assert "You have no order of this number." in await say(
+        taro, f"Where is order {ORDER.findall(mine)[0]}?"
+    )
     assert "Nothing yet" in await say(taro, "What manga do I like, what do you know about me?")
     content = await taro.content()
     assert "4711" not in content
@@ -417,7 +470,14 @@ async def test_a_page_cannot_choose_who_it_is(visit: NewPage, app: headless.Appl
     page = await visit()
     victim = await visit()
     await say(victim, "My favorite genre is mystery.")
-    body = json.dumps({"text": "hello", "user": await user_of(victim), "user_id": await user_of(victim), "session_id": "s"})
+    body = json.dumps(
+        {
+            "text": "hello",
+            "user": await user_of(victim),
+            "user_id": await user_of(victim),
+            "session_id": "s",
+        }
+    )
     sent = await page.evaluate(
         "async (body) => (await fetch('/messages?user=x', {method: 'POST', body, "
         "headers: {'Content-Type': 'application/json'}})).status",
@@ -437,7 +497,11 @@ async def test_a_page_cannot_choose_who_it_is(visit: NewPage, app: headless.Appl
 async def test_more_messages_while_a_tool_runs_are_answered_each(visit: NewPage) -> None:
     page = await visit()
     await break_stock(page, "hang")  # until the deadline of the tool
-    for text in ("Is The Tide-Waiting Diner volume 5 in stock?", "Recommend me a mystery to read.", "Where is my order?"):
+    for text in (
+        "Is The Tide-Waiting Diner volume 5 in stock?",
+        "Recommend me a mystery to read.",
+        "Where is my order?",
+    ):
         await page.fill("#text", text)
         await page.click("#send")
         await expect(page.locator("#text")).to_have_value("")
@@ -457,8 +521,17 @@ async def test_twenty_parallel_chats_get_their_own_answers(visit: NewPage) -> No
     async def chat(page: Page, at: int) -> None:
         orders = [order["order_id"] for order in orders_of(users[at])]
         japanese = at % 2 == 1
-        marked = f"{at}番の私の注文、{orders[at % 3]}は？" if japanese else f"My mark is {at}. And order {orders[at % 3]}?"
-        assert ORDER.findall(await say(page, "注文はいつ届きますか？" if japanese else "Where is my order?")) == orders
+        marked = (
+            f"{at}番の私の注文、{orders[at % 3]}は？"
+            if japanese
+            else f"My mark is {at}. And order {orders[at % 3]}?"
+        )
+        assert (
+            ORDER.findall(
+                await say(page, "注文はいつ届きますか？" if japanese else "Where is my order?")
+            )
+            == orders
+        )
         assert ORDER.findall(await say(page, marked)) == [orders[at % 3]]
         texts = await transcript(page)
         assert len(texts) == 4

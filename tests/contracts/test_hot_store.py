@@ -1,4 +1,6 @@
-"""One contract for every HotStore: in memory, Redis (Valkey) standalone, and a Cluster of three nodes."""
+"""One contract for every HotStore: in memory, Redis (Valkey) standalone, and a Cluster of three
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores import (
     HotStore,
@@ -50,7 +56,9 @@ class Setup:
 
 
 def _server_time(client: Any, key: str) -> float:
-    return int(client.eval("local t = redis.call('TIME') return t[1] * 1000000 + t[2]", 1, key)) / 1e6
+    return (
+        int(client.eval("local t = redis.call('TIME') return t[1] * 1000000 + t[2]", 1, key)) / 1e6
+    )
 
 
 @pytest.fixture(params=["memory", "redis", pytest.param("cluster", marks=CLUSTER)])
@@ -64,7 +72,9 @@ def setup(request: pytest.FixtureRequest, unique: str) -> Iterator[Setup]:
 
         yield Setup(remembered, lambda seconds: clock.advance(seconds + 0.002))
         return
-    server = request.getfixturevalue("valkey_server" if request.param == "redis" else "valkey_cluster")
+    server = request.getfixturevalue(
+        "valkey_server" if request.param == "redis" else "valkey_cluster"
+    )
     client = server.client()
 
     def wait(seconds: float) -> None:
@@ -86,7 +96,9 @@ def first(**changes: Any) -> HotWrite:
 
 
 def following(before: HotWrite, **changes: Any) -> HotWrite:
-    return replace(before, expect=(before.epoch, before.version), version=before.version + 1, **changes)
+    return replace(
+        before, expect=(before.epoch, before.version), version=before.version + 1, **changes
+    )
 
 
 # Reading and writing
@@ -113,7 +125,18 @@ def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
 
 def test_load_returns_what_the_window_lists(store: HotStore) -> None:
     messages = {f"m{seq}": b"message %d" % seq for seq in range(1, 13)}
-    store.write("c", first(fields={**messages, "x2": b"body", "x3": b"other", "head": b"h", "window": b"1-3,9,x2,11-12"}))
+    store.write(
+        "c",
+        first(
+            fields={
+                **messages,
+                "x2": b"body",
+                "x3": b"other",
+                "head": b"h",
+                "window": b"1-3,9,x2,11-12",
+            }
+        ),
+    )
     record = store.load("c", ["head"])
     assert record is not None
     assert set(record.fields) == {"head", "m1", "m2", "m3", "m9", "x2", "m11", "m12"}
@@ -149,7 +172,19 @@ def test_a_window_of_twelve_thousand_messages(store: HotStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "window", [b"1-", b"a", b"5-1", b"1,,2", b"1;2", b"x", b"1-99999999999999", b"99999999999999999", b"\xff\x00", b"1-2-3"]
+    "window",
+    [
+        b"1-",
+        b"a",
+        b"5-1",
+        b"1,,2",
+        b"1;2",
+        b"x",
+        b"1-99999999999999",
+        b"99999999999999999",
+        b"\xff\x00",
+        b"1-2-3",
+    ],
 )
 def test_a_damaged_window_is_an_error_that_names_the_record(store: HotStore, window: bytes) -> None:
     store.write("c", first(fields={"window": window, "m1": b"1"}))
@@ -160,7 +195,12 @@ def test_a_damaged_window_is_an_error_that_names_the_record(store: HotStore, win
 
 
 def test_bytes_come_back_unharmed(store: HotStore) -> None:
-    values = {"all": bytes(range(256)), "empty": b"", "large": os.urandom(3_000_000), "crlf": b"\r\n$5\r\n"}
+    values = {
+        "all": bytes(range(256)),
+        "empty": b"",
+        "large": os.urandom(3_000_000),
+        "crlf": b"\r\n$5\r\n",
+    }
     store.write("c", first(fields=values))
     assert store.read("c", list(values)) == values
 
@@ -261,7 +301,12 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
                 assert record is not None
                 version, field = random.getrandbits(49), f"{writer}.{number}"
                 expect = record.epoch, record.version
-                status = store.write("c", first(expect=expect, version=version, fields={field: f"{record.version}".encode()}))
+                status = store.write(
+                    "c",
+                    first(
+                        expect=expect, version=version, fields={field: f"{record.version}".encode()}
+                    ),
+                )
                 if status is WriteStatus.OK:
                     wins.append(field)
                     break
@@ -277,7 +322,22 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
 
 
 def test_names_never_cross(store: HotStore) -> None:
-    ids = ["a", "a*", "a:b", "a#b", "a?", "[a]", "{x}", "x", "日本", "a/b", "a%3Ab", "a" * 512, "a" * 511, "日" * 512]
+    ids = [
+        "a",
+        "a*",
+        "a:b",
+        "a#b",
+        "a?",
+        "[a]",
+        "{x}",
+        "x",
+        "日本",
+        "a/b",
+        "a%3Ab",
+        "a" * 512,
+        "a" * 511,
+        "日" * 512,
+    ]
     names = [ConversationScope("u", id_).storage_session_id for id_ in ids]
     names += [ConversationScope(id_, "s").storage_session_id for id_ in ids]
     names += [ConversationScope("u", "s", tenant=id_).storage_session_id for id_ in ids]
@@ -409,12 +469,19 @@ def test_a_closing_conversation_takes_only_the_next_epoch(
     store.write("c", first(ttl=0.02))
     setup.pass_time(0.02)
     store.claim("c", lease=0.0)
-    assert store.write("c", first(expect=expect, epoch=epoch, version=3, fields={"m1": b"1"})) is status
+    assert (
+        store.write("c", first(expect=expect, epoch=epoch, version=3, fields={"m1": b"1"}))
+        is status
+    )
     record = store.load("c", ["head", "m1"])
     assert record is not None
     assert record.state == ("active" if status is WriteStatus.OK else "closing")
     if status is WriteStatus.OK:
-        assert (record.epoch, record.state, record.fields) == (2, "active", {"head": b"h1", "m1": b"1"})
+        assert (record.epoch, record.state, record.fields) == (
+            2,
+            "active",
+            {"head": b"h1", "m1": b"1"},
+        )
         assert store.claim("c", lease=0.0) is None
         assert not store.drop("c", expect=(1, 1))
     else:
@@ -560,10 +627,18 @@ def proxy(valkey_server: servers.Valkey) -> Iterator[servers.FaultyProxy]:
 
 
 def through(
-    server: servers.Valkey | servers.FaultyProxy, prefix: str, *, deadline: float = 0.05, **options: Any
+    server: servers.Valkey | servers.FaultyProxy,
+    prefix: str,
+    *,
+    deadline: float = 0.05,
+    **options: Any,
 ) -> RedisHotStore:
     settings = {"socket_timeout": 0.3, "retry": Retry(NoBackoff(), 0), **options}
-    return RedisHotStore(redis.Redis(host=server.host, port=server.port, **settings), prefix=prefix, deadline=deadline)
+    return RedisHotStore(
+        redis.Redis(host=server.host, port=server.port, **settings),
+        prefix=prefix,
+        deadline=deadline,
+    )
 
 
 def key_of(name: str, prefix: str, kind: str = "c") -> str:
@@ -597,7 +672,9 @@ def test_redis_keeps_a_conversation_for_its_time_and_the_grace(client: Any, uniq
 
 @pytest.mark.parametrize("field", ["e", "v", "s", "t", "x"])
 @pytest.mark.parametrize("value", ["", "-1", "1.5", "one", "1e3", "9999999999999999", None])
-def test_redis_never_overwrites_control_that_makes_no_sense(client: Any, unique: str, field: str, value: str | None) -> None:
+def test_redis_never_overwrites_control_that_makes_no_sense(
+    client: Any, unique: str, field: str, value: str | None
+) -> None:
     store = RedisHotStore(client, prefix=unique)
     write = first()
     store.write("c", write)
@@ -649,21 +726,30 @@ def test_redis_index_forgets_what_is_gone(client: Any, unique: str) -> None:
     for name in ("a", "b"):
         store.write(name, first(ttl=0.001))
         client.delete(key_of(name, unique))
-    servers.wait_until(lambda: list(store.expired()) == [] and not client.exists(key_of("", unique, "x")), "nothing")
+    servers.wait_until(
+        lambda: list(store.expired()) == [] and not client.exists(key_of("", unique, "x")),
+        "nothing",
+    )
 
     def entries(name: str) -> int:
         return int(client.zcard(key_of(name, unique).split(":c:")[0] + ":x"))
 
-    servers.wait_until(lambda: [*store.expired(), entries("a"), entries("b")] == [0, 0], "cleaning of the index")
+    servers.wait_until(
+        lambda: [*store.expired(), entries("a"), entries("b")] == [0, 0], "cleaning of the index"
+    )
 
 
 def test_redis_index_stays_bounded_where_nobody_sweeps(client: Any, unique: str) -> None:
     store = RedisHotStore(client, prefix=unique, grace=0.0)
     bucket = zlib.crc32(b"c0") % 1024
-    names = [f"c{number}" for number in range(20_000) if zlib.crc32(b"c%d" % number) % 1024 == bucket][:10]
+    names = [
+        f"c{number}" for number in range(20_000) if zlib.crc32(b"c%d" % number) % 1024 == bucket
+    ][:10]
     for name in names[:-1]:
         store.write(name, first(ttl=0.001))
-    servers.wait_until(lambda: not client.exists(key_of(names[-2], unique)), "the expiry of the hash")
+    servers.wait_until(
+        lambda: not client.exists(key_of(names[-2], unique)), "the expiry of the hash"
+    )
     store.write(names[-1], first())
     assert client.zrange(f"{unique}:{{b{bucket:04d}}}:x", 0, -1) == [names[-1].encode()]
 
@@ -687,7 +773,9 @@ def test_redis_scripts_come_back_after_a_flush(client: Any, unique: str) -> None
 
 
 @CLUSTER
-def test_cluster_scripts_come_back_after_a_flush(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
+def test_cluster_scripts_come_back_after_a_flush(
+    valkey_cluster: servers.ValkeyCluster, unique: str
+) -> None:
     client: Any = valkey_cluster.client()
     store = RedisHotStore(client, prefix=unique)
     for number in range(12):  # on every node
@@ -700,17 +788,24 @@ def test_cluster_scripts_come_back_after_a_flush(valkey_cluster: servers.ValkeyC
 
 def test_redis_reads_and_writes_in_one_round_trip(proxy: servers.FaultyProxy, unique: str) -> None:
     store = through(proxy, unique)
-    write = first(fields={f"m{number}": b"x" * 1000 for number in range(200)} | {"window": b"0-199"})
+    write = first(
+        fields={f"m{number}": b"x" * 1000 for number in range(200)} | {"window": b"0-199"}
+    )
     store.write("c", write)
     store.load("c", [])
     store.claim("c")
-    for step in (lambda: store.write("c", following(write, fields={})), lambda: store.load("c", ["head"])):
+    for step in (
+        lambda: store.write("c", following(write, fields={})),
+        lambda: store.load("c", ["head"]),
+    ):
         proxy.clear_counts()
         assert step()
         assert (proxy.round_trips, proxy.connections) == (1, 0)
 
 
-def test_redis_finds_its_own_write_when_the_answer_was_lost(proxy: servers.FaultyProxy, unique: str) -> None:
+def test_redis_finds_its_own_write_when_the_answer_was_lost(
+    proxy: servers.FaultyProxy, unique: str
+) -> None:
     store = through(proxy, unique, deadline=5.0)
     write = first()
     store.write("c", write)
@@ -720,7 +815,9 @@ def test_redis_finds_its_own_write_when_the_answer_was_lost(proxy: servers.Fault
     assert store.read("c", ["head"]) == {"head": b"h2"}
 
 
-def test_redis_uses_connections_of_its_own_after_a_fork(proxy: servers.FaultyProxy, unique: str) -> None:
+def test_redis_uses_connections_of_its_own_after_a_fork(
+    proxy: servers.FaultyProxy, unique: str
+) -> None:
     store = through(proxy, unique)
     store.write("c", first())
     proxy.clear_counts()
@@ -750,7 +847,9 @@ def test_redis_does_not_repeat_what_must_not_be_repeated(
 
 
 @pytest.mark.parametrize("fault", ["blackhole", "reset"])
-def test_redis_is_unavailable_within_its_deadline(proxy: servers.FaultyProxy, unique: str, fault: str) -> None:
+def test_redis_is_unavailable_within_its_deadline(
+    proxy: servers.FaultyProxy, unique: str, fault: str
+) -> None:
     store = through(proxy, unique)
     write = first()
     store.write("c", write)
@@ -799,7 +898,9 @@ def test_redis_out_of_memory_and_read_only_are_unavailable(unique: str) -> None:
 
 def test_redis_credentials_and_permissions(unique: str) -> None:
     with servers.valkey() as server, server.client() as admin:
-        admin.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+@connection")
+        admin.execute_command(
+            "ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+@connection"
+        )
         admin.config_set("requirepass", "pw")
         with pytest.raises(StoreRefusedError) as caught:
             through(server, unique).load("c", [])
@@ -815,9 +916,14 @@ def test_redis_credentials_and_permissions(unique: str) -> None:
 
 
 def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: str) -> None:
-    rights = f"app on >pw resetkeys ~{unique}:* -@all +@hash +@sortedset +@string +@scripting +@keyspace +@connection +time"
+    rights = (
+        f"app on >pw resetkeys ~{unique}:* -@all +@hash +@sortedset +@string +@scripting +@keyspace"
+        " +@connection +time"
+    )
     with servers.valkey() as server, server.client() as admin:
-        admin.execute_command("ACL", "SETUSER", *rights.split(), "-keys", "-scan", "-flushall", "-flushdb")
+        admin.execute_command(
+            "ACL", "SETUSER", *rights.split(), "-keys", "-scan", "-flushall", "-flushdb"
+        )
         store = through(server, unique, username="app", password="pw")
         write = first(ttl=0.001)
         assert store.write("c", write) is WriteStatus.OK
@@ -844,8 +950,12 @@ def test_redis_never_walks_the_keyspace(unique: str) -> None:
         assert not used & {"cmdstat_keys", "cmdstat_scan", "cmdstat_hgetall", "cmdstat_flushall"}
 
 
-def test_redis_threads_wait_for_a_free_connection(valkey_server: servers.Valkey, unique: str) -> None:
-    store = open_hot_store(f"{valkey_server.url}?prefix={unique}&client_name={unique}&max_connections=2")
+def test_redis_threads_wait_for_a_free_connection(
+    valkey_server: servers.Valkey, unique: str
+) -> None:
+    store = open_hot_store(
+        f"{valkey_server.url}?prefix={unique}&client_name={unique}&max_connections=2"
+    )
     store.write("c", first())
     with ThreadPoolExecutor(8) as pool, valkey_server.client() as admin:
         answers = list(pool.map(lambda _: store.read("c", ["head"]), range(100)))
@@ -856,10 +966,15 @@ def test_redis_threads_wait_for_a_free_connection(valkey_server: servers.Valkey,
 
 
 @CLUSTER
-def test_a_node_that_hangs_is_unavailable_and_the_others_go_on(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
+def test_a_node_that_hangs_is_unavailable_and_the_others_go_on(
+    valkey_cluster: servers.ValkeyCluster, unique: str
+) -> None:
     client: Any = valkey_cluster.client(socket_timeout=0.2, retry=Retry(NoBackoff(), 0))
     store = RedisHotStore(client, prefix=unique)
-    names = {client.get_node_from_key(key_of(f"c{number}", unique)).port: f"c{number}" for number in range(50)}
+    names = {
+        client.get_node_from_key(key_of(f"c{number}", unique)).port: f"c{number}"
+        for number in range(50)
+    }
     assert len(names) == 3
     for name in names.values():
         store.write(name, first())
@@ -878,7 +993,9 @@ def test_a_node_that_hangs_is_unavailable_and_the_others_go_on(valkey_cluster: s
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_redis_speaks_both_protocols(valkey_server: servers.Valkey, unique: str, protocol: int) -> None:
+def test_redis_speaks_both_protocols(
+    valkey_server: servers.Valkey, unique: str, protocol: int
+) -> None:
     store = through(valkey_server, unique, protocol=protocol)
     write = first(fields={"window": b"1", "m1": b"1"})
     store.write("c", write)
@@ -895,7 +1012,10 @@ def test_redis_refuses_a_client_that_decodes(valkey_server: servers.Valkey) -> N
 
 def test_redis_refuses_an_asynchronous_client() -> None:
     client: Any = redis.asyncio.Redis()
-    with pytest.raises(ValueError, match=r"client must be redis.Redis or RedisCluster, got <redis.asyncio.client.Redis"):
+    with pytest.raises(
+        ValueError,
+        match=r"client must be redis.Redis or RedisCluster, got <redis.asyncio.client.Redis",
+    ):
         RedisHotStore(client)
 
 
@@ -925,7 +1045,9 @@ def test_redis_repeats_under_one_deadline_with_jitter(monkeypatch: pytest.Monkey
 
 def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
     with servers.valkey() as primary:
-        (tmp_path / "sentinel.conf").write_text(f"sentinel monitor shop 127.0.0.1 {primary.port} 1\n")
+        (tmp_path / "sentinel.conf").write_text(
+            f"sentinel monitor shop 127.0.0.1 {primary.port} 1\n"
+        )
         sentinel = servers.Server(
             lambda port: (
                 [
@@ -941,7 +1063,9 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
         )
         try:
             sentinel.start()
-            client = Sentinel([("127.0.0.1", sentinel.port)]).master_for("shop", retry=Retry(NoBackoff(), 0))  # type: ignore[no-untyped-call]
+            client = Sentinel([("127.0.0.1", sentinel.port)]).master_for(
+                "shop", retry=Retry(NoBackoff(), 0)
+            )  # type: ignore[no-untyped-call]
             store = RedisHotStore(client, prefix=unique)
             servers.wait_until(lambda: answers(store, "c"), "discovery")
             assert store.write("c", first()) is WriteStatus.OK
@@ -960,14 +1084,18 @@ def answers(store: HotStore, name: str) -> bool:
     return True
 
 
-def test_two_hundred_stores_share_what_they_are_given(valkey_server: servers.Valkey, unique: str) -> None:
+def test_two_hundred_stores_share_what_they_are_given(
+    valkey_server: servers.Valkey, unique: str
+) -> None:
     client = valkey_server.client()
     before = {*threading.enumerate()}
     stores = [RedisHotStore(client, prefix=unique) for _ in range(200)]
     for number, store in enumerate(stores):
         store.write(f"c{number}", first())
     # A writer of another test may begin or end one meanwhile; a store has no writer.
-    assert {thread.name for thread in {*threading.enumerate()} - before} <= {"strands-manga-memory-writer"}
+    assert {thread.name for thread in {*threading.enumerate()} - before} <= {
+        "strands-manga-memory-writer"
+    }
     assert len(client.connection_pool._available_connections) == 1
     client.close()
 

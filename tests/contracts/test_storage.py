@@ -1,4 +1,6 @@
-"""``TieredStorage`` keeps the contract of Strands' ``Storage``, and is what its sessions, stash and offloaders stand on."""
+"""``TieredStorage`` keeps the contract of Strands' ``Storage``, and is what its sessions, stash and
+offloaders stand on.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from strands.storage import Storage
 from strands.types.exceptions import StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
-from strands_manga_memory import AesGcmCipher, Codec, InMemoryHotStore, MangaMemory, SQLiteTable, TieredSessionManager
+from strands_manga_memory import (
+    AesGcmCipher,
+    Codec,
+    InMemoryHotStore,
+    MangaMemory,
+    SQLiteTable,
+    TieredSessionManager,
+)
 from strands_manga_memory.stores import DynamoDBTable, RedisHotStore, TieredStorage
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
@@ -40,7 +49,9 @@ class Stores:
         durable.create_if_missing()
 
     def storage(self, user_id: str = "u1", **kwargs: Any) -> TieredStorage:
-        return TieredStorage(**{"durable": self.durable, "hot": self.hot, "user_id": user_id, **kwargs})
+        return TieredStorage(
+            **{"durable": self.durable, "hot": self.hot, "user_id": user_id, **kwargs}
+        )
 
 
 @pytest.fixture(params=["sqlite", "dynamodb+valkey"])
@@ -49,7 +60,9 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Store
         return Stores(SQLiteTable(tmp_path / "s.db"), InMemoryHotStore())
     dynamodb: servers.DynamoDB = request.getfixturevalue("dynamodb_server")
     valkey: servers.Valkey = request.getfixturevalue("valkey_server")
-    return Stores(DynamoDBTable(dynamodb.client(), name=unique), RedisHotStore(valkey.client(), prefix=unique))
+    return Stores(
+        DynamoDBTable(dynamodb.client(), name=unique), RedisHotStore(valkey.client(), prefix=unique)
+    )
 
 
 @pytest.fixture
@@ -76,7 +89,9 @@ async def test_it_overwrites_and_deletes(storage: TieredStorage) -> None:
     await storage.delete("key")
     assert await storage.read("key") is None
     assert await storage.list("") == []
-    assert list(storage._table.query(storage._partition)) == [], "parts of earlier values are gone, too"
+    assert list(storage._table.query(storage._partition)) == [], (
+        "parts of earlier values are gone, too"
+    )
 
 
 async def test_keys_are_those_of_strands_own_storages(storage: TieredStorage) -> None:
@@ -117,7 +132,11 @@ async def test_blocking_methods_keep_to_their_namespace(stores: Stores) -> None:
         await storage.write(f"other/{key}", value)
     assert scoped.keys() == ["a", "a/c", "b"]
     assert scoped.keys("a/") == ["a/c"]
-    assert {key: scoped.value(key) for key in ("a", "b", "a/c")} == {"a": small, "a/c": small, "b": large}
+    assert {key: scoped.value(key) for key in ("a", "b", "a/c")} == {
+        "a": small,
+        "a/c": small,
+        "b": large,
+    }
     assert scoped.erase() == 3
     assert storage.keys() == ["other/a", "other/a/c", "other/b"]
     assert await stores.storage().read("other/b") == large
@@ -125,10 +144,20 @@ async def test_blocking_methods_keep_to_their_namespace(stores: Stores) -> None:
 
 
 async def test_users_and_tenants_are_apart(stores: Stores) -> None:
-    owners: list[dict[str, Any]] = [{"user_id": "u"}, {"user_id": "u", "tenant": "t"}, {"user_id": "t:u"}, {"user_id": "v"}]
+    owners: list[dict[str, Any]] = [
+        {"user_id": "u"},
+        {"user_id": "u", "tenant": "t"},
+        {"user_id": "t:u"},
+        {"user_id": "v"},
+    ]
     for number, owner in enumerate(owners):
         await stores.storage(**owner).write("key", str(number).encode())
-    assert [await stores.storage(**owner).read("key") for owner in owners] == [b"0", b"1", b"2", b"3"]
+    assert [await stores.storage(**owner).read("key") for owner in owners] == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+    ]
 
 
 async def test_what_is_read_is_never_out_of_date(stores: Stores) -> None:
@@ -148,7 +177,9 @@ async def test_a_large_value_is_read_from_the_hot_tier(stores: Stores) -> None:
     await storage.write("key", value)
     asked: list[Any] = []
     real = stores.durable.batch_get
-    stores.durable.batch_get = lambda keys: asked.extend(key for key in keys if key[1].startswith("p/")) or real(keys)
+    stores.durable.batch_get = lambda keys: (
+        asked.extend(key for key in keys if key[1].startswith("p/")) or real(keys)
+    )
     assert await storage.read("key") == value
     assert asked == []
     assert await stores.storage(hot=InMemoryHotStore()).read("key") == value
@@ -166,7 +197,9 @@ async def test_writers_at_the_same_time_leave_one_whole_value(stores: Stores) ->
 
 
 @pytest.mark.parametrize("old", [None, b"old"])
-async def test_a_deletion_during_a_write_leaves_a_whole_value(stores: Stores, old: bytes | None, monkeypatch: Any) -> None:
+async def test_a_deletion_during_a_write_leaves_a_whole_value(
+    stores: Stores, old: bytes | None, monkeypatch: Any
+) -> None:
     storage, new, put = stores.storage(), noise(400_000), stores.durable.put
     if old is not None:
         await storage.write("key", old)
@@ -192,7 +225,9 @@ async def test_parts_of_an_interrupted_write_go_with_the_next_write_or_a_later_d
                 await stores.storage().write("key", noise(400_000))
 
     def parts() -> list[Any]:
-        return [row for row in stores.durable.query("storage/u1") if str(row["sk"]).startswith("p/")]
+        return [
+            row for row in stores.durable.query("storage/u1") if str(row["sk"]).startswith("p/")
+        ]
 
     await interrupted_write()
     assert len(parts()) == 2
@@ -213,7 +248,9 @@ async def test_damage_and_other_places_are_refused(stores: Stores) -> None:
     stores.durable.put({**item, "sk": "k/other", "key": "other"})
     with pytest.raises(StorageError, match="checksum"):
         await storage.read("other")
-    part = next(row for row in stores.durable.query("storage/u1") if str(row["sk"]).startswith("p/"))
+    part = next(
+        row for row in stores.durable.query("storage/u1") if str(row["sk"]).startswith("p/")
+    )
     stores.durable.delete("storage/u1", part["sk"])
     with pytest.raises(StorageError, match="parts of it are missing"):
         await storage.read("large")
@@ -225,7 +262,12 @@ async def test_values_are_encrypted(stores: Stores) -> None:
     storage = stores.storage(codec=codec)
     await storage.write("key", secret)
     assert await storage.read("key") == secret
-    stored = [value for row in stores.durable.query("storage/u1") for value in row.values() if isinstance(value, bytes)]
+    stored = [
+        value
+        for row in stores.durable.query("storage/u1")
+        for value in row.values()
+        if isinstance(value, bytes)
+    ]
     assert b"secret" not in b"".join(stored)
     with pytest.raises(StorageError):
         await stores.storage(hot=None).read("key")
@@ -233,7 +275,12 @@ async def test_values_are_encrypted(stores: Stores) -> None:
 
 async def test_a_storage_that_does_not_answer_says_so(tmp_path: Path) -> None:
     storage = TieredStorage(durable=SQLiteTable(tmp_path), user_id="u")
-    for work in (storage.write("key", b""), storage.read("key"), storage.list(""), storage.delete("key")):
+    for work in (
+        storage.write("key", b""),
+        storage.read("key"),
+        storage.list(""),
+        storage.delete("key"),
+    ):
         with pytest.raises(StorageError):
             await work
     with pytest.raises(ValueError, match="hot_ttl"):
@@ -250,7 +297,11 @@ def catalogue() -> str:
 
 
 def answers(messages: Any) -> Any:
-    return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+    return (
+        "done"
+        if "toolResult" in messages[-1]["content"][0]
+        else [tool_use(f"c{len(messages)}", "catalogue")]
+    )
 
 
 def test_snapshots_the_stash_and_offloaders_outlive_the_process(stores: Stores) -> None:
@@ -276,7 +327,9 @@ def test_snapshots_the_stash_and_offloaders_outlive_the_process(stores: Stores) 
     kept = asyncio.run(again.context_manager.stash.retrieve("c1_0"))
     assert "one volume after another" in str(kept)
     offloader = ContextOffloader(storage=stores.storage("u2"))
-    offloading = Agent(model=ScriptedModel(answers), tools=[catalogue], plugins=[offloader], callback_handler=None)
+    offloading = Agent(
+        model=ScriptedModel(answers), tools=[catalogue], plugins=[offloader], callback_handler=None
+    )
     offloading("list everything")
     assert asyncio.run(stores.storage("u2").list("")) != []
 
@@ -300,7 +353,9 @@ def test_the_stash_under_our_session_manager_outlives_the_process(stores: Stores
     assert same(again.messages, live.messages)
     assert again.context_manager is not None
     assert again.context_manager.stash is not None
-    assert "one volume after another" in str(asyncio.run(again.context_manager.stash.retrieve("c1_0")))
+    assert "one volume after another" in str(
+        asyncio.run(again.context_manager.stash.retrieve("c1_0"))
+    )
 
 
 def test_stored_values_are_exported_and_forgotten_with_their_user(tmp_path: Path) -> None:
@@ -310,7 +365,9 @@ def test_stored_values_are_exported_and_forgotten_with_their_user(tmp_path: Path
         storage = memory.storage(user_id="u", tenant="t")
         asyncio.run(storage.write("a/b", LARGE))
         asyncio.run(storage.write("large", noise(400_000)))
-        stored = {row["key"]: row["value"] for row in memory.export_user("u", tenant="t")["stored_values"]}
+        stored = {
+            row["key"]: row["value"] for row in memory.export_user("u", tenant="t")["stored_values"]
+        }
         assert base64.b64decode(stored["a/b"]["$bytes"]) == LARGE
     with MangaMemory.open(durable=url, memories=False, codec=codec) as memory:
         assert asyncio.run(memory.storage(user_id="u", tenant="t").read("large")) == noise(400_000)

@@ -20,7 +20,12 @@ import boto3
 import pytest
 from botocore.stub import ANY, Stubber
 
-from strands_manga_memory.exceptions import CorruptRecordError, StoreError, StoreRefusedError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores import (
     ABSENT,
@@ -43,14 +48,22 @@ BY_TYPE, BY_IMPORTANCE = "user_id-memory_type-index", "user_id-importance-index"
 Make = Callable[..., Table]
 
 
-@pytest.fixture(params=["sqlite", "dynamodb", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "dynamodb",
+        pytest.param("postgres", marks=pytest.mark.xdist_group("postgres")),
+    ]
+)
 def make(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Make:
     """Return a function that makes a table of a schema, without creating it."""
     if request.param == "sqlite":
         return lambda schema=SESSIONS: SQLiteTable(tmp_path / "tables.db", schema)
     if request.param == "postgres":
         url = request.getfixturevalue("postgres_server").url
-        return lambda schema=SESSIONS: PostgresTable(url, replace(schema, name=f"{unique}.{schema.name}"))
+        return lambda schema=SESSIONS: PostgresTable(
+            url, replace(schema, name=f"{unique}.{schema.name}")
+        )
     client = request.getfixturevalue("dynamodb_client")
     return lambda schema=SESSIONS: DynamoDBTable(client, schema, name=f"{unique}.{schema.name}")
 
@@ -93,9 +106,14 @@ def test_creating_twice_keeps_what_is_there(table: Table) -> None:
 
 def test_a_table_that_was_not_created_says_what_to_do(make: Make) -> None:
     table = make()
-    for operation in (lambda: table.get("p", "k"), lambda: table.put(record()), lambda: list(table.query("p"))):
+    for operation in (
+        lambda: table.get("p", "k"),
+        lambda: table.put(record()),
+        lambda: list(table.query("p")),
+    ):
         with pytest.raises(
-            StoreRefusedError, match=r"create_if_missing\(\) or `strands-manga-memory init-table` makes it"
+            StoreRefusedError,
+            match=r"create_if_missing\(\) or `strands-manga-memory init-table` makes it",
         ) as caught:
             operation()
         assert caught.value.reason == "table"
@@ -136,10 +154,17 @@ def test_whole_numbers_come_back_as_int_and_tuples_as_lists(table: Table) -> Non
     item = table.get("p", "k")
     assert item is not None
     assert item == record(number=2, deep={"n": [3, 0]}, pair=[1, 2], raw=b"x")
-    assert [type(value) for value in (item["number"], *item["deep"]["n"], item["raw"])] == [int, int, int, bytes]
+    assert [type(value) for value in (item["number"], *item["deep"]["n"], item["raw"])] == [
+        int,
+        int,
+        int,
+        bytes,
+    ]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), [float("nan")], {"a": float("inf")}])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -float("inf"), [float("nan")], {"a": float("inf")}]
+)
 def test_a_number_must_be_finite(table: Table, value: Any) -> None:
     with pytest.raises(ValueError, match="must be finite, got"):
         table.put(record(value=value))
@@ -153,14 +178,18 @@ def test_other_types_are_refused(table: Table, value: Any) -> None:
     assert list(table.query("p")) == []
 
 
-@pytest.mark.parametrize("item", [{}, {"session_id": "p"}, {"session_id": "", "sk": "k"}, {"session_id": "p", "sk": 1}])
+@pytest.mark.parametrize(
+    "item", [{}, {"session_id": "p"}, {"session_id": "", "sk": "k"}, {"session_id": "p", "sk": 1}]
+)
 def test_a_record_needs_its_key(table: Table, item: dict[str, Any]) -> None:
     for operation in (
         lambda: table.put(item),
         lambda: table.batch_write(puts=[item]),
         lambda: table.transact([Write(item=item)]),
     ):
-        with pytest.raises(ValueError, match=r"item must have a non-empty string as '(session_id|sk)', got"):
+        with pytest.raises(
+            ValueError, match=r"item must have a non-empty string as '(session_id|sk)', got"
+        ):
             operation()
 
 
@@ -238,7 +267,10 @@ def test_conditions_are_judged_as_they_say(table: Table, when: Condition) -> Non
     assert (table.get("p", "other") is not None) is expected
     table.delete("p", "other")
     restore()
-    assert table.transact([Write(item=record("other")), Write(item=record(new=True), when=when)]) is expected
+    assert (
+        table.transact([Write(item=record("other")), Write(item=record(new=True), when=when)])
+        is expected
+    )
     assert table.get("p", "k") == (record(new=True) if expected else before)
     assert (table.get("p", "other") is not None) is expected
 
@@ -313,15 +345,23 @@ def test_a_transaction_writes_all_or_nothing(table: Table) -> None:
 @pytest.mark.parametrize(
     ("writes", "message"),
     [
-        ([Write(item=record(str(number))) for number in range(101)], "writes must be at most 100, got 101"),
+        (
+            [Write(item=record(str(number))) for number in range(101)],
+            "writes must be at most 100, got 101",
+        ),
         ([Write(item=record()), Write(key=("p", "k"))], "writes must be of different records"),
         ([Write()], "a write must have either an item or a key"),
         ([Write(item=record(), key=("p", "k"))], "a write must have either an item or a key"),
         ([Write(key=("p", "k"), is_check=True)], "a check must have a key and a condition"),
-        ([Write(item=record(), when=ABSENT, is_check=True)], "a check must have a key and a condition"),
+        (
+            [Write(item=record(), when=ABSENT, is_check=True)],
+            "a check must have a key and a condition",
+        ),
     ],
 )
-def test_a_transaction_that_makes_no_sense_is_refused(table: Table, writes: list[Write], message: str) -> None:
+def test_a_transaction_that_makes_no_sense_is_refused(
+    table: Table, writes: list[Write], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         table.transact(writes)
     assert list(table.query("p")) == []
@@ -354,13 +394,18 @@ def test_a_query_goes_in_the_order_of_utf_8(table: Table) -> None:
         ({"first": "h"}, ""),
     ],
 )
-def test_a_query_takes_bounds_direction_and_limit(table: Table, bounds: dict[str, Any], expected: str) -> None:
+def test_a_query_takes_bounds_direction_and_limit(
+    table: Table, bounds: dict[str, Any], expected: str
+) -> None:
     table.batch_write(puts=[record(name) for name in "gfedcba"])
     assert "".join(sorts(table.query("p", **bounds))) == expected
     assert "".join(sorts(table.query("p", **bounds, reverse=True))) == expected[::-1]
     for limit in (0, 1, 2, 100):
         assert "".join(sorts(table.query("p", **bounds, limit=limit))) == expected[:limit]
-        assert "".join(sorts(table.query("p", **bounds, limit=limit, reverse=True))) == expected[::-1][:limit]
+        assert (
+            "".join(sorts(table.query("p", **bounds, limit=limit, reverse=True)))
+            == expected[::-1][:limit]
+        )
 
 
 def test_a_query_pages_until_limit_or_end(table: Table) -> None:
@@ -374,7 +419,9 @@ def test_a_query_pages_until_limit_or_end(table: Table) -> None:
 
 def test_a_query_reads_only_what_is_asked_and_the_key(table: Table) -> None:
     table.put(record(**{"name": "n", "size": 1, "body": b"x" * 1000, "a.b": 2}))
-    assert list(table.query("p", attributes=["name", "a.b", "none"])) == [record(**{"name": "n", "a.b": 2})]
+    assert list(table.query("p", attributes=["name", "a.b", "none"])) == [
+        record(**{"name": "n", "a.b": 2})
+    ]
     assert list(table.query("p", attributes=[])) == [record()]
     assert list(table.query("p", attributes=["sk", "size"])) == [record(size=1)]
 
@@ -460,7 +507,8 @@ for _ in range(int(sys.argv[2])):
     while True:
         item = table.get("p", "k")
         new = {"session_id": "p", "sk": "k", "v": item["v"] + 1 if item else 1}
-        if table.put(new, when=Condition(equals={"v": item["v"]}) if item else Condition(absent=True)):
+        when = Condition(equals={"v": item["v"]}) if item else Condition(absent=True)
+        if table.put(new, when=when):
             break
 """
 
@@ -488,7 +536,9 @@ sys.stdin.read()
 
 
 def test_sqlite_serves_a_process_beside_one_that_writes_without_a_pause(tmp_path: Path) -> None:
-    """SQLite is not fair: its own waiting lets a busy process pass for seconds, one write of 150 until the deadline."""
+    """SQLite is not fair: its own waiting lets a busy process pass for seconds, one write of 150
+    until the deadline.
+    """
     path = tmp_path / "shared.db"
     table = SQLiteTable(path, deadline=2)
     table.create_if_missing()
@@ -508,7 +558,9 @@ def test_sqlite_files_are_private(tmp_path: Path) -> None:
     table = SQLiteTable(path)
     table.create_if_missing()
     table.put(record())
-    modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in (tmp_path / "one").rglob("*")}
+    modes = {
+        found.name: stat.S_IMODE(found.stat().st_mode) for found in (tmp_path / "one").rglob("*")
+    }
     assert modes == {"two": 0o700, "manga.db": 0o600, "manga.db-wal": 0o600, "manga.db-shm": 0o600}
     assert stat.S_IMODE((tmp_path / "one").stat().st_mode) == 0o700
 
@@ -549,7 +601,9 @@ def test_sqlite_queries_are_index_lookups(tmp_path: Path) -> None:
     assert table._connection is not None
     table._connection.set_trace_callback(statements.append)
     list(table.query("u", first="a", last="b"))
-    table.batch_write(puts=[memory(f"{n:03}", memory_type="t", importance_score=n) for n in range(100)])
+    table.batch_write(
+        puts=[memory(f"{n:03}", memory_type="t", importance_score=n) for n in range(100)]
+    )
     list(table.query("u"))
     list(table.query("u", reverse=True))
     table._connection.set_trace_callback(None)
@@ -568,8 +622,14 @@ def test_sqlite_refuses_a_newer_file_and_leaves_it(tmp_path: Path) -> None:
     connection.close()
     before = path.read_bytes()
     table = SQLiteTable(path)
-    for operation in (table.create_if_missing, lambda: table.get("p", "k"), lambda: table.put(record())):
-        with pytest.raises(CorruptRecordError, match="has version 2, this package reads up to 1") as caught:
+    for operation in (
+        table.create_if_missing,
+        lambda: table.get("p", "k"),
+        lambda: table.put(record()),
+    ):
+        with pytest.raises(
+            CorruptRecordError, match="has version 2, this package reads up to 1"
+        ) as caught:
             operation()
         assert caught.value.record == str(path)
     assert path.read_bytes() == before
@@ -678,7 +738,9 @@ def dynamo(dynamodb_server: servers.DynamoDB, unique: str) -> DynamoDBTable:
     return table
 
 
-def test_dynamodb_makes_the_table_as_it_is_published(dynamo: DynamoDBTable, dynamodb_client: Any, unique: str) -> None:
+def test_dynamodb_makes_the_table_as_it_is_published(
+    dynamo: DynamoDBTable, dynamodb_client: Any, unique: str
+) -> None:
     description = dynamodb_client.describe_table(TableName=unique)["Table"]
     assert description["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
     assert [key["AttributeName"] for key in description["KeySchema"]] == ["user_id", "memory_id"]
@@ -693,7 +755,10 @@ def test_dynamodb_makes_the_table_as_it_is_published(dynamo: DynamoDBTable, dyna
         BY_TYPE: (["user_id", "memory_type"], "ALL"),
         BY_IMPORTANCE: (["user_id", "importance_score"], "ALL"),
     }
-    types = {entry["AttributeName"]: entry["AttributeType"] for entry in description["AttributeDefinitions"]}
+    types = {
+        entry["AttributeName"]: entry["AttributeType"]
+        for entry in description["AttributeDefinitions"]
+    }
     assert types == {"user_id": "S", "memory_id": "S", "memory_type": "S", "importance_score": "N"}
     ttl = dynamodb_client.describe_time_to_live(TableName=unique)["TimeToLiveDescription"]
     assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
@@ -703,7 +768,9 @@ def test_dynamodb_records_are_readable_with_plain_boto3(
     dynamo: DynamoDBTable, dynamodb_server: servers.DynamoDB, unique: str
 ) -> None:
     dynamo.put(memory("m", memory_type="preference", importance_score=0.9, tags=["a"], raw=b"\x00"))
-    plain: Any = boto3.resource("dynamodb", endpoint_url=dynamodb_server.endpoint, region_name="us-east-1").Table(unique)
+    plain: Any = boto3.resource(
+        "dynamodb", endpoint_url=dynamodb_server.endpoint, region_name="us-east-1"
+    ).Table(unique)
     item: Any = plain.get_item(Key={"user_id": "u", "memory_id": "m"})["Item"]
     assert item["memory_type"] == "preference"
     assert float(item["importance_score"]) == 0.9
@@ -715,7 +782,9 @@ def test_dynamodb_records_are_readable_with_plain_boto3(
 
 
 @pytest.mark.parametrize("existing", [None, "expires_at", "other"])
-def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(dynamodb_client: Any, unique: str, existing: str | None) -> None:
+def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(
+    dynamodb_client: Any, unique: str, existing: str | None
+) -> None:
     table = DynamoDBTable(dynamodb_client, name=unique)
     dynamodb_client.create_table(**table_definition(table.schema, table.name))
     if existing:
@@ -723,7 +792,9 @@ def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(dynamodb_client: Any
             TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": existing}
         )
     if existing == "other":
-        with pytest.raises(StoreError, match="its TTL is on for attribute 'other', not for 'expires_at'"):
+        with pytest.raises(
+            StoreError, match="its TTL is on for attribute 'other', not for 'expires_at'"
+        ):
             table.create_if_missing()
     else:
         table.create_if_missing()
@@ -731,7 +802,9 @@ def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(dynamodb_client: Any
         assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
 
 
-def test_dynamodb_may_be_created_by_many_at_once(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+def test_dynamodb_may_be_created_by_many_at_once(
+    dynamodb_server: servers.DynamoDB, unique: str
+) -> None:
     tables = [DynamoDBTable(dynamodb_server.client(), name=unique) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda table: table.create_if_missing(), tables))
@@ -778,7 +851,9 @@ def test_dynamodb_pages_are_read_as_they_are_needed(dynamo: DynamoDBTable) -> No
     assert next(items)["memory_id"] == "005"
     assert len(asked.take()) == 1
     assert ids(items) == [f"{number:03}" for number in range(6, 12)]
-    assert ids(dynamo.query("u", limit=7, reverse=True)) == [f"{number:03}" for number in range(11, 4, -1)]
+    assert ids(dynamo.query("u", limit=7, reverse=True)) == [
+        f"{number:03}" for number in range(11, 4, -1)
+    ]
     assert [params["Limit"] for _, params in asked.take()][-2:] == [5, 2]
 
 
@@ -789,23 +864,32 @@ def test_dynamodb_refuses_an_item_it_cannot_hold(dynamo: DynamoDBTable) -> None:
 
 
 @pytest.fixture
-def faulty(dynamodb_server: servers.DynamoDB, unique: str) -> Iterator[tuple[DynamoDBTable, servers.FaultyProxy]]:
+def faulty(
+    dynamodb_server: servers.DynamoDB, unique: str
+) -> Iterator[tuple[DynamoDBTable, servers.FaultyProxy]]:
     with servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port) as proxy:
-        client = dynamodb_server.client(f"http://{proxy.host}:{proxy.port}", read_timeout=0.3, connect_timeout=0.3)
+        client = dynamodb_server.client(
+            f"http://{proxy.host}:{proxy.port}", read_timeout=0.3, connect_timeout=0.3
+        )
         table = DynamoDBTable(client, name=unique, deadline=0.5)
         table.create_if_missing()
         yield table, proxy
         client.close()
 
 
-def test_dynamodb_repeats_when_an_answer_was_lost(faulty: tuple[DynamoDBTable, servers.FaultyProxy]) -> None:
+def test_dynamodb_repeats_when_an_answer_was_lost(
+    faulty: tuple[DynamoDBTable, servers.FaultyProxy],
+) -> None:
     table, proxy = faulty
     steps: list[tuple[Callable[[], object], object]] = [
         (lambda: table.put(record(v=1)), True),
         (lambda: table.get("p", "k"), record(v=1)),
         (lambda: table.batch_write(puts=[record("b")]), None),
         (lambda: sorts(table.query("p")), ["b", "k"]),
-        (lambda: table.transact([Write(item=record("t", v=1), when=ABSENT)]), True),  # known by its token
+        (
+            lambda: table.transact([Write(item=record("t", v=1), when=ABSENT)]),
+            True,
+        ),  # known by its token
         (lambda: table.put(record("c"), when=ABSENT), False),  # the caller compares: it is there
         (lambda: table.get("p", "c"), record("c")),
         (lambda: table.delete("p", "c"), True),
@@ -832,7 +916,9 @@ def test_dynamodb_uses_connections_of_its_own_after_a_fork(
 
 
 @pytest.mark.parametrize("fault", ["blackhole", "reset"])
-def test_dynamodb_is_unavailable_within_its_deadline(faulty: tuple[DynamoDBTable, servers.FaultyProxy], fault: str) -> None:
+def test_dynamodb_is_unavailable_within_its_deadline(
+    faulty: tuple[DynamoDBTable, servers.FaultyProxy], fault: str
+) -> None:
     table, proxy = faulty
     table.put(record())
     getattr(proxy, fault)()
@@ -846,7 +932,9 @@ def test_dynamodb_is_unavailable_within_its_deadline(faulty: tuple[DynamoDBTable
 
 
 @pytest.fixture
-def stubbed(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[DynamoDBTable, Stubber, list[float]]]:
+def stubbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[DynamoDBTable, Stubber, list[float]]]:
     clock, sleeps = FakeClock(), []
 
     def sleep(seconds: float) -> None:
@@ -889,7 +977,9 @@ def test_dynamodb_waits_when_it_is_throttled(stubbed: Stubbed, code: str, status
 def test_dynamodb_gives_up_at_its_deadline(stubbed: Stubbed) -> None:
     table, stubber, sleeps = stubbed
     for _ in range(8):
-        stubber.add_client_error("get_item", "ThrottlingException", "slow down", http_status_code=400)
+        stubber.add_client_error(
+            "get_item", "ThrottlingException", "slow down", http_status_code=400
+        )
     with pytest.raises(StoreUnavailableError, match="slow down") as caught:
         table.get("p", "k")
     assert caught.value.__cause__ is not None
@@ -906,7 +996,9 @@ def test_dynamodb_gives_up_at_its_deadline(stubbed: Stubbed) -> None:
         ("ValidationException", None),
     ],
 )
-def test_dynamodb_does_not_repeat_what_cannot_succeed(stubbed: Stubbed, code: str, reason: str | None) -> None:
+def test_dynamodb_does_not_repeat_what_cannot_succeed(
+    stubbed: Stubbed, code: str, reason: str | None
+) -> None:
     table, stubber, sleeps = stubbed
     stubber.add_client_error("put_item", code, http_status_code=400)
     with pytest.raises(StoreError) as caught:
@@ -918,14 +1010,17 @@ def test_dynamodb_does_not_repeat_what_cannot_succeed(stubbed: Stubbed, code: st
 
 def test_dynamodb_asks_again_for_what_was_not_processed(stubbed: Stubbed) -> None:
     table, stubber, sleeps = stubbed
-    puts = [{"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": name}}}} for name in "abc"]
+    puts = [
+        {"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": name}}}} for name in "abc"
+    ]
     for asked, left in ((puts, puts[1:]), (puts[1:], puts[2:]), (puts[2:], [])):
         unprocessed = {"UnprocessedItems": {"stubbed": left} if left else {}}
         stubber.add_response("batch_write_item", unprocessed, {"RequestItems": {"stubbed": asked}})
     table.batch_write(puts=[record(name) for name in "abc"])
     keys = [{"session_id": {"S": "p"}, "sk": {"S": name}} for name in "ab"]
     stubber.add_response(
-        "batch_get_item", {"Responses": {"stubbed": keys[:1]}, "UnprocessedKeys": {"stubbed": {"Keys": keys[1:]}}}
+        "batch_get_item",
+        {"Responses": {"stubbed": keys[:1]}, "UnprocessedKeys": {"stubbed": {"Keys": keys[1:]}}},
     )
     stubber.add_response(
         "batch_get_item",
@@ -938,7 +1033,10 @@ def test_dynamodb_asks_again_for_what_was_not_processed(stubbed: Stubbed) -> Non
 
 def test_dynamodb_goes_on_as_long_as_a_batch_makes_progress(stubbed: Stubbed) -> None:
     table, stubber, sleeps = stubbed
-    puts = [{"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": f"k{number:02}"}}}} for number in range(25)]
+    puts = [
+        {"PutRequest": {"Item": {"session_id": {"S": "p"}, "sk": {"S": f"k{number:02}"}}}}
+        for number in range(25)
+    ]
     for number in range(1, 25):
         stubber.add_response("batch_write_item", {"UnprocessedItems": {"stubbed": puts[number:]}})
     stubber.add_response("batch_write_item", {})
@@ -966,7 +1064,9 @@ def test_dynamodb_gives_up_when_nothing_is_processed(stubbed: Stubbed) -> None:
         (["ValidationError", "None"], StoreError),
     ],
 )
-def test_dynamodb_reads_why_a_transaction_was_cancelled(stubbed: Stubbed, reasons: list[str], outcome: Any) -> None:
+def test_dynamodb_reads_why_a_transaction_was_cancelled(
+    stubbed: Stubbed, reasons: list[str], outcome: Any
+) -> None:
     table, stubber, _ = stubbed
     stubber.add_client_error(
         "transact_write_items",
@@ -974,7 +1074,9 @@ def test_dynamodb_reads_why_a_transaction_was_cancelled(stubbed: Stubbed, reason
         modeled_fields={"CancellationReasons": [{"Code": reason} for reason in reasons]},
     )
     if outcome is True:
-        stubber.add_response("transact_write_items", {}, {"TransactItems": ANY, "ClientRequestToken": ANY})
+        stubber.add_response(
+            "transact_write_items", {}, {"TransactItems": ANY, "ClientRequestToken": ANY}
+        )
     if outcome is StoreError:
         with pytest.raises(StoreError):
             table.transact([Write(item=record())])
@@ -989,7 +1091,9 @@ def test_dynamodb_waits_for_a_new_table_but_not_forever(stubbed: Stubbed) -> Non
     stubber.add_client_error("describe_table", "ResourceNotFoundException")
     stubber.add_response("describe_table", {"Table": {"TableStatus": "CREATING"}})
     stubber.add_response("describe_table", {"Table": {"TableStatus": "ACTIVE"}})
-    stubber.add_response("describe_time_to_live", {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}})
+    stubber.add_response(
+        "describe_time_to_live", {"TimeToLiveDescription": {"TimeToLiveStatus": "DISABLED"}}
+    )
     stubber.add_response("update_time_to_live", {})
     table.create_if_missing()
     assert sleeps == [0.1, 0.2]
@@ -1009,7 +1113,9 @@ def test_dynamodb_ttl_may_be_switched_on_by_somebody_else(stubbed: Stubbed, othe
     table, stubber, _ = stubbed
     stubber.add_response("describe_table", {"Table": {"TableStatus": "ACTIVE"}})
     stubber.add_response("describe_time_to_live", ttl_is("DISABLED"))
-    stubber.add_client_error("update_time_to_live", "ValidationException", "TimeToLive is already enabled")
+    stubber.add_client_error(
+        "update_time_to_live", "ValidationException", "TimeToLive is already enabled"
+    )
     stubber.add_response("describe_time_to_live", ttl_is(others))
     if others == "ENABLING":
         table.create_if_missing()

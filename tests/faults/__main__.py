@@ -1,9 +1,11 @@
-"""The fault campaign: ``python -m tests.faults --seeds 1000 --start 0 --jobs 2``; one line a seed, and how many passed.
+"""The fault campaign: ``python -m tests.faults --seeds 1000 --start 0 --jobs 2``; one line a seed,
+and how many passed.
 
-Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and the DynamoDB API, SQLite or
-PostgreSQL, two to five worker processes with Strands agents, and whatever goes wrong meanwhile. Afterwards the journals of the
-workers are compared with what is stored. A seed always draws the same scenario; processes and servers keep their own time, so
-it may take a few repetitions until one that failed fails again.
+Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and
+the DynamoDB API, SQLite or PostgreSQL, two to five worker processes with Strands agents, and
+whatever goes wrong meanwhile. Afterwards the journals of the workers are compared with what is
+stored. A seed always draws the same scenario; processes and servers keep their own time, so it may
+take a few repetitions until one that failed fails again.
 """
 
 from __future__ import annotations
@@ -21,20 +23,32 @@ from typing import Any, get_args
 
 from tests.faults.scenario import Durable, Hot
 
-_AWS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+_AWS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 _MOST_WRONGS = 12
 
 
 @contextmanager
 def _bar(total: int) -> Iterator[Any]:
-    """Show how far the seeds are, where there is a terminal; yield what is to be called after each."""
+    """Show how far the seeds are, where there is a terminal; yield what is to be called after
+    each.
+    """
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield lambda: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    with Progress("seeds", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+    with Progress(
+        "seeds",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as progress:
         task = progress.add_task("seeds", total=total)
         yield lambda: progress.advance(task)
 
@@ -60,8 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many (default 100)")
     parser.add_argument("--start", type=int, default=0, help="the first one (default 0)")
-    parser.add_argument("--jobs", type=int, default=1, help="how many at a time, each on servers of its own (default 1)")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="skip the seeds FILE has, and note others in it")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="how many at a time, each on servers of its own (default 1)",
+    )
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE", help="skip the seeds FILE has, and note others in it"
+    )
     parser.add_argument("--hot", choices=get_args(Hot), help="always this hot tier")
     parser.add_argument("--durable", choices=get_args(Durable), help="always this durable tier")
     options = parser.parse_args(arguments)
@@ -101,10 +122,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for what in wrong[:_MOST_WRONGS]:
                 print(f"  {what}", flush=True)
             if wrong:
-                print(f"  {len(wrong)} in all; journals: {folder}; repeat: {_repeat(seed, tiers)}", flush=True)
+                print(
+                    f"  {len(wrong)} in all; journals: {folder}; repeat: {_repeat(seed, tiers)}",
+                    flush=True,
+                )
             if options.resume is not None:
                 with options.resume.open("a") as journal:
-                    journal.write("\n" + json.dumps({"seed": seed, "passed": not wrong, "wrong": wrong[:3]}))
+                    journal.write(
+                        "\n" + json.dumps({"seed": seed, "passed": not wrong, "wrong": wrong[:3]})
+                    )
             advance()
     for job in jobs:
         job.join()

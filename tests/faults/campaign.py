@@ -1,4 +1,6 @@
-"""The campaign: one seed after the other, each a scenario on real servers with real worker processes; see ``tests.faults``."""
+"""The campaign: one seed after the other, each a scenario on real servers with real worker
+processes; see ``tests.faults``.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,12 @@ from tests.faults.worker import END_WITHIN, Orders, window, work
 
 _HELD_WITHIN = 20.0
 _SOCKET = {"reset", "delay", "blackhole", "half_open", "drip", "drop_answers"}
-_SOCKET |= {f"durable_{name}" for name in ("timeout", "reset", "delay", "drop_answers", "half_open")}
+_SOCKET |= {
+    f"durable_{name}" for name in ("timeout", "reset", "delay", "drop_answers", "half_open")
+}
 
-# Workers are forked from a process that has neither threads nor the sockets of proxies, and has imported everything.
+# Workers are forked from a process that has neither threads nor the sockets of proxies, and has
+# imported everything.
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.faults.worker", "boto3", "psycopg_pool", "redis"])
 
@@ -56,11 +61,18 @@ class Result:
         """One line on the seed."""
         scenario, verdict = self.scenario, self.verdict
         counted = Counter(move.name for move in scenario.moves)
-        faults = ", ".join(name if count == 1 else f"{name} x{count}" for name, count in sorted(counted.items()))
-        risk = f"; {verdict.lost} of {verdict.at_risk} turns at risk were lost" if verdict.at_risk else ""
+        faults = ", ".join(
+            name if count == 1 else f"{name} x{count}" for name, count in sorted(counted.items())
+        )
+        risk = (
+            f"; {verdict.lost} of {verdict.at_risk} turns at risk were lost"
+            if verdict.at_risk
+            else ""
+        )
         return (
-            f"seed {scenario.seed}: {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s, {scenario}, "
-            f"{scenario.workers} workers, {self.kills} killed, {verdict.acknowledged} turns{risk} ({faults})"
+            f"seed {scenario.seed}: {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f}"
+            f" s, {scenario}, {scenario.workers} workers, {self.kills} killed,"
+            f" {verdict.acknowledged} turns{risk} ({faults})"
         )
 
 
@@ -91,7 +103,13 @@ class Run:
         here, there = _processes.Pipe()
         stage = self.stage
         orders = Orders(
-            self.scenario, slot, self.lives[slot], stage.hot_url[slot], stage.durable_url[slot], self.folder, **more
+            self.scenario,
+            slot,
+            self.lives[slot],
+            stage.hot_url[slot],
+            stage.durable_url[slot],
+            self.folder,
+            **more,
         )
         self.lives[slot] += 1
         orders.journal.touch()
@@ -116,7 +134,9 @@ class Run:
         try:
             self.workers[slot].pipe.send(order)
         except OSError:
-            self.wrong.append(f"worker {self.workers[slot].orders.name} ended before it was told to")
+            self.wrong.append(
+                f"worker {self.workers[slot].orders.name} ended before it was told to"
+            )
 
     # What goes wrong
 
@@ -128,7 +148,9 @@ class Run:
             for worker in self.workers.values():
                 worker.pipe.poll(_HELD_WITHIN)
         began, order = time.monotonic(), itertools.count()
-        agenda: list[tuple[float, int, Any]] = [(move.at, next(order), self._happens(move)) for move in self.scenario.moves]
+        agenda: list[tuple[float, int, Any]] = [
+            (move.at, next(order), self._happens(move)) for move in self.scenario.moves
+        ]
         heapq.heapify(agenda)
         while agenda:
             at, _, happening = heapq.heappop(agenda)
@@ -189,7 +211,9 @@ class Run:
             self.losses.append(Loss(time.monotonic(), None, found))
 
     def _lose_all(self) -> None:
-        """Lose every worker and the hot tier when nothing is under way: no more may be gone than was not due to be flushed."""
+        """Lose every worker and the hot tier when nothing is under way: no more may be gone than
+        was not due to be flushed.
+        """
         for worker in self.workers.values():
             os.kill(worker.process.pid, signal.SIGCONT)
         for slot in self.workers:
@@ -201,11 +225,20 @@ class Run:
         events = read(self.journals)
         most = int(str(self.scenario.settings["flush_every"])) - 1
         for user in range(USERS):
-            begun = self.stage.begun(user)  # a turn that was under way at the last flush is one of those since then
+            begun = self.stage.begun(
+                user
+            )  # a turn that was under way at the last flush is one of those since then
             turns = [event for event in events if event["what"] == "ack" and event["user"] == user]
-            behind = [turn["tag"] for turn in turns if turn["tag"] not in begun and not is_excused(turn, events, self.losses)]
+            behind = [
+                turn["tag"]
+                for turn in turns
+                if turn["tag"] not in begun and not is_excused(turn, events, self.losses)
+            ]
             if len(behind) > most and not self.scenario.deletes:
-                self.wrong.append(f"user {user}: {len(behind)} turns are not flushed, at most {most} may be: {behind}")
+                self.wrong.append(
+                    f"user {user}: {len(behind)} turns are not flushed, at most {most} may be:"
+                    f" {behind}"
+                )
         slots = list(self.workers)
         for slot in slots:
             self.kill(slot, durable)
@@ -217,7 +250,9 @@ class Run:
     # The end
 
     def finish(self) -> None:
-        """Mend everything, let everyone save and end, and let one more worker go on where they stopped."""
+        """Mend everything, let everyone save and end, and let one more worker go on where they
+        stopped.
+        """
         self.stage.heal()
         for slot in range(self.scenario.workers):
             if self.scenario.durable == "sqlite":
@@ -234,11 +269,15 @@ class Run:
             if worker.process.is_alive():
                 os.kill(worker.process.pid, signal.SIGUSR1)
                 worker.process.join(1)
-                self.wrong.append(f"worker {worker.orders.name} hangs; see stacks-{worker.orders.name}.txt")
+                self.wrong.append(
+                    f"worker {worker.orders.name} hangs; see stacks-{worker.orders.name}.txt"
+                )
                 worker.process.kill()
                 worker.process.join()
             elif worker.process.exitcode:
-                self.wrong.append(f"worker {worker.orders.name} ended with {worker.process.exitcode}")
+                self.wrong.append(
+                    f"worker {worker.orders.name} ended with {worker.process.exitcode}"
+                )
             worker.pipe.close()
         self.workers.clear()
 
@@ -246,19 +285,27 @@ class Run:
         """Return what is stored of each user."""
         found = {}
         for user in range(USERS):
-            stores = {"the tiers": {}, **({} if self.stage.durable is None else {"the durable tier": {"hot": None}})}
+            stores = {
+                "the tiers": {},
+                **({} if self.stage.durable is None else {"the durable tier": {"hot": None}}),
+            }
             windows = {name: self._restored(user, **only) for name, only in stores.items()}
             found[user] = Kept(list(self.stage.manager(user).history("librarian")), windows)
         for owner, values in self.stage.values().items():
             if owner is None:
                 values = {key: value for key, value in values.items() if b"canary" in value}
-                self.wrong += [f"{key} is nobody's, and holds {value[:80]!r}" for key, value in values.items()]
+                self.wrong += [
+                    f"{key} is nobody's, and holds {value[:80]!r}" for key, value in values.items()
+                ]
             else:
                 found[owner].values = values
         return found
 
     def _restored(self, user: int, **stores: Any) -> list[dict[str, Any]]:
-        agent = talk.new_agent(self.stage.manager(user, **stores), conversation_manager=window(self.scenario.windows[user]))
+        agent = talk.new_agent(
+            self.stage.manager(user, **stores),
+            conversation_manager=window(self.scenario.windows[user]),
+        )
         return talk.plain(agent.messages)
 
     def stop(self) -> None:
@@ -299,7 +346,9 @@ def run(
             game.finish()
             events = read(game.journals)
             kept = game.kept()
-            (folder / "kept.json").write_text(json.dumps(kept, default=_shown, ensure_ascii=False, indent=1))
+            (folder / "kept.json").write_text(
+                json.dumps(kept, default=_shown, ensure_ascii=False, indent=1)
+            )
             verdict = judged(scenario, events, game.losses, kept)
         except Exception:
             verdict.wrong.append(traceback.format_exc())
@@ -307,20 +356,26 @@ def run(
         if game is not None:
             verdict.wrong[:0] = game.wrong
     if verdict.wrong:
-        return Result(scenario, verdict, time.monotonic() - began, game.kills if game else 0, folder)
+        return Result(
+            scenario, verdict, time.monotonic() - began, game.kills if game else 0, folder
+        )
     shutil.rmtree(folder)
     return Result(scenario, verdict, time.monotonic() - began, game.kills if game else 0)
 
 
 def serve(seeds: Any, results: Any, tiers: dict[str, Any]) -> None:
-    """Run the seeds of a queue on servers of one's own, up to a None; what comes of each goes into another queue.
+    """Run the seeds of a queue on servers of one's own, up to a None; what comes of each goes into
+    another queue.
 
     Args:
         seeds: The seeds.
-        results: For each a tuple of seed, line, what was wrong, and the folder of journals; at the end None.
+        results: For each a tuple of seed, line, what was wrong, and the folder of journals; at the
+            end None.
         tiers: ``hot`` and ``durable`` as ``run`` takes them.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the seed that runs is finished, and the servers are ended
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # the seed that runs is finished, and the servers are ended
     with Servers() as running:
         for seed in iter(seeds.get, None):
             result = run(seed, running, **tiers)

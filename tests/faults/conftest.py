@@ -24,7 +24,9 @@ from tests.faults.kill import Stores
 
 @pytest.fixture(autouse=True)
 def _turns_are_saved_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may hold a turn up; tests that count store calls must not see it saved in parts."""
+    """A busy machine may hold a turn up; tests that count store calls must not see it saved in
+    parts.
+    """
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 1.0)
 
 
@@ -71,7 +73,9 @@ class Process:
     def settle(self) -> None:
         """Wait until the work that is due now is done."""
         writer = self.manager._tiers.writer
-        servers.wait_until(lambda: not (writer._active or writer._queues), "the end of the writer's work")
+        servers.wait_until(
+            lambda: not (writer._active or writer._queues), "the end of the writer's work"
+        )
 
     def stats(self) -> Any:
         return self.manager.stats("librarian")
@@ -85,12 +89,16 @@ NewProcess = Callable[..., Process]
 
 @pytest.fixture
 def new_process(unique: str) -> Iterator[NewProcess]:
-    """Start a process: ``new_process(stores, hot=..., durable=..., **settings of the manager)``; its session is the test's."""
+    """Start a process: ``new_process(stores, hot=..., durable=..., **settings of the manager)``;
+    its session is the test's.
+    """
     started: list[Process] = []
 
     def start(stores: Stores, *, agent: dict[str, Any] | None = None, **settings: Any) -> Process:
         hot = settings.pop("hot", None) or (open_hot_store(stores.hot) if stores.hot else None)
-        durable = settings.pop("durable", None) or (open_table(stores.durable) if stores.durable else None)
+        durable = settings.pop("durable", None) or (
+            open_table(stores.durable) if stores.durable else None
+        )
         patient = {"hot_deadline": 5.0, "durable_deadline": 10.0}
         manager = TieredSessionManager(unique, hot=hot, durable=durable, **{**patient, **settings})
         process = Process(manager, talk.new_agent(manager, **(agent or {})), hot, durable)
@@ -161,7 +169,11 @@ def tiers(dynamodb_server: servers.DynamoDB) -> Iterator[FaultyTiers]:
     with ExitStack() as stack:
         valkey = stack.enter_context(servers.valkey())
         hot_proxy = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
-        durable_proxy = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
-        tiers = FaultyTiers(valkey, hot_proxy, durable_proxy, dynamodb_server, f"faults_{next(_tables)}", stack)
+        durable_proxy = stack.enter_context(
+            servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port)
+        )
+        tiers = FaultyTiers(
+            valkey, hot_proxy, durable_proxy, dynamodb_server, f"faults_{next(_tables)}", stack
+        )
         tiers.direct().create_if_missing()
         yield tiers

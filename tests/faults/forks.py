@@ -42,7 +42,9 @@ class Child:
         return said
 
     def listen(self, within: float) -> dict[str, Any] | None:
-        """Return the next object; ``{}`` if the other side has ended, None if it says nothing within so many seconds."""
+        """Return the next object; ``{}`` if the other side has ended, None if it says nothing
+        within so many seconds.
+        """
         end = time.monotonic() + within
         heard = select.poll()  # unlike select() it takes any number of open files
         heard.register(self.reader, select.POLLIN)
@@ -78,7 +80,9 @@ def forked_child(work: Callable[[Child], object]) -> Child:
     from_child, to_parent = os.pipe()
     from_parent, to_child = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; that they do not matter is tested
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python 3.12 warns of threads; that they do not matter is tested
         pid = os.fork()
     if pid:
         os.close(to_parent)

@@ -1,6 +1,7 @@
 """Isolation campaign: scopes with ids that are made to collide.
 
-Run it for long with ``python -m tests.faults.isolation --pairs 5000000 --seed 1``. The exit status is 1 after a collision.
+Run it for long with ``python -m tests.faults.isolation --pairs 5000000 --seed 1``. The exit status
+is 1 after a collision.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ Names = Mapping[tuple[str, str], object]
 
 
 def ids(rng: random.Random) -> str:
-    """Return an id made of what names are made of; now and then a long one, which is kept by its hash."""
+    """Return an id made of what names are made of; now and then a long one, which is kept by its
+    hash.
+    """
     id_ = "".join(rng.choices(_PIECES, k=rng.randrange(1, 6)))
     if rng.random() < 0.1:
         id_ = (id_ * 300)[: rng.randrange(190, 700)]
@@ -59,7 +62,9 @@ def related(scope: ConversationScope, rng: random.Random) -> ConversationScope:
     ]
     found = rng.choice(choices)
     user, session, agent = (id_ if id_.strip() else "x" for id_ in found[:3])
-    return ConversationScope(user, session, agent, tenant=found[3] if found[3] is None or found[3].strip() else "x")
+    return ConversationScope(
+        user, session, agent, tenant=found[3] if found[3] is None or found[3].strip() else "x"
+    )
 
 
 def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
@@ -67,7 +72,9 @@ def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
     made = [ConversationScope("u", "s")]
     while len(made) <= count:
         if rng.random() < 0.3:
-            scope = ConversationScope(ids(rng), ids(rng), ids(rng), tenant=ids(rng) if rng.random() < 0.7 else None)
+            scope = ConversationScope(
+                ids(rng), ids(rng), ids(rng), tenant=ids(rng) if rng.random() < 0.7 else None
+            )
         else:
             scope = related(rng.choice(made), rng)
         made.append(scope)
@@ -75,7 +82,9 @@ def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
 
 
 def names(scope: ConversationScope) -> Names:
-    """Return every name under which something of a scope is kept, and whose it is: who shares it must have the same ids."""
+    """Return every name under which something of a scope is kept, and whose it is: who shares it
+    must have the same ids.
+    """
     session, user = scope.storage_session_id, (scope.tenant, scope.user_id)
     place, owner = Place.of(session, "A", scope.agent_id), Owner(scope.user_id, scope.tenant)
     whole, of_session = (*user, scope.session_id, scope.agent_id), (*user, scope.session_id)
@@ -93,7 +102,10 @@ def names(scope: ConversationScope) -> Names:
         ("hot", f"environment/{session}"): ("environment", *of_session),
         ("hot", Place.of(session, "M", scope.agent_id).conversation): ("graph", *whole),
         ("users", owner.partition): user,
-        ("users", place_of(owner, preference_id(scope.agent_id))): (*user, " ".join(scope.agent_id.casefold().split())),
+        ("users", place_of(owner, preference_id(scope.agent_id))): (
+            *user,
+            " ".join(scope.agent_id.casefold().split()),
+        ),
         ("users", f"{bucket_of(owner)}/{owner.partition}"): ("spool", *user),
         # A session that goes by a plain id, and one of a scope, are never the same.
         ("table", encoded_id(scope.session_id)): ("plain", scope.session_id),
@@ -106,11 +118,16 @@ def names(scope: ConversationScope) -> Names:
 
 def keys_of(place: Place) -> list[Key]:
     """Return the keys of a conversation's head and of a turn of its log."""
-    return [(place.session, f"{place.member}{suffix}") for suffix in ("#HEAD", f"#TURN#{1:012d}#{1:012d}-{'f' * 10}")]
+    return [
+        (place.session, f"{place.member}{suffix}")
+        for suffix in ("#HEAD", f"#TURN#{1:012d}#{1:012d}-{'f' * 10}")
+    ]
 
 
 def collisions(rng: random.Random, count: int) -> Iterator[str]:
-    """Yield what two of ``count`` scopes share although their ids differ, and whose key is another tenant's."""
+    """Yield what two of ``count`` scopes share although their ids differ, and whose key is another
+    tenant's.
+    """
     owners: dict[tuple[str, str], object] = {}
     for scope in scopes(rng, count):
         tenant = "" if scope.tenant is None else encoded_id(scope.tenant)
@@ -120,7 +137,10 @@ def collisions(rng: random.Random, count: int) -> Iterator[str]:
                 yield f"{name} is shared by {known!r} and {owner!r}"
         for place in sealed_places(scope):
             if tenant_of(place) != tenant:
-                yield f"{place!r} of the tenant {scope.tenant!r} would get a key of {tenant_of(place)!r}"
+                yield (
+                    f"{place!r} of the tenant {scope.tenant!r} would get a key of"
+                    f" {tenant_of(place)!r}"
+                )
         yield from outside_range(scope)
 
 
@@ -138,7 +158,9 @@ def sealed_places(scope: ConversationScope) -> list[str]:
 
 
 def outside_range(scope: ConversationScope) -> Iterator[str]:
-    """Yield other agents' records that deleting the log of this scope's conversation would take: it deletes a range of keys."""
+    """Yield other agents' records that deleting the log of this scope's conversation would take: it
+    deletes a range of keys.
+    """
     place = Place.of(scope.storage_session_id, "A", scope.agent_id)
     first, last = f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
     for suffix in ("", "#", "~", "#HEAD", "#TURN#", ":", " ", "0", "%"):
@@ -152,15 +174,22 @@ def pairs(wanted: int, seed: int) -> tuple[int, list[str]]:
     """Compare at least ``wanted`` pairs of scopes; return how many, and what was found."""
     each = _BATCH * (_BATCH - 1) // 2
     batches, found = -(-wanted // each), []
-    for batch in track(range(batches), description="ids", transient=True, disable=not sys.stderr.isatty()):
-        found += [f"seed={seed} batch={batch} {what}" for what in collisions(random.Random(f"{seed} {batch}"), _BATCH)]
+    for batch in track(
+        range(batches), description="ids", transient=True, disable=not sys.stderr.isatty()
+    ):
+        found += [
+            f"seed={seed} batch={batch} {what}"
+            for what in collisions(random.Random(f"{seed} {batch}"), _BATCH)
+        ]
     return batches * each, found
 
 
 def main() -> int:
     """Run it from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.isolation", description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5_000_000, help="pairs of scopes that are compared")
+    parser.add_argument(
+        "--pairs", type=int, default=5_000_000, help="pairs of scopes that are compared"
+    )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     compared, found = pairs(options.pairs, options.seed)

@@ -1,4 +1,6 @@
-"""Journals: what the workers of a seed did and saw, line by line, each on disk before the next thing happens."""
+"""Journals: what the workers of a seed did and saw, line by line, each on disk before the next
+thing happens.
+"""
 
 from __future__ import annotations
 
@@ -30,4 +32,7 @@ class Journal:
 def read(paths: Iterable[Path]) -> list[Event]:
     """Return the events of all journals in the order of time, without a line that a kill cut."""
     lines = [line for path in paths for line in path.read_bytes().splitlines(keepends=True)]
-    return sorted((json.loads(line) for line in lines if line.endswith(b"\n")), key=lambda event: float(event["at"]))
+    return sorted(
+        (json.loads(line) for line in lines if line.endswith(b"\n")),
+        key=lambda event: float(event["at"]),
+    )

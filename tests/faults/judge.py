@@ -1,4 +1,6 @@
-"""What must hold of a seed: from what the workers were told, what was lost under them, and what is stored in the end."""
+"""What must hold of a seed: from what the workers were told, what was lost under them, and what is
+stored in the end.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.support import CUT_TEXT
 MOST_THREADS = 60
 MOST_MEGABYTES = 400
 MOST_DESCRIPTORS = 150
-_DIRECT = ":tooluse_lookup_"  # Strands names calls that no model made, without regard to who makes them
+_DIRECT = (  # Strands names calls that no model made, without regard to who makes them
+    ":tooluse_lookup_"
+)
 _NUMBER = re.compile(r"w(\d+\.\d+)n(\d+)")
 
 
@@ -56,7 +60,8 @@ class Verdict:
     Attributes:
         wrong: What must not be; empty if the seed is clean.
         acknowledged: Turns that were acknowledged.
-        at_risk: How many of them the bound allows to be lost: their worker, and all that a tier had of them, was lost.
+        at_risk: How many of them the bound allows to be lost: their worker, and all that a tier had
+            of them, was lost.
         lost: How many of those are gone.
     """
 
@@ -66,10 +71,15 @@ class Verdict:
     lost: int = 0
 
 
-def judged(scenario: Scenario, events: Sequence[Event], losses: Sequence[Loss], kept: Mapping[int, Kept]) -> Verdict:
+def judged(
+    scenario: Scenario, events: Sequence[Event], losses: Sequence[Loss], kept: Mapping[int, Kept]
+) -> Verdict:
     """Return what is wrong, and how much was lost that may be."""
     verdict = Verdict()
-    verdict.wrong += [f"worker {event['worker']}: {event['error']}\n{event['trace']}" for event in _of(events, "error")]
+    verdict.wrong += [
+        f"worker {event['worker']}: {event['error']}\n{event['trace']}"
+        for event in _of(events, "error")
+    ]
     verdict.wrong += [problem for event in _of(events, "measured") for problem in _unbounded(event)]
     verdict.wrong += [
         f"invalid: a request of worker {event['worker']}, {problem}"
@@ -83,7 +93,12 @@ def judged(scenario: Scenario, events: Sequence[Event], losses: Sequence[Loss], 
 
 
 def _judge_user(
-    verdict: Verdict, scenario: Scenario, user: int, events: Sequence[Event], losses: Sequence[Loss], kept: Kept
+    verdict: Verdict,
+    scenario: Scenario,
+    user: int,
+    events: Sequence[Event],
+    losses: Sequence[Loss],
+    kept: Kept,
 ) -> None:
     def wrong(what: str) -> None:
         verdict.wrong.append(f"user {user}: {what}")
@@ -94,7 +109,9 @@ def _judge_user(
     waived = {turn["tag"] for turn in turns if turn["dropped"] or turn["epoch"] <= buried}
     counted = talk.marks(kept.log)
     for turn in turns:
-        missing = [mark for mark in talk.wanted_marks(turn["tag"], turn["kind"]) if mark not in counted]
+        missing = [
+            mark for mark in talk.wanted_marks(turn["tag"], turn["kind"]) if mark not in counted
+        ]
         if missing and turn["tag"] not in at_risk | waived:
             wrong(f"lost: {turn['tag']} was acknowledged, and {missing} not in the log")
         verdict.lost += bool(missing) and turn["tag"] in at_risk - waived
@@ -125,12 +142,19 @@ def _judge_user(
             wrong(f"invalid: worker {event['worker']} restored, {problem}")
         if any(count > 1 for count in talk.marks(event["window"]).values()):
             wrong(f"doubled: in what worker {event['worker']} restored")
-        if any(scenario.canary(other) in str(event["window"]) for other in range(USERS) if other != user):
+        if any(
+            scenario.canary(other) in str(event["window"])
+            for other in range(USERS)
+            if other != user
+        ):
             wrong(f"foreign: in what worker {event['worker']} restored")
     last = [event for event in events if event["what"] == "closed"][-1:]
     for name, messages in kept.windows.items():
         if not last or messages != last[0]["window"]:
-            wrong(f"inexact: restored from {name} is not what the last agent had: {_difference(messages, last)}")
+            wrong(
+                f"inexact: restored from {name} is not what the last agent had:"
+                f" {_difference(messages, last)}"
+            )
 
     secrets = gone | _redacted(events)
     foreign = {scenario.canary(other) for other in range(USERS) if other != user}
@@ -144,7 +168,8 @@ def _judge_user(
 def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> bool:
     """Tell whether the bound allows an acknowledged turn to be gone.
 
-    It does if its worker was killed before the durable tier had it, and the hot tier has not confirmed it, or forgot it.
+    It does if its worker was killed before the durable tier had it, and the hot tier has not
+    confirmed it, or forgot it.
     """
     user, tag, worker = turn["user"], turn["tag"], turn["worker"]
     death = next((loss for loss in losses if loss.worker == worker), None)
@@ -160,7 +185,9 @@ def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -
     ]
     # What a save confirms is everything its worker had, and so what the hot tier forgot before.
     before = [lapse for lapse in lapses if turn["began"] <= lapse.at <= death.at]
-    is_confirmed = any(began > max((lapse.at for lapse in before), default=-1.0) for began in confirmed)
+    is_confirmed = any(
+        began > max((lapse.at for lapse in before), default=-1.0) for began in confirmed
+    )
     later = [lapse for lapse in lapses if lapse.at > death.at]
     return not is_confirmed or any(tag not in lapse.durable.get(user, ()) for lapse in later)
 
@@ -168,7 +195,8 @@ def _may_be_lost(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -
 def is_excused(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> bool:
     """Tell whether an acknowledged turn need not be flushed although everyone is at rest.
 
-    Its worker was killed before he had done it: then the turn may be lost already, or it waits for whoever saves next.
+    Its worker was killed before he had done it: then the turn may be lost already, or it waits for
+    whoever saves next.
     """
     death = next((loss for loss in losses if loss.worker == turn["worker"]), None)
     if death is None:
@@ -181,19 +209,26 @@ def is_excused(turn: Event, events: Sequence[Event], losses: Sequence[Loss]) -> 
 def _deleted(events: Sequence[Event]) -> tuple[int, frozenset[str]]:
     """Return the last incarnation that may have been deleted, and the tags that must be gone.
 
-    A deletion that did not end well may have left its tombstone in one of the tiers, with any number up to the highest one that
-    it may have drawn. A turn whose incarnation was not known when it was acknowledged may be younger than the deletion.
+    A deletion that did not end well may have left its tombstone in one of the tiers, with any
+    number up to the highest one that it may have drawn. A turn whose incarnation was not known when
+    it was acknowledged may be younger than the deletion.
     """
     buried, gone = -1, set()
     for event in events:
         if event["what"] == "deleting":
-            own = [other for other in events if other["what"] in ("deleting", "deleted") and _same_worker(event, other)]
+            own = [
+                other
+                for other in events
+                if other["what"] in ("deleting", "deleted") and _same_worker(event, other)
+            ]
             following = next((other for other in own if other["at"] > event["at"]), None)
             if following is None or following["what"] == "deleting":
                 buried = max(buried, event["most"])
                 continue
             buried = max(buried, following["buried"])
-            ended = [other for other in events if other["what"] == "ack" and other["at"] < event["at"]]
+            ended = [
+                other for other in events if other["what"] == "ack" and other["at"] < event["at"]
+            ]
             gone |= {other["tag"] for other in ended if 0 < other["epoch"] <= following["buried"]}
     return buried, frozenset(gone)
 
@@ -203,13 +238,18 @@ def _same_worker(one: Event, other: Event) -> bool:
 
 
 def _redacted(events: Sequence[Event]) -> set[str]:
-    """Return the secrets that every tier must have forgotten: their worker saved everything after it had redacted them."""
+    """Return the secrets that every tier must have forgotten: their worker saved everything after
+    it had redacted them.
+    """
     redacted = [event for event in events if event["what"] == "redacted"]
     saved = [event for event in events if event["what"] in ("flushed", "closed")]
     return {
         event["secret"]
         for event in redacted
-        if any(_same_worker(event, other) and other.get("began", other["at"]) > event["at"] for other in saved)
+        if any(
+            _same_worker(event, other) and other.get("began", other["at"]) > event["at"]
+            for other in saved
+        )
     }
 
 
@@ -245,7 +285,8 @@ def _unbounded(event: Event) -> list[str]:
         "backlog": USERS * 2,  # what waits for its time
     }
     return [
-        f"unbounded: worker {event['worker']} ended with {name}={event[name]}, at most {limit} are to be expected"
+        f"unbounded: worker {event['worker']} ended with {name}={event[name]}, at most {limit} are"
+        " to be expected"
         for name, limit in limits.items()
         if event[name] > limit
     ]
@@ -256,8 +297,13 @@ def _difference(messages: Sequence[Any], last: Sequence[Event]) -> str:
         return "nobody closed it"
     live = last[0]["window"]
     pairs = enumerate(zip(messages, live, strict=False))
-    at = next((number for number, (one, other) in pairs if one != other), min(len(messages), len(live)))
-    return f"{len(messages)} messages, not {len(live)}; from {at} on {messages[at : at + 1]}, not {live[at : at + 1]}"
+    at = next(
+        (number for number, (one, other) in pairs if one != other), min(len(messages), len(live))
+    )
+    return (
+        f"{len(messages)} messages, not {len(live)}; from {at} on {messages[at : at + 1]}, not"
+        f" {live[at : at + 1]}"
+    )
 
 
 def _of(events: Iterable[Event], what: str) -> list[Event]:

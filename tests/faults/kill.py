@@ -1,4 +1,5 @@
-"""The kill -9 campaign: a worker makes turns until it is killed; the next one must find everything it acknowledged.
+"""The kill -9 campaign: a worker makes turns until it is killed; the next one must find everything
+it acknowledged.
 
 Run it for long with ``python -m tests.faults.kill --rounds 200 --backend services --json``.
 """
@@ -50,7 +51,9 @@ class Stores:
 
 @dataclass
 class Report:
-    """What a campaign found. Each of ``lost``, ``doubled`` and ``invalid`` says what, and in which round."""
+    """What a campaign found.
+    Each of ``lost``, ``doubled`` and ``invalid`` says what, and in which round.
+    """
 
     backend: str
     seed: int
@@ -83,7 +86,9 @@ class Ledger:
 
 
 def _worker(stores: Stores, ledger: Ledger, seed: int, turns: int) -> Child:
-    """Fork a child that restores the session and makes turns until it is killed; it says what it does."""
+    """Fork a child that restores the session and makes turns until it is killed; it says what it
+    does.
+    """
     return forked_child(lambda parent: _work(parent, stores, ledger, random.Random(seed), turns))
 
 
@@ -93,9 +98,14 @@ def _work(parent: Child, stores: Stores, ledger: Ledger, rng: random.Random, tur
     session_agent._PENDING_SECONDS = rng.choice([1.0, 0.02, 0.001])
     sessions = stores.manager(ledger.session, flush_every=rng.choice([1, 2, 5]))
     window = ledger.window_size
-    trimmer = SlidingWindowConversationManager(window, should_truncate_results=False) if window else None
+    trimmer = (
+        SlidingWindowConversationManager(window, should_truncate_results=False) if window else None
+    )
     agent = talk.new_agent(
-        sessions, conversation_manager=trimmer, delay=rng.choice([0.0, 0.002, 0.006]), record_direct_tool_call=True
+        sessions,
+        conversation_manager=trimmer,
+        delay=rng.choice([0.0, 0.002, 0.006]),
+        record_direct_tool_call=True,
     )
     parent.say(restored=talk.plain(agent.messages), log=talk.plain(sessions.history("librarian")))
     for number in range(ledger.next, ledger.next + turns):
@@ -105,15 +115,24 @@ def _work(parent: Child, stores: Stores, ledger: Ledger, rng: random.Random, tur
         parent.say(begin=[tag, kind])
         agent(f"{tag} {kind}")
         late = sessions.stats("librarian")["unsaved_messages"]
-        requests = [problem for request in agent.model.requests for problem in talk.request_problems(request.messages)]  # type: ignore[attr-defined]
+        requests = [
+            problem
+            for request in agent.model.requests
+            for problem in talk.request_problems(request.messages)
+        ]  # type: ignore[attr-defined]
         agent.model.requests.clear()  # type: ignore[attr-defined]
-        parent.say(done=[tag, kind], late=late, live=_digests(talk.plain(agent.messages)), invalid=requests)
+        parent.say(
+            done=[tag, kind], late=late, live=_digests(talk.plain(agent.messages)), invalid=requests
+        )
     sessions.close()
     parent.say(closed=True)
 
 
 def _digests(messages: Sequence[dict[str, Any]]) -> list[str]:
-    return [hashlib.sha1(json.dumps(message).encode(), usedforsecurity=False).hexdigest()[:12] for message in messages]
+    return [
+        hashlib.sha1(json.dumps(message).encode(), usedforsecurity=False).hexdigest()[:12]
+        for message in messages
+    ]
 
 
 def campaign(stores: Stores, *, backend: str, rounds: int, seed: int, name: str = "kill") -> Report:
@@ -161,7 +180,9 @@ def _round(stores: Stores, ledger: Ledger, report: Report, rng: random.Random) -
 def _closing(stores: Stores, ledger: Ledger, report: Report, rng: random.Random) -> None:
     """End a session in good order, and look at what the durable tier alone has of it."""
     for alone in (False, True):
-        worker = _worker(Stores(None, stores.durable) if alone else stores, ledger, rng.getrandbits(32), 2)
+        worker = _worker(
+            Stores(None, stores.durable) if alone else stores, ledger, rng.getrandbits(32), 2
+        )
         said = worker.end()
         _note(ledger, report, said)
         if not said or "closed" not in said[-1]:
@@ -183,7 +204,8 @@ def _note(ledger: Ledger, report: Report, said: list[dict[str, Any]]) -> None:
             ledger.turns.append(tuple(line["done"]))
             ledger.live = line["live"]
             report.invalid += [
-                f"round {report.rounds}: the request of {line['done']}: {problem}" for problem in line["invalid"]
+                f"round {report.rounds}: the request of {line['done']}: {problem}"
+                for problem in line["invalid"]
             ]
             ledger.begun = None
         elif "error" in line:
@@ -194,11 +216,19 @@ def _compare(ledger: Ledger, report: Report, window: list[Any], log: list[Any]) 
     where = f"round {report.rounds}, session {ledger.session}"
     request = talk.next_request(window)
     report.invalid += [f"{where}: {problem}" for problem in talk.request_problems(request)]
-    report.cut_turns += bool(window) and (window[-1]["role"] == "user" or bool(talk.use_ids(window[-1])))
-    report.invalid += [f"{where}: a closing message is stored" for message in log if CUT_TEXT in json.dumps(message)]
+    report.cut_turns += bool(window) and (
+        window[-1]["role"] == "user" or bool(talk.use_ids(window[-1]))
+    )
+    report.invalid += [
+        f"{where}: a closing message is stored"
+        for message in log
+        if CUT_TEXT in json.dumps(message)
+    ]
     for name, messages in (("window", window), ("log", log)):
         counted = talk.marks(messages)
-        report.doubled += [f"{where}: {mark} in the {name} {n} times" for mark, n in counted.items() if n > 1]
+        report.doubled += [
+            f"{where}: {mark} in the {name} {n} times" for mark, n in counted.items() if n > 1
+        ]
         expected = ledger.turns if name == "log" or not ledger.window_size else []
         report.lost += [
             f"{where}: {mark} is not in the {name}"
@@ -212,7 +242,9 @@ def _compare(ledger: Ledger, report: Report, window: list[Any], log: list[Any]) 
         report.invalid.append(f"{where}: the log is out of order: {numbers}")
     acknowledged = {tag for tag, _ in ledger.turns}
     report.invalid += [
-        f"{where}: in the log {pair}" for pair in talk.split_pairs(log) if any(f"'{tag}-" in pair for tag in acknowledged)
+        f"{where}: in the log {pair}"
+        for pair in talk.split_pairs(log)
+        if any(f"'{tag}-" in pair for tag in acknowledged)
     ]
     restored = _digests(window)
     if ledger.window_size is None and restored[: len(ledger.live)] != ledger.live:
@@ -230,7 +262,10 @@ def running(backend: Backend) -> Iterator[Stores]:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             stores = Stores(None, f"sqlite:///{Path(folder) / 'sessions.sqlite3'}")
         else:
-            valkey, dynamodb = stack.enter_context(servers.valkey()), stack.enter_context(servers.dynamodb())
+            valkey, dynamodb = (
+                stack.enter_context(servers.valkey()),
+                stack.enter_context(servers.dynamodb()),
+            )
             stores = Stores(valkey.url, dynamodb.table_url("kill_sessions"))
         table = open_table(stores.durable)
         table.create_if_missing()
@@ -244,14 +279,23 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--backend", choices=["services", "sqlite"], default="services")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with counts, on one line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, with counts, on one line"
+    )
     arguments = parser.parse_args()
-    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true"
+    )
     with running(arguments.backend) as stores:
-        report = campaign(stores, backend=arguments.backend, rounds=arguments.rounds, seed=arguments.seed)
+        report = campaign(
+            stores, backend=arguments.backend, rounds=arguments.rounds, seed=arguments.seed
+        )
     findings = [*report.lost, *report.doubled, *report.invalid]
     if arguments.json:
-        counts = {key: len(value) if isinstance(value, list) else value for key, value in asdict(report).items()}
+        counts = {
+            key: len(value) if isinstance(value, list) else value
+            for key, value in asdict(report).items()
+        }
         print(json.dumps(counts))
     else:
         print(report)

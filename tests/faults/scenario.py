@@ -17,7 +17,9 @@ USERS = 2
 _TALK = (0.7, 1.5)
 
 _EXPIRES_AFTER = 0.2
-"""Seconds to live in the hot tier, where it is so few: a conversation that others take up has nearly always expired there."""
+"""Seconds to live in the hot tier, where it is so few: a conversation that others take up has
+nearly always expired there.
+"""
 
 _WORKER_FAULTS = ("kill", "kill", "stop")
 _SOCKET_FAULTS = ("reset", "delay", "blackhole", "half_open", "drip", "drop_answers")
@@ -30,15 +32,30 @@ _HOT_FAULTS = {
 }
 _DURABLE_FAULTS = {
     "none": (),
-    "dynamodb": ("throttle", "server_error", "durable_timeout", "durable_reset", "durable_delay", "durable_drop_answers"),
+    "dynamodb": (
+        "throttle",
+        "server_error",
+        "durable_timeout",
+        "durable_reset",
+        "durable_delay",
+        "durable_drop_answers",
+    ),
     "sqlite": ("disk_full", "disk_full"),
-    "postgres": ("durable_half_open", "durable_timeout", "durable_reset", "durable_delay", "durable_drop_answers"),
+    "postgres": (
+        "durable_half_open",
+        "durable_timeout",
+        "durable_reset",
+        "durable_delay",
+        "durable_drop_answers",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that goes wrong: when (seconds after the start), what, for how long, and to which worker (None: to all)."""
+    """One thing that goes wrong: when (seconds after the start), what, for how long, and to which
+    worker (None: to all).
+    """
 
     at: float
     name: str
@@ -56,7 +73,8 @@ class Scenario:
         durable: The durable tier; ``none`` only with a hot tier that survives.
         workers: How many processes talk at once.
         users_of: The users each worker talks for.
-        windows: How each user's conversation manager bounds the history: ``all``, ``sliding`` or ``importance``.
+        windows: How each user's conversation manager bounds the history: ``all``, ``sliding`` or
+            ``importance``.
         settings: Arguments of the session managers.
         compresses: Whether values are compressed.
         deletes: Whether workers delete sessions.
@@ -81,10 +99,14 @@ class Scenario:
     moves: tuple[Move, ...] = field(default=())
 
     @classmethod
-    def drawn(cls, seed: int, *, hot: Hot | None = None, durable: Durable | None = None) -> Scenario:
+    def drawn(
+        cls, seed: int, *, hot: Hot | None = None, durable: Durable | None = None
+    ) -> Scenario:
         """Return the scenario of a seed, in the tiers asked for."""
         rng = random.Random(seed)
-        drawn_hot = rng.choices(["none", "memory", "single", "replicated", "cluster"], [1, 0.4, 4, 3, 3])[0]
+        drawn_hot = rng.choices(
+            ["none", "memory", "single", "replicated", "cluster"], [1, 0.4, 4, 3, 3]
+        )[0]
         drawn_durable = rng.choices(["none", "dynamodb", "sqlite", "postgres"], [0.5, 3, 2, 2])[0]
         hot = hot or drawn_hot
         durable = durable or drawn_durable
@@ -92,7 +114,10 @@ class Scenario:
             durable = "sqlite"
         workers = rng.randint(2, 5)
         shared = rng.random() < 0.7
-        users = [tuple(range(USERS)) if shared or rng.random() < 0.3 else (slot % USERS,) for slot in range(workers)]
+        users = [
+            tuple(range(USERS)) if shared or rng.random() < 0.3 else (slot % USERS,)
+            for slot in range(workers)
+        ]
         seconds = rng.uniform(*_TALK)
         settings: dict[str, object] = {
             "flush_every": rng.choice([1, 2, 5, 5]),
@@ -108,7 +133,9 @@ class Scenario:
             durable=durable,
             workers=workers,
             users_of=tuple(users),
-            windows=tuple(rng.choice(["all", "all", "sliding", "importance"]) for _ in range(USERS)),
+            windows=tuple(
+                rng.choice(["all", "all", "sliding", "importance"]) for _ in range(USERS)
+            ),
             settings=settings,
             compresses=rng.random() < 0.25,
             deletes=rng.random() < 0.25,
@@ -121,7 +148,9 @@ class Scenario:
     @property
     def together(self) -> bool:
         """Whether several workers talk for one user."""
-        return len(set(self.users_of)) < len(self.users_of) or any(len(users) > 1 for users in self.users_of)
+        return len(set(self.users_of)) < len(self.users_of) or any(
+            len(users) > 1 for users in self.users_of
+        )
 
     def scope(self, user: int) -> ConversationScope:
         """Return whose conversation it is; ids that would be one without escaping."""
@@ -143,17 +172,27 @@ class Scenario:
         return f"{tiers} with a short time to live" if "ttl" in self.settings else tiers
 
 
-def _moves(rng: random.Random, hot: Hot, durable: Durable, workers: int, seconds: float) -> tuple[Move, ...]:
+def _moves(
+    rng: random.Random, hot: Hot, durable: Durable, workers: int, seconds: float
+) -> tuple[Move, ...]:
     names = [rng.choice(_WORKER_FAULTS) for _ in range(rng.randint(1, 4))]
     hot_faults = [*_HOT_FAULTS[hot], *(() if hot in ("none", "memory") else _SOCKET_FAULTS)]
     if durable == "none":  # then a hot tier that forgets is a loss nobody can mend
-        hot_faults = [name for name in hot_faults if name in ("hot_pause", "reshard", *_SOCKET_FAULTS)]
+        hot_faults = [
+            name for name in hot_faults if name in ("hot_pause", "reshard", *_SOCKET_FAULTS)
+        ]
     for faults in (hot_faults, _DURABLE_FAULTS[durable]):
         if faults and rng.random() < 0.8:
             names += [rng.choice(faults) for _ in range(rng.randint(1, 3))]
     if "all_lost" in names:  # nothing beside it, so that the bound can be told exactly
         names = ["all_lost", *(name for name in names if name in ("kill", "stop"))]
     moves = [
-        Move(rng.uniform(0.05, seconds), name, rng.uniform(0.05, 0.5), rng.choice([None, *range(workers)])) for name in names
+        Move(
+            rng.uniform(0.05, seconds),
+            name,
+            rng.uniform(0.05, 0.5),
+            rng.choice([None, *range(workers)]),
+        )
+        for name in names
     ]
     return tuple(sorted(moves, key=lambda move: move.at))

@@ -1,4 +1,6 @@
-"""Stages: real servers for the seeds of a campaign, started once, and everything that can be done to them."""
+"""Stages: real servers for the seeds of a campaign, started once, and everything that can be done
+to them.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ class Pair:
         self.primary.flush()
 
     def fail_over(self, *, gap: float, switch: Callable[[int], object]) -> None:
-        """Cut the replica off, kill the primary ``gap`` seconds later, and ``switch`` everyone to the replica's port."""
+        """Cut the replica off, kill the primary ``gap`` seconds later, and ``switch`` everyone to
+        the replica's port.
+        """
         with self.replica.client() as client:
             client.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
         time.sleep(gap)
@@ -105,7 +109,9 @@ class Stage:
         durable_url: For each worker, its way to the durable tier; None: there is none.
     """
 
-    def __init__(self, scenario: Scenario, running: Servers, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, scenario: Scenario, running: Servers, folder: Path, stack: ExitStack
+    ) -> None:
         self.scenario = scenario
         self._running = running
         self._stack = stack
@@ -158,7 +164,9 @@ class Stage:
         table.create_if_missing()
         self.durable = table
         for slot in range(slots):
-            proxy = self._stack.enter_context(servers.FaultyProxy(self._dynamodb.host, self._dynamodb.port))
+            proxy = self._stack.enter_context(
+                servers.FaultyProxy(self._dynamodb.host, self._dynamodb.port)
+            )
             self._durable_proxies.append(proxy)
             url = f"dynamodb://{self._name}?region=us-east-1&endpoint=http://{proxy.host}:{proxy.port}"
             self.durable_url[slot] = url
@@ -180,7 +188,9 @@ class Stage:
         for slot in range(slots):
             proxy = self._stack.enter_context(servers.FaultyProxy(server.host, server.port))
             self._durable_proxies.append(proxy)
-            self.durable_url[slot] = self._postgres_url.replace(f":{server.port}/", f":{proxy.port}/")
+            self.durable_url[slot] = self._postgres_url.replace(
+                f":{server.port}/", f":{proxy.port}/"
+            )
 
     def _opened(self, store: Any) -> Any:
         self._stack.callback(store.close)
@@ -188,7 +198,9 @@ class Stage:
 
     # What goes wrong with sockets
 
-    def _ways(self, proxies: list[servers.FaultyProxy], slot: int | None) -> list[servers.FaultyProxy]:
+    def _ways(
+        self, proxies: list[servers.FaultyProxy], slot: int | None
+    ) -> list[servers.FaultyProxy]:
         if slot is None or (self.scenario.hot == "cluster" and proxies is self._hot_proxies):
             return proxies
         return [proxies[slot]]
@@ -196,7 +208,9 @@ class Stage:
     def socket_fault(self, name: str, slot: int | None) -> None:
         """Let the way to a tier misbehave, of one worker or of all."""
         tier, _, what = name.partition("_") if name.startswith("durable_") else ("hot", "", name)
-        for proxy in self._ways(self._durable_proxies if tier == "durable" else self._hot_proxies, slot):
+        for proxy in self._ways(
+            self._durable_proxies if tier == "durable" else self._hot_proxies, slot
+        ):
             if what == "reset":
                 proxy.reset()
             elif what in ("blackhole", "timeout"):
@@ -232,7 +246,11 @@ class Stage:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the hot tier's process meanwhile."""
-        nodes = self._server.nodes if self.scenario.hot == "cluster" else [getattr(self._server, "primary", self._server)]
+        nodes = (
+            self._server.nodes
+            if self.scenario.hot == "cluster"
+            else [getattr(self._server, "primary", self._server)]
+        )
         node = nodes[self.scenario.seed % len(nodes)]
         node.pause()
         try:
@@ -250,7 +268,9 @@ class Stage:
         self._server.flush()
 
     def fail_over(self, gap: float) -> None:
-        """Kill the primary; a replica that has not heard of the last ``gap`` seconds takes its place."""
+        """Kill the primary; a replica that has not heard of the last ``gap`` seconds takes its
+        place.
+        """
 
         def switch(port: int) -> None:
             for proxy in self._hot_proxies:
@@ -260,7 +280,9 @@ class Stage:
         self.hot = self._opened(open_hot_store(f"{self._server.primary.url}?deadline=5"))
 
     def squeeze(self) -> None:
-        """Let the hot tier have less memory than it needs, and evict what was not used for the longest time."""
+        """Let the hot tier have less memory than it needs, and evict what was not used for the
+        longest time.
+        """
         with self._server.client() as client:
             used = client.info("memory")["used_memory"]
             client.config_set("maxmemory-policy", "allkeys-lru")
@@ -277,7 +299,9 @@ class Stage:
     def reshard(self, seconds: float) -> None:
         """Move the sessions' slots to other nodes, in ``seconds``."""
         for user in range(USERS):
-            name = Place.of(self.scenario.scope(user).storage_session_id, "A", "librarian").conversation
+            name = Place.of(
+                self.scenario.scope(user).storage_session_id, "A", "librarian"
+            ).conversation
             slot = key_slot(f"{{b{zlib.crc32(name.encode()) % 1024:04d}}}".encode())
             self._server.move(slot, pause=lambda: time.sleep(seconds / 10))
 
@@ -287,45 +311,76 @@ class Stage:
         """Return the turns that the durable tier has, by user."""
         if self.durable is None:
             return {}
-        return {user: frozenset(tags_of(self.manager(user, hot=None).history("librarian"))) for user in range(USERS)}
+        return {
+            user: frozenset(tags_of(self.manager(user, hot=None).history("librarian")))
+            for user in range(USERS)
+        }
 
     def begun(self, user: int) -> frozenset[str]:
         """Return the turns that the durable tier has the beginning of."""
         marks = talk.marks(self.manager(user, hot=None).history("librarian"))
-        return frozenset(mark.removeprefix("user:").split()[0] for mark in marks if mark.startswith("user:"))
+        return frozenset(
+            mark.removeprefix("user:").split()[0] for mark in marks if mark.startswith("user:")
+        )
 
     def manager(self, user: int, **stores: Any) -> TieredSessionManager:
         """Return a session manager that goes to the servers directly."""
         found = {"hot": self.hot, "durable": self.durable, **stores}
         return TieredSessionManager(
-            self.scenario.scope(user), codec=codec(self.scenario), hot_deadline=10.0, durable_deadline=10.0, **found
+            self.scenario.scope(user),
+            codec=codec(self.scenario),
+            hot_deadline=10.0,
+            durable_deadline=10.0,
+            **found,
         )
 
     def values(self) -> dict[int | None, dict[str, bytes]]:
-        """Return all that is stored, decoded, by key, and the keys by their user (None: nobody's)."""
+        """Return all that is stored, decoded, by key, and the keys by their user (None:
+        nobody's).
+        """
         found: dict[int | None, dict[str, bytes]] = defaultdict(dict)
         ids = {self.scenario.scope(user).storage_session_id: user for user in range(USERS)}
 
         def owner(*names: str) -> int | None:
-            return next((user for id_, user in ids.items() for name in names if f"{name}/".startswith(f"{id_}/")), None)
+            return next(
+                (
+                    user
+                    for id_, user in ids.items()
+                    for name in names
+                    if f"{name}/".startswith(f"{id_}/")
+                ),
+                None,
+            )
 
         for key, fields in self._hashes():
             found[owner(key.partition(":c:")[2])][f"hot {key}"] = b"\n".join(map(_plain, fields))
         for item in self._items():
-            values = [value if isinstance(value, bytes) else repr(value).encode() for value in item.values()]
+            values = [
+                value if isinstance(value, bytes) else repr(value).encode()
+                for value in item.values()
+            ]
             name = f"{item['session_id']} {item['sk']}"
-            found[owner(str(item["session_id"]))][f"durable {name}"] = b"\n".join(map(_plain, values))
+            found[owner(str(item["session_id"]))][f"durable {name}"] = b"\n".join(
+                map(_plain, values)
+            )
         return found
 
     def _hashes(self) -> Iterator[tuple[str, list[bytes]]]:
         nodes: list[servers.Valkey] = []
         if self.hot is not None:
-            nodes = self._server.nodes if self.scenario.hot == "cluster" else [getattr(self._server, "primary", self._server)]
+            nodes = (
+                self._server.nodes
+                if self.scenario.hot == "cluster"
+                else [getattr(self._server, "primary", self._server)]
+            )
         for node in nodes:
             with node.client() as client:
                 for key in client.scan_iter(match="smm:*", count=1000):
                     if client.type(key) == b"hash":
-                        yield key.decode(), [part for pair in client.hgetall(key).items() for part in pair]
+                        yield (
+                            key.decode(),
+                            [part for pair in client.hgetall(key).items() for part in pair],
+                        )
                     elif client.type(key) == b"string":
                         yield key.decode(), [client.get(key) or b""]
 
@@ -337,20 +392,26 @@ class Stage:
                     yield {name: next(iter(value.values())) for name, value in item.items()}
         elif self.file is not None and self.durable is not None:
             with sqlite3.connect(self.file) as connection:
-                keys = connection.execute("SELECT DISTINCT partition FROM manga_sessions").fetchall()
+                keys = connection.execute(
+                    "SELECT DISTINCT partition FROM manga_sessions"
+                ).fetchall()
             connection.close()
             for (partition,) in keys:
                 yield from map(dict, self.durable.query(partition))
         elif self.scenario.durable == "postgres" and self.durable is not None:
             with psycopg.connect(self._postgres_url) as connection:
-                rows = connection.execute("SELECT DISTINCT partition FROM manga_sessions").fetchall()
+                rows = connection.execute(
+                    "SELECT DISTINCT partition FROM manga_sessions"
+                ).fetchall()
             for (partition,) in rows:
                 yield from map(dict, self.durable.query(partition.decode()))
 
     def end(self) -> None:
         """Throw away what only this seed used."""
         if self.scenario.durable == "dynamodb":
-            with suppress(BotoCoreError, ClientError):  # the server has ended, and the table with it
+            with suppress(
+                BotoCoreError, ClientError
+            ):  # the server has ended, and the table with it
                 self._dynamodb.client().delete_table(TableName=self._name)
         elif self.scenario.durable == "postgres" and self.durable is not None:
             server = self._running.get("postgres", servers.postgres)
@@ -360,7 +421,12 @@ class Stage:
 
 def tags_of(messages: Any) -> set[str]:
     """Return the tags of the turns whose answer is among the messages."""
-    said = (text for message in messages if message["role"] == "assistant" for text in talk.texts(message))
+    said = (
+        text
+        for message in messages
+        if message["role"] == "assistant"
+        for text in talk.texts(message)
+    )
     return {match[1] for text in said if (match := re.match(r"(\S+) answer", text))}
 
 

@@ -1,4 +1,5 @@
-"""The sweep campaign: many sweepers on many expiring sessions, killed at any moment; each session gets its one summary.
+"""The sweep campaign: many sweepers on many expiring sessions, killed at any moment; each session
+gets its one summary.
 
 Run it in full with ``python -m tests.faults.sweep --sessions 1000 --sweepers 50 --json``.
 """
@@ -66,11 +67,15 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every session has one summary, written once, and nothing is left in the hot tier."""
+        """Whether every session has one summary, written once, and nothing is left in the hot
+        tier.
+        """
         return not (self.missing or self.doubled or self.rewritten or self.hot_left)
 
 
-def campaign(stores: Stores, *, sessions: int, sweepers: int, seed: int, within: float = 600.0) -> Report:
+def campaign(
+    stores: Stores, *, sessions: int, sweepers: int, seed: int, within: float = 600.0
+) -> Report:
     """Hold the sessions, let them expire, sweep and kill until all is done, and count."""
     report, chance, start = Report(sessions, sweepers, seed), random.Random(seed), time.monotonic()
     _hold(stores, sessions)
@@ -94,7 +99,9 @@ def campaign(stores: Stores, *, sessions: int, sweepers: int, seed: int, within:
     report.hot_left = sum(1 for _ in _left(stores))
     table = open_table(stores.memories, USER_MEMORY)
     for number in range(sessions):
-        found = UserMemoryStore(table, user_id=f"u{number}").recall(type="interaction_summary", limit=None)
+        found = UserMemoryStore(table, user_id=f"u{number}").recall(
+            type="interaction_summary", limit=None
+        )
         report.missing += not found
         report.doubled += max(0, len(found) - 1)
         report.rewritten += any(record.version > 1 for record in found)
@@ -107,9 +114,19 @@ def _hold(stores: Stores, sessions: int) -> None:
     hot, durable = open_hot_store(stores.hot), open_table(stores.durable)
     for number in range(sessions):
         manager = TieredSessionManager(
-            ConversationScope(f"u{number}", "s"), hot=hot, durable=durable, ttl=_TTL, hot_deadline=10.0, durable_deadline=10.0
+            ConversationScope(f"u{number}", "s"),
+            hot=hot,
+            durable=durable,
+            ttl=_TTL,
+            hot_deadline=10.0,
+            durable_deadline=10.0,
         )
-        agent = Agent(model=ScriptedModel(["Noted."] * 2), session_manager=manager, agent_id="default", callback_handler=None)
+        agent = Agent(
+            model=ScriptedModel(["Noted."] * 2),
+            session_manager=manager,
+            agent_id="default",
+            callback_handler=None,
+        )
         agent(f"I want volume {number} of 『Series {number % 7}』, my favorite genre is horror.")
         manager.close()
     hot.close()
@@ -118,7 +135,11 @@ def _hold(stores: Stores, sessions: int) -> None:
 
 def _sweep(parent: Child, stores: Stores) -> None:
     logging.disable(logging.WARNING)
-    hot, durable, memories = open_hot_store(stores.hot), open_table(stores.durable), open_table(stores.memories, USER_MEMORY)
+    hot, durable, memories = (
+        open_hot_store(stores.hot),
+        open_table(stores.durable),
+        open_table(stores.memories, USER_MEMORY),
+    )
     finalizer = SessionFinalizer(hot=hot, durable=durable, memories=memories, ttl=_TTL)
     sweeper = SessionSweeper(hot=hot, durable=durable, finalizer=finalizer, ttl=_TTL, lease=_LEASE)
     while True:
@@ -139,8 +160,14 @@ def _left(stores: Stores) -> Iterator[str]:
 def running() -> Iterator[Stores]:
     """Run Valkey, and keep the tables in a file."""
     # What is put off in this process may open the file once more while the folder is deleted.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, servers.valkey() as valkey:
-        stores = Stores(f"{valkey.url}?deadline=5", *[f"sqlite:///{Path(folder) / name}" for name in ("durable", "memories")])
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        servers.valkey() as valkey,
+    ):
+        stores = Stores(
+            f"{valkey.url}?deadline=5",
+            *[f"sqlite:///{Path(folder) / name}" for name in ("durable", "memories")],
+        )
         for table in (open_table(stores.durable), open_table(stores.memories, USER_MEMORY)):
             table.create_if_missing()
             table.close()
@@ -155,9 +182,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object on one line")
     arguments = parser.parse_args()
-    os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true")
+    os.environ.update(
+        AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_EC2_METADATA_DISABLED="true"
+    )
     with running() as stores:
-        report = campaign(stores, sessions=arguments.sessions, sweepers=arguments.sweepers, seed=arguments.seed)
+        report = campaign(
+            stores, sessions=arguments.sessions, sweepers=arguments.sweepers, seed=arguments.seed
+        )
     print(json.dumps(asdict(report)) if arguments.json else report)
     return 0 if report.is_clean else 1
 

@@ -1,4 +1,6 @@
-"""What the fault campaigns have in common: agents whose turns can be told apart, and what must hold of their messages."""
+"""What the fault campaigns have in common: agents whose turns can be told apart, and what must hold
+of their messages.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,30 @@ def reply(messages: Sequence[Message]) -> str | list[dict[str, Any]]:
         text.split()[:2]
         for message in reversed(messages)
         if message["role"] == "user"
-        for text in reversed(texts(message))  # a conversation manager may have put two of them into one message
+        for text in reversed(
+            texts(message)
+        )  # a conversation manager may have put two of them into one message
         if _TURN.match(text)
     )
     # A request holds ids as providers take them, without the dots of a tag.
     start = _NOT_IN_ID.sub("_", f"{tag}-")
-    done = sum(_NOT_IN_ID.sub("_", id_).startswith(start) for message in messages for id_ in result_ids(message))
+    done = sum(
+        _NOT_IN_ID.sub("_", id_).startswith(start)
+        for message in messages
+        for id_ in result_ids(message)
+    )
     calls = {"tool": (1,), "parallel": (3,), "sequential": (1, 1)}.get(kind, ())
     made = 0
     for count in calls:
         if done == made:
             return [
-                {"toolUse": {"toolUseId": f"{tag}-{made + i}", "name": "lookup", "input": {"query": f"{tag} {i}"}}}
+                {
+                    "toolUse": {
+                        "toolUseId": f"{tag}-{made + i}",
+                        "name": "lookup",
+                        "input": {"query": f"{tag} {i}"},
+                    }
+                }
                 for i in range(count)
             ]
         made += count
@@ -67,7 +81,9 @@ def use_ids(message: Message) -> list[str]:
 
 def result_ids(message: Message) -> list[str]:
     """Return the ids of the tool calls a message answers."""
-    return [block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block]
+    return [
+        block["toolResult"]["toolUseId"] for block in message["content"] if "toolResult" in block
+    ]
 
 
 def new_agent(
@@ -92,11 +108,15 @@ def new_agent(
 
 def plain(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Return messages as plain JSON, without what a model's answer was measured to be."""
-    return [json.loads(json.dumps({k: m[k] for k in ("role", "content") if k in m})) for m in messages]  # type: ignore[literal-required]
+    return [
+        json.loads(json.dumps({k: m[k] for k in ("role", "content") if k in m})) for m in messages
+    ]  # type: ignore[literal-required]
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return why a provider would refuse these messages as a history to which a user's message is added; [] if it would not."""
+    """Return why a provider would refuse these messages as a history to which a user's message is
+    added; [] if it would not.
+    """
     found: list[str] = []
     if messages and (messages[0]["role"] != "user" or result_ids(messages[0])):
         found.append(f"the first message is {_shown(messages[0])}")
@@ -106,21 +126,28 @@ def problems(messages: Sequence[Message]) -> list[str]:
         if not message["content"]:
             found.append(f"message {number} is empty")
         if before is not None and before["role"] == message["role"]:
-            found.append(f"messages {number - 1} and {number} have one role: {_shown(before)}, {_shown(message)}")
+            found.append(
+                f"messages {number - 1} and {number} have one role: {_shown(before)},"
+                f" {_shown(message)}"
+            )
         wanted = Counter(use_ids(message))
         given = Counter(result_ids(following)) if following else Counter()
         if wanted and wanted != given:
             found.append(f"message {number} calls {sorted(wanted)}, answered are {sorted(given)}")
         asked = Counter(use_ids(before)) if before else Counter()
         if result_ids(message) and Counter(result_ids(message)) != asked:
-            found.append(f"message {number} answers {result_ids(message)}, asked were {sorted(asked)}")
+            found.append(
+                f"message {number} answers {result_ids(message)}, asked were {sorted(asked)}"
+            )
     if messages and messages[-1]["role"] == "user":
         found.append(f"the last message is {_shown(messages[-1])}")
     return found
 
 
 def next_request(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of the request for an agent's next turn: a turn that was cut is closed in it, not in the history."""
+    """Return the messages of the request for an agent's next turn: a turn that was cut is closed in
+    it, not in the history.
+    """
     return for_model([*messages, {"role": "user", "content": [{"text": "next text"}]}])
 
 
@@ -128,14 +155,22 @@ def request_problems(messages: Sequence[Message]) -> list[str]:
     """Return why a provider would refuse these messages as a request; [] if it would not."""
     if not messages or messages[-1]["role"] != "user":
         return ["the last message is not the user's"]
-    return [problem for problem in problems(messages) if not problem.startswith("the last message is")]
+    return [
+        problem for problem in problems(messages) if not problem.startswith("the last message is")
+    ]
 
 
 def marks(messages: Iterable[Message]) -> Counter[str]:
-    """Count what is unique in each message of a turn: the user's text, the answer, each tool call and each of its results."""
+    """Count what is unique in each message of a turn: the user's text, the answer, each tool call
+    and each of its results.
+    """
     found: Counter[str] = Counter()
     for message in messages:
-        found.update(f"{message['role']}:{match[0]}" for text in texts(message) if (match := _TURN.match(text)))
+        found.update(
+            f"{message['role']}:{match[0]}"
+            for text in texts(message)
+            if (match := _TURN.match(text))
+        )
         found.update(f"use:{id_}" for id_ in use_ids(message))
         found.update(f"result:{id_}" for id_ in result_ids(message))
     return found
@@ -152,7 +187,9 @@ def split_pairs(log: Sequence[Message]) -> list[str]:
     """Return the tool calls of a log whose results do not follow them at once."""
     return [
         f"{use_ids(message)} is followed by {result_ids(following)}"
-        for message, following in zip(log, [*log[1:], {"role": "user", "content": []}], strict=False)
+        for message, following in zip(
+            log, [*log[1:], {"role": "user", "content": []}], strict=False
+        )
         if use_ids(message) and sorted(use_ids(message)) != sorted(result_ids(following))  # type: ignore[arg-type]
     ]
 

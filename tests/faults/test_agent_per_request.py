@@ -1,4 +1,6 @@
-"""Agents that are built for one request each, as a web worker builds them: a conversation may have hundreds of writers."""
+"""Agents that are built for one request each, as a web worker builds them: a conversation may have
+hundreds of writers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
-from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 from strands.hooks import BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
@@ -65,7 +70,9 @@ def window() -> SlidingWindowConversationManager:
 
 def asked(live: Agent) -> list[str]:
     """Return the questions of a history."""
-    return [text for message in live.messages if message["role"] == "user" for text in texts([message])]
+    return [
+        text for message in live.messages if message["role"] == "user" for text in texts([message])
+    ]
 
 
 def check_valid(messages: list[Any]) -> None:
@@ -101,11 +108,18 @@ def test_each_turn_of_agents_built_one_after_another_is_in_the_history(stores: S
         assert asked(new_agent(stores)) == wanted
 
 
-def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expired(stores: Stores) -> None:
+def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expired(
+    stores: Stores,
+) -> None:
     """Two requests at a time, 44 in all; the hot copy expires in the middle and at the end."""
     with ThreadPoolExecutor(2) as workers:
         for number in range(22):
-            list(workers.map(lambda name, at=number: serve(stores.elsewhere(), f"turn {at} {name}"), ["one", "other"]))
+            list(
+                workers.map(
+                    lambda name, at=number: serve(stores.elsewhere(), f"turn {at} {name}"),
+                    ["one", "other"],
+                )
+            )
             if number == 11 and stores.durable is not None:
                 new_agent(stores)._session_manager.flush()
                 stores.lose_hot()
@@ -121,15 +135,26 @@ def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expi
 
 
 @pytest.mark.parametrize("manager", [NullConversationManager, window])
-def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expired(stores: Stores, manager: Any) -> None:
-    """After twenty agents, two speak at once and are closed, ten times; each time the hot copy expires."""
+def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expired(
+    stores: Stores, manager: Any
+) -> None:
+    """After twenty agents, two speak at once and are closed, ten times; each time the hot copy
+    expires.
+    """
     for number in range(20):
         close(serve(stores, f"turn {number}", conversation_manager=manager()))
 
     with ThreadPoolExecutor(2) as workers:
         for number in range(10):
             pair = [f"turn {number} {name}" for name in ("one", "other")]
-            list(workers.map(lambda text: close(serve(stores.elsewhere(), text, conversation_manager=manager())), pair))
+            list(
+                workers.map(
+                    lambda text: close(
+                        serve(stores.elsewhere(), text, conversation_manager=manager())
+                    ),
+                    pair,
+                )
+            )
             if stores.durable is not None:
                 stores.lose_hot()
             live = new_agent(stores, conversation_manager=manager())
@@ -152,12 +177,16 @@ def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
     serve(stores, "last")
 
     live = new_agent(stores)
-    assert sorted(asked(live)) == sorted(["first", "late", "last", *(f"turn {number}" for number in range(60))])
+    assert sorted(asked(live)) == sorted(
+        ["first", "late", "last", *(f"turn {number}" for number in range(60))]
+    )
     check_valid(live.messages)
 
 
 def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stores) -> None:
-    """A sliding window of ten messages holds the last five turns after sixty agents, with the hot copy and without."""
+    """A sliding window of ten messages holds the last five turns after sixty agents, with the hot
+    copy and without.
+    """
     for number in range(60):
         serve(both, f"turn {number}", conversation_manager=window())
 
@@ -176,8 +205,12 @@ def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stor
         pytest.param(90, NullConversationManager, marks=pytest.mark.long),
     ],
 )
-def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(both: Stores, count: int, manager: Any) -> None:
-    """The request of each later agent is valid; the cut turn is closed in requests, and not in the history."""
+def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(
+    both: Stores, count: int, manager: Any
+) -> None:
+    """The request of each later agent is valid; the cut turn is closed in requests, and not in the
+    history.
+    """
     serve(both, "first")
     cut_turn(both, "cut")
     for number in range(count):
@@ -190,11 +223,19 @@ def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(both: Stores, co
     check_valid(live.model.requests[-1].messages)
     if manager is NullConversationManager:
         assert texts(live.messages[:4]) == ["first", "ok", "cut", "turn 0"]
-        assert texts(live.model.requests[-1].messages[:5]) == ["first", "ok", "cut", PLACEHOLDER, "turn 0"]
+        assert texts(live.model.requests[-1].messages[:5]) == [
+            "first",
+            "ok",
+            "cut",
+            PLACEHOLDER,
+            "turn 0",
+        ]
 
 
 def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: Stores) -> None:
-    """The hot record has the same size after 200 and after 250 agents; its list of seen turns is cut every 40 turns."""
+    """The hot record has the same size after 200 and after 250 agents; its list of seen turns is
+    cut every 40 turns.
+    """
     sizes: list[int] = []
     for number in range(250):
         serve(both, f"turn {number:03}", conversation_manager=window())
@@ -208,7 +249,10 @@ def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: S
 @tool
 def catalogue(query: str) -> dict[str, Any]:
     """List titles."""
-    items = [{"id": f"B{at:04}", "title": f"A Silent Voice {at}", "about": f"Volume {at} of {query}."} for at in range(80)]
+    items = [
+        {"id": f"B{at:04}", "title": f"A Silent Voice {at}", "about": f"Volume {at} of {query}."}
+        for at in range(80)
+    ]
     return {"status": "success", "content": [{"json": {"items": items}}]}
 
 
@@ -217,12 +261,26 @@ def shop_answer(messages: list[Any]) -> Any:
     last = messages[-1]["content"][-1]
     if "catalogue" not in last.get("text", ""):
         return "Volume 1 costs 600 yen, and volume 2 costs 700 yen. " * 4
-    return [{"toolUse": {"toolUseId": last["text"][-2:], "name": "catalogue", "input": {"query": "drama"}}}]
+    return [
+        {
+            "toolUse": {
+                "toolUseId": last["text"][-2:],
+                "name": "catalogue",
+                "input": {"query": "drama"},
+            }
+        }
+    ]
 
 
 def shop_turns(count: int) -> list[str]:
-    turns = [f"How much is the other volume, order ORD-{number:05}, turn {number:02}" for number in range(count)]
-    return [f"Show the catalogue, turn {at:02}" if at % 9 == 8 else text for at, text in enumerate(turns)]
+    turns = [
+        f"How much is the other volume, order ORD-{number:05}, turn {number:02}"
+        for number in range(count)
+    ]
+    return [
+        f"Show the catalogue, turn {at:02}" if at % 9 == 8 else text
+        for at, text in enumerate(turns)
+    ]
 
 
 def id_of_digits() -> uuid.UUID:
@@ -231,20 +289,28 @@ def id_of_digits() -> uuid.UUID:
 
 
 def shop_requests(agent: Callable[[], Agent], turns: list[str]) -> Iterator[list[str]]:
-    """Ask an agent, and yield the blocks of each request without the names in the markers of cuts, which are random."""
+    """Ask an agent, and yield the blocks of each request without the names in the markers of cuts,
+    which are random.
+    """
     for text in turns:
         live = agent()
         seen = len(live.model.requests)
         live(text)
         for request in live.model.requests[seen:]:
-            blocks = [f"{message['role']} {block}" for message in request.messages for block in message["content"]]
+            blocks = [
+                f"{message['role']} {block}"
+                for message in request.messages
+                for block in message["content"]
+            ]
             yield [re.sub(r"read_cut_message\(\S+\)", "", block) for block in blocks]
 
 
 def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_large_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages that a large tool result evicts return to the request once the result is old, restored or not."""
+    """Messages that a large tool result evicts return to the request once the result is old,
+    restored or not.
+    """
     monkeypatch.setattr(uuid, "uuid4", id_of_digits)
     turns = shop_turns(36)
 
@@ -254,14 +320,21 @@ def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_larg
             def build() -> Agent:
                 model = ScriptedModel(shop_answer)
                 return memory.agent(
-                    model, user_id="u", session_id="s", tools=[catalogue], max_tokens=2_048, callback_handler=None
+                    model,
+                    user_id="u",
+                    session_id="s",
+                    tools=[catalogue],
+                    max_tokens=2_048,
+                    callback_handler=None,
                 )
 
             live = build()
             return list(shop_requests(build if rebuilt else lambda: live, turns))
 
     expected = requests("live", rebuilt=False)
-    assert any(len(later) > len(one) + 4 for one, later in itertools.pairwise(expected)), "nothing returned"
+    assert any(len(later) > len(one) + 4 for one, later in itertools.pairwise(expected)), (
+        "nothing returned"
+    )
     assert requests("rebuilt", rebuilt=True) == expected
 
 
@@ -282,7 +355,9 @@ class EndOfLog:
 
 
 def rebuilt(stores: Stores, log: Any, **arguments: Any) -> Agent:
-    manager = ImportanceWeightedConversationManager(600, counter=EstimateCounter(), trim_every=4, recent_log=log)
+    manager = ImportanceWeightedConversationManager(
+        600, counter=EstimateCounter(), trim_every=4, recent_log=log
+    )
     live = new_agent(stores, conversation_manager=manager, **arguments)
     if isinstance(log, EndOfLog):
         log.session = live._session_manager
@@ -290,7 +365,9 @@ def rebuilt(stores: Stores, log: Any, **arguments: Any) -> Agent:
 
 
 def test_the_log_is_read_once_and_only_to_trim(both: Stores) -> None:
-    """An agent whose history is within its budget reads nothing; one that trims several times reads once."""
+    """An agent whose history is within its budget reads nothing; one that trims several times reads
+    once.
+    """
     live = rebuilt(both, log := EndOfLog())
     live("short")
     quiet(live)
@@ -319,7 +396,9 @@ def test_a_log_that_cannot_be_read_fails_no_turn(both: Stores) -> None:
 
 
 def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(both: Stores) -> None:
-    """An application takes a turn back between two requests: the log still has it, later selections do not."""
+    """An application takes a turn back between two requests: the log still has it, later selections
+    do not.
+    """
     live = rebuilt(both, EndOfLog())
     for number in range(4):
         live(f"question {number} " + "many words on the weather " * 12)

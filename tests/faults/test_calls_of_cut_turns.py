@@ -1,4 +1,6 @@
-"""Tool calls whose turn was cut or is still running, and direct tool calls, with another process on the same conversation."""
+"""Tool calls whose turn was cut or is still running, and direct tool calls, with another process on
+the same conversation.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ async def fail(_: BeforeToolCallEvent) -> None:
     raise UserError
 
 
-def test_a_result_that_strands_adds_for_a_crashed_tool_call_is_not_stored(new_process: NewProcess, stores: Stores) -> None:
+def test_a_result_that_strands_adds_for_a_crashed_tool_call_is_not_stored(
+    new_process: NewProcess, stores: Stores
+) -> None:
     process = new_process(stores)
 
     async def crash(_: BeforeToolCallEvent) -> None:
@@ -45,12 +49,19 @@ def test_a_result_that_strands_adds_for_a_crashed_tool_call_is_not_stored(new_pr
     third = new_process(stores)
     for messages in (other.agent.messages, third.agent.messages, other.log(), third.log()):
         assert results(messages) == []
-        assert [talk.use_ids(message) for message in messages] == [[], ["t1-0", "t1-1", "t1-2"], [], []]
+        assert [talk.use_ids(message) for message in messages] == [
+            [],
+            ["t1-0", "t1-1", "t1-2"],
+            [],
+            [],
+        ]
     assert talk.plain(third.agent.messages) == talk.plain(other.agent.messages)
     assert talk.request_problems(talk.next_request(third.agent.messages)) == []
 
 
-def test_a_process_that_restores_during_a_tool_call_stores_no_result_for_it(new_process: NewProcess, stores: Stores) -> None:
+def test_a_process_that_restores_during_a_tool_call_stores_no_result_for_it(
+    new_process: NewProcess, stores: Stores
+) -> None:
     process = new_process(stores)
     others = []
 
@@ -72,7 +83,9 @@ def test_a_process_that_restores_during_a_tool_call_stores_no_result_for_it(new_
 
 
 @pytest.mark.parametrize("kind", ["tool", "parallel"])
-def test_an_agent_goes_on_after_its_own_tool_call_failed(new_process: NewProcess, stores: Stores, kind: str) -> None:
+def test_an_agent_goes_on_after_its_own_tool_call_failed(
+    new_process: NewProcess, stores: Stores, kind: str
+) -> None:
     process = new_process(stores)
     process.agent.hooks.add_callback(BeforeToolCallEvent, fail)
     with suppress(UserError, EventLoopException):
@@ -89,7 +102,9 @@ def test_an_agent_goes_on_after_its_own_tool_call_failed(new_process: NewProcess
     assert talk.plain(new_process(stores).agent.messages) == talk.plain(process.agent.messages)
 
 
-def test_the_messages_of_a_direct_tool_call_stay_together(new_process: NewProcess, stores: Stores) -> None:
+def test_the_messages_of_a_direct_tool_call_stay_together(
+    new_process: NewProcess, stores: Stores
+) -> None:
     process, other = new_process(stores), new_process(stores)
     process.agent("t1 text")
     process.manager.flush()

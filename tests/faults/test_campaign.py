@@ -23,7 +23,11 @@ from tests.support import CUT_TEXT
 
 pytestmark = pytest.mark.xdist_group("campaign")
 
-LONE = next(seed for seed in range(1000) if Scenario.drawn(seed).workers == 2 and not Scenario.drawn(seed).together)
+LONE = next(
+    seed
+    for seed in range(1000)
+    if Scenario.drawn(seed).workers == 2 and not Scenario.drawn(seed).together
+)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,15 @@ def test_whatever_is_done_wrong_is_found(running: Servers) -> None:
 def ack(tag: str, at: float, *, worker: str = "0.0", unsaved: int = 0) -> dict[str, Any]:
     """A turn that took a second."""
     known = {"kind": "text", "epoch": 1, "dropped": False, "unsaved": unsaved}
-    return {"what": "ack", "at": at, "began": at - 1, "worker": worker, "user": 0, "tag": f"canary7user0{tag}", **known}
+    return {
+        "what": "ack",
+        "at": at,
+        "began": at - 1,
+        "worker": worker,
+        "user": 0,
+        "tag": f"canary7user0{tag}",
+        **known,
+    }
 
 
 def killed(at: float, *durable: str, worker: str | None = "0.0") -> Loss:
@@ -102,7 +114,10 @@ def forgot(at: float, *durable: str) -> Loss:
 )
 def test_the_loss_bound_and_no_wider(losses: list[Loss], unsaved: int, may_be_lost: bool) -> None:
     events = [ack("a", 5.0, unsaved=unsaved)]
-    closed = [{"what": "closed", "at": 10.0, "worker": "9.0", "user": user, "window": []} for user in range(2)]
+    closed = [
+        {"what": "closed", "at": 10.0, "worker": "9.0", "user": user, "window": []}
+        for user in range(2)
+    ]
     kept = {user: Kept([], {"the tiers": []}) for user in range(2)}
     verdict = judged(Scenario.drawn(7), [*events, *closed], losses, kept)
     assert verdict.at_risk == verdict.lost == may_be_lost
@@ -124,10 +139,15 @@ def test_what_a_killed_worker_left_waits_for_who_saves_next() -> None:
     assert is_excused(turns[0], [*turns, ack("c", 11.0, worker="1.0")], [forgot(8), *losses])
 
 
-@pytest.mark.parametrize(("text", "is_wrong"), [("canary7user0w0.0n1 text", False), (CUT_TEXT, True)])
+@pytest.mark.parametrize(
+    ("text", "is_wrong"), [("canary7user0w0.0n1 text", False), (CUT_TEXT, True)]
+)
 def test_a_turn_that_was_cut_stays_as_it_is(text: str, is_wrong: bool) -> None:
     window = [{"role": "user", "content": [{"text": text}]}]
-    closed = [{"what": "closed", "at": 2.0, "worker": "1.0", "user": user, "window": window} for user in range(2)]
+    closed = [
+        {"what": "closed", "at": 2.0, "worker": "1.0", "user": user, "window": window}
+        for user in range(2)
+    ]
     kept = {0: Kept(window, {"the tiers": window}), 1: Kept([], {})}
     verdict = judged(Scenario.drawn(7), closed, [], kept)
     assert any(wrong.startswith("user 0: synthesized: ") for wrong in verdict.wrong) == is_wrong
@@ -136,26 +156,69 @@ def test_a_turn_that_was_cut_stays_as_it_is(text: str, is_wrong: bool) -> None:
 
 def test_a_request_that_a_provider_would_refuse_is_found() -> None:
     asked: list[Any] = [{"role": "user", "content": [{"text": text}]} for text in "ab"]
-    events = [{"what": "requests", "at": 1.0, "worker": "0.0", "invalid": talk.request_problems(asked)}]
+    events = [
+        {"what": "requests", "at": 1.0, "worker": "0.0", "invalid": talk.request_problems(asked)}
+    ]
     verdict = judged(Scenario.drawn(7), events, [], {user: Kept([], {}) for user in range(2)})
-    assert any("invalid: a request of worker 0.0, messages 0 and 1 have one role" in wrong for wrong in verdict.wrong)
+    assert any(
+        "invalid: a request of worker 0.0, messages 0 and 1 have one role" in wrong
+        for wrong in verdict.wrong
+    )
 
 
 def test_the_same_seed_draws_the_same_scenario() -> None:
-    assert [Scenario.drawn(seed) for seed in range(50)] == [Scenario.drawn(seed) for seed in range(50)]
+    assert [Scenario.drawn(seed) for seed in range(50)] == [
+        Scenario.drawn(seed) for seed in range(50)
+    ]
     assert {name for seed in range(400) for name in Scenario.drawn(seed).faults} >= {
-        *("kill", "stop", "reset", "delay", "blackhole", "half_open", "drip", "drop_answers", "hot_pause", "hot_empty"),
-        *("memory_pressure", "failover", "reshard", "all_lost", "throttle", "server_error", "durable_timeout", "disk_full"),
+        *(
+            "kill",
+            "stop",
+            "reset",
+            "delay",
+            "blackhole",
+            "half_open",
+            "drip",
+            "drop_answers",
+            "hot_pause",
+            "hot_empty",
+        ),
+        *(
+            "memory_pressure",
+            "failover",
+            "reshard",
+            "all_lost",
+            "throttle",
+            "server_error",
+            "durable_timeout",
+            "disk_full",
+        ),
     }
 
 
 @pytest.mark.long
 def test_the_command_line_resumes(tmp_path: Path) -> None:
     journal = tmp_path / "seeds.jsonl"
-    options = ["--seeds", "2", "--start", str(LONE), "--hot", "none", "--durable", "sqlite", "--resume", str(journal)]
+    options = [
+        "--seeds",
+        "2",
+        "--start",
+        str(LONE),
+        "--hot",
+        "none",
+        "--durable",
+        "sqlite",
+        "--resume",
+        str(journal),
+    ]
     journal.write_text(json.dumps({"seed": LONE + 1, "passed": True}) + '\n{"seed": 2, "pa')
     for lines in (2, 1):
-        done = subprocess.run([sys.executable, "-m", "tests.faults", *options], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.faults", *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert len(done.stdout.splitlines()) == lines
         assert done.stdout.splitlines()[-1] == "2 passed, 0 failed"

@@ -34,7 +34,9 @@ def opened(stores: Stores) -> MangaMemory:
 
 
 def agent_of(memory: MangaMemory, session: str = "s") -> Agent:
-    return memory.agent(ScriptedModel(lambda messages: "ok"), user_id="u", session_id=session, callback_handler=None)
+    return memory.agent(
+        ScriptedModel(lambda messages: "ok"), user_id="u", session_id=session, callback_handler=None
+    )
 
 
 def asked(memory: MangaMemory, session: str = "s") -> list[str]:
@@ -89,7 +91,11 @@ def test_sessions_are_flushed_although_the_session_of_a_living_agent_cannot_be(
     live = agent_of(memory, "live")
     live("question")
     with monkeypatch.context() as failing:
-        failing.setattr(ConversationSaver, "commit_all", Mock(side_effect=ConflictError("someone else saved it")))
+        failing.setattr(
+            ConversationSaver,
+            "commit_all",
+            Mock(side_effect=ConflictError("someone else saved it")),
+        )
         with pytest.raises(ConflictError):
             memory.close()
     assert asked_after_loss(both) == ["s 0", "s 1", "s 2"]
@@ -134,9 +140,12 @@ def expire(memory: MangaMemory, stores: Stores) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "reaches_hot"), [(delete, True), (delete, False), (erase, True), (erase, False), (expire, True)]
+    ("end", "reaches_hot"),
+    [(delete, True), (delete, False), (erase, True), (erase, False), (expire, True)],
 )
-def test_an_ended_session_is_not_stored_again(both: Stores, end: Callable[..., None], *, reaches_hot: bool) -> None:
+def test_an_ended_session_is_not_stored_again(
+    both: Stores, end: Callable[..., None], *, reaches_hot: bool
+) -> None:
     """Another process ends the session, with both tiers or while it does not reach the hot tier."""
     memory = opened(both)
     talk(memory, "s")
@@ -149,7 +158,9 @@ def test_an_ended_session_is_not_stored_again(both: Stores, end: Callable[..., N
 
 
 def test_a_redaction_by_another_process_stays(both: Stores) -> None:
-    """The other process does not reach the hot tier, which keeps the original until the redaction is flushed."""
+    """The other process does not reach the hot tier, which keeps the original until the redaction
+    is flushed.
+    """
     memory = opened(both)
     talk(memory, "s")
     memory.close()
@@ -158,7 +169,9 @@ def test_a_redaction_by_another_process_stays(both: Stores) -> None:
     with opened(both.elsewhere()) as other:
         live = agent_of(other)
         message = next(message for message in live.messages if texts([message]) == ["the secret"])
-        live._session_manager.redact_latest_message({**message, "content": [{"text": "[redacted]"}]}, live)
+        live._session_manager.redact_latest_message(
+            {**message, "content": [{"text": "[redacted]"}]}, live
+        )
     memory.close()
     assert asked_after_loss(both) == ["s 0", "s 1", "s 2", "[redacted]"]
 

@@ -1,4 +1,6 @@
-"""Stored records that are damaged, cut, or of a newer version: refused by name, and never overwritten."""
+"""Stored records that are damaged, cut, or of a newer version: refused by name, and never
+overwritten.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,18 @@ UNREAD = {"member", "expires_at", "state", "v", "session_id", "sk"}
 
 
 def flips(value: bytes) -> Iterator[bytes]:
-    """Yield the value with one bit flipped: in each of its first bytes, and in some of the others."""
+    """Yield the value with one bit flipped: in each of its first bytes, and in some of the
+    others.
+    """
     places = [*range(min(12, len(value))), *range(12, len(value), max(1, len(value) // 12))]
     for place in places:
         yield value[:place] + bytes([value[place] ^ (1 << place % 8)]) + value[place + 1 :]
 
 
 def conversation(new_process: NewProcess, stores: Stores, **settings: Any) -> Process:
-    """Return a process with state, an evicted turn, an edited message and a conversation manager's state."""
+    """Return a process with state, an evicted turn, an edited message and a conversation manager's
+    state.
+    """
     window = SlidingWindowConversationManager(8, should_truncate_results=False)
     process = new_process(stores, agent={"conversation_manager": window}, **settings)
     process.agent.state.set("cart", ["第108巻"])
@@ -56,7 +62,8 @@ def restored(new_process: NewProcess, stores: Stores, **settings: Any) -> Any:
 def refused_or_exact(new_process: NewProcess, stores: Stores, wanted: Any, **settings: Any) -> bool:
     """Restore; return True if it gave exactly what is wanted.
 
-    Else it must be refused with the record's name, or tell which messages are damaged, with all the others as they were.
+    Else it must be refused with the record's name, or tell which messages are damaged, with all the
+    others as they were.
     """
     try:
         found = restored(new_process, stores, **settings)
@@ -77,7 +84,9 @@ def valkey(valkey_server: servers.Valkey) -> Iterator[redis.Redis]:
         yield client
 
 
-def test_a_flipped_bit_in_any_field_of_the_hot_tier(new_process: NewProcess, services: Stores, valkey: redis.Redis) -> None:
+def test_a_flipped_bit_in_any_field_of_the_hot_tier(
+    new_process: NewProcess, services: Stores, valkey: redis.Redis
+) -> None:
     process = conversation(new_process, services)
     wanted = talk.plain(process.agent.messages), process.agent.state.get()
     process.lose()
@@ -89,14 +98,19 @@ def test_a_flipped_bit_in_any_field_of_the_hot_tier(new_process: NewProcess, ser
             valkey.hset(key, field, flipped)
             refused_or_exact(new_process, services, wanted, **looking)
             there: Any = valkey.hgetall(key)
-            if field not in (b"t", b"x"):  # a read prolongs the time to live, unless that itself is damaged
+            if field not in (
+                b"t",
+                b"x",
+            ):  # a read prolongs the time to live, unless that itself is damaged
                 there[b"x"] = kept[b"x"]
             assert there == {**kept, field: flipped}
             valkey.hset(key, mapping={field: value, b"x": kept[b"x"]})
     assert restored(new_process, services, **looking) == wanted
 
 
-def test_a_flipped_bit_in_any_attribute_of_the_durable_tier(new_process: NewProcess, stores: Stores) -> None:
+def test_a_flipped_bit_in_any_attribute_of_the_durable_tier(
+    new_process: NewProcess, stores: Stores
+) -> None:
     process = conversation(new_process, stores)
     wanted = talk.plain(process.agent.messages), process.agent.state.get()
     process.lose()
@@ -120,7 +134,12 @@ def test_a_flipped_bit_in_any_attribute_of_the_durable_tier(new_process: NewProc
     assert restored(new_process, cold, **looking) == wanted
     for row in rows:
         if "#TURN#" in str(row["sk"]):
-            table.put({**row, **{name: next(_flipped(row[name])) for name in ("data", "turn") if name in row}})
+            table.put(
+                {
+                    **row,
+                    **{name: next(_flipped(row[name])) for name in ("data", "turn") if name in row},
+                }
+            )
     assert UNREADABLE_TEXT in str(list(new_process(cold, durable=table, agent={}).log()))
     table.close()
 
@@ -134,24 +153,34 @@ def _flipped(value: Any) -> Iterator[Any]:
         yield chr(ord(value[0]) ^ 1) + value[1:]
 
 
-def test_a_flipped_bit_in_the_bytes_of_the_sqlite_file(new_process: NewProcess, sqlite: Stores) -> None:
+def test_a_flipped_bit_in_the_bytes_of_the_sqlite_file(
+    new_process: NewProcess, sqlite: Stores
+) -> None:
     """Also the names of attributes are stored there."""
     process = conversation(new_process, sqlite)
     wanted = talk.plain(process.agent.messages), process.agent.state.get()
     process.lose()
     table = open_table(sqlite.durable)
     assert isinstance(table, SQLiteTable)
-    rows = [(row["session_id"], row["sk"]) for row in table.query(process.manager.session_id) if "librarian" in str(row["sk"])]
+    rows = [
+        (row["session_id"], row["sk"])
+        for row in table.query(process.manager.session_id)
+        if "librarian" in str(row["sk"])
+    ]
     write = "UPDATE manga_sessions SET item = ? WHERE partition = ? AND sort = ?"
     for key in rows:
         with table._connected() as connection:
-            item = connection.execute("SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key).fetchone()[0]
+            item = connection.execute(
+                "SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key
+            ).fetchone()[0]
         for flipped in flips(item):
             with table._connected() as connection:
                 connection.execute(write, (flipped, *key))
             refused_or_exact(new_process, sqlite, wanted, durable=table)
             with table._connected() as connection:
-                there = connection.execute("SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key).fetchone()
+                there = connection.execute(
+                    "SELECT item FROM manga_sessions WHERE partition = ? AND sort = ?", key
+                ).fetchone()
                 assert there[0] == flipped
                 connection.execute(write, (item, *key))
     assert restored(new_process, sqlite, durable=table) == wanted
@@ -159,13 +188,17 @@ def test_a_flipped_bit_in_the_bytes_of_the_sqlite_file(new_process: NewProcess, 
 
 
 @pytest.mark.parametrize("left", [0, 1, 6, 7, -1])
-def test_a_record_that_is_cut(new_process: NewProcess, services: Stores, valkey: redis.Redis, left: int) -> None:
+def test_a_record_that_is_cut(
+    new_process: NewProcess, services: Stores, valkey: redis.Redis, left: int
+) -> None:
     process = conversation(new_process, services)
     wanted = talk.plain(process.agent.messages), process.agent.state.get()
     process.lose()
     key: bytes = next(valkey.scan_iter(f"*:c:{process.manager.session_id}/*"))
     kept: Any = valkey.hgetall(key)
-    for field in (field for field in kept if field.startswith(b"f:") and kept[field][:left] != kept[field]):
+    for field in (
+        field for field in kept if field.startswith(b"f:") and kept[field][:left] != kept[field]
+    ):
         valkey.hset(key, field, kept[field][:left])
         refused_or_exact(new_process, services, wanted, hot=process.hot, durable=process.durable)
         assert valkey.hget(key, field) == kept[field][:left]
@@ -190,7 +223,9 @@ def test_a_live_agent_does_not_write_over_a_record_that_was_damaged_meanwhile(
     assert there == {**kept, b"x": there[b"x"]}  # it may live on
 
 
-def test_a_damaged_conversation_can_be_deleted(new_process: NewProcess, services: Stores, valkey: redis.Redis) -> None:
+def test_a_damaged_conversation_can_be_deleted(
+    new_process: NewProcess, services: Stores, valkey: redis.Redis
+) -> None:
     """To delete it is the way out, and what is deleted stays deleted."""
     table = open_table(services.durable)
     damages: list[dict[str, Any]] = [
@@ -215,7 +250,9 @@ def test_a_damaged_conversation_can_be_deleted(new_process: NewProcess, services
             manager.exists("librarian")
         manager.delete_session()
         assert not manager.exists("librarian")
-        assert [row["sk"] for row in table.query(session, first="A:l", attributes=[])] == ["A:librarian#HEAD"]
+        assert [row["sk"] for row in table.query(session, first="A:l", attributes=[])] == [
+            "A:librarian#HEAD"
+        ]
         found = new_process(services)
         assert found.agent.messages == []
         found.agent("t9 text")
@@ -251,7 +288,12 @@ def test_what_a_later_release_has_added_is_kept(new_process: NewProcess, stores:
     name = f"{row['session_id']}/{row['sk']}"
     head = open_object(row["data"], name, Codec())
     mood = {"name": "mood", "version": [1, "a", 0], "value": "good"}
-    table.put({**row, "data": seal_object({**head, "states": [*head.get("states", []), mood]}, name, Codec())})
+    table.put(
+        {
+            **row,
+            "data": seal_object({**head, "states": [*head.get("states", []), mood]}, name, Codec()),
+        }
+    )
     later = new_process(cold, durable=table)
     later.agent("t4 tool")
     later.manager.flush()

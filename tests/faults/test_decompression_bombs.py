@@ -1,4 +1,6 @@
-"""Small stored values that would unpack to very much are unreadable: a clear error, never overwritten or taken for empty."""
+"""Small stored values that would unpack to very much are unreadable: a clear error, never
+overwritten or taken for empty.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,26 @@ BOMBS = {
     "spaces": lambda: planted.deflated(b" " * _MIB, 512 * _MIB),
     "lists": lambda: planted.deflated(b"[],[[]],{}," * 100_000, 60 * _MIB),
     "numbers": lambda: planted.deflated(b"0.5," * 250_000, 60 * _MIB),
-    "within the bounds": lambda: planted.deflated(b"[" + b"[]," * 100_000, 1_200_000).ljust(500_000, b"\0"),
+    "within the bounds": (
+        lambda: planted.deflated(b"[" + b"[]," * 100_000, 1_200_000).ljust(500_000, b"\0")
+    ),
 }
 
 
 def _restore(urls: list[str]) -> str:
-    """Restore the conversation; return the number of messages, the growth of this process in MB, and the seconds."""
+    """Restore the conversation; return the number of messages, the growth of this process in MB,
+    and the seconds.
+    """
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-    memory = MangaMemory.open(hot=urls[0], durable=urls[1], hot_deadline=60.0, durable_deadline=60.0)
+    memory = MangaMemory.open(
+        hot=urls[0], durable=urls[1], hot_deadline=60.0, durable_deadline=60.0
+    )
     try:
-        found: object = len(memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None).messages)
+        found: object = len(
+            memory.agent(
+                ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None
+            ).messages
+        )
     except CorruptRecordError as error:
         found = type(error).__name__
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
@@ -44,8 +56,12 @@ def _restore(urls: list[str]) -> str:
 
 
 @pytest.fixture
-def stored(valkey_server: servers.Valkey, unique: str, tmp_path: Path) -> Iterator[tuple[Any, bytes, str, list[str]]]:
-    """A conversation in both tiers: a client, the key of its hash, its name, and the URLs of the tiers."""
+def stored(
+    valkey_server: servers.Valkey, unique: str, tmp_path: Path
+) -> Iterator[tuple[Any, bytes, str, list[str]]]:
+    """A conversation in both tiers: a client, the key of its hash, its name, and the URLs of the
+    tiers.
+    """
     urls = [f"{valkey_server.url}?prefix={unique}", f"sqlite:///{tmp_path / 'm.sqlite3'}"]
     with MangaMemory.open(hot=urls[0], durable=urls[1]) as memory:
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
@@ -53,24 +69,43 @@ def stored(valkey_server: servers.Valkey, unique: str, tmp_path: Path) -> Iterat
         agent("two")
     name = f"{SCOPE.storage_session_id}/A:default"
     with valkey_server.client() as client:
-        (key,) = (key for key in client.scan_iter(f"{unique}:*:c:*") if key.decode().endswith("A:default"))
+        (key,) = (
+            key for key in client.scan_iter(f"{unique}:*:c:*") if key.decode().endswith("A:default")
+        )
         yield client, key, name, urls
 
 
 @pytest.mark.parametrize(
     ("where", "kind"),
     [
-        pytest.param(where, kind, marks=pytest.mark.long if kind in ("lists", "numbers") and where == "cells" else ())
+        pytest.param(
+            where,
+            kind,
+            marks=pytest.mark.long if kind in ("lists", "numbers") and where == "cells" else (),
+        )
         for where, kind in itertools.product(("head", "cells"), BOMBS)
     ],
 )
-def test_a_planted_value_costs_a_restore_little(stored: tuple[Any, bytes, str, list[str]], kind: str, where: str) -> None:
-    """A restore takes memory in proportion to the stored bytes, and leaves the values as they are."""
+def test_a_planted_value_costs_a_restore_little(
+    stored: tuple[Any, bytes, str, list[str]], kind: str, where: str
+) -> None:
+    """A restore takes memory in proportion to the stored bytes, and leaves the values as they
+    are.
+    """
     client, key, conversation, urls = stored
     payload = BOMBS[kind]()
-    names = ["head"] if where == "head" else [f"m{number}" for number in range(11, 11 + max(1, 2_400_000 // len(payload)))]
-    front = b"" if where == "head" else b"000000000999.abcdef0123/2 "  # the key and length of a turn
-    values = {f"f:{name}": front + planted.forged(payload, f"{conversation}#{name}", flags=1) for name in names}
+    names = (
+        ["head"]
+        if where == "head"
+        else [f"m{number}" for number in range(11, 11 + max(1, 2_400_000 // len(payload)))]
+    )
+    front = (
+        b"" if where == "head" else b"000000000999.abcdef0123/2 "
+    )  # the key and length of a turn
+    values = {
+        f"f:{name}": front + planted.forged(payload, f"{conversation}#{name}", flags=1)
+        for name in names
+    }
     client.hset(key, mapping=values)
     if where == "cells":
         client.hset(key, "f:window", f"1-{10 + len(names)}")
@@ -88,7 +123,10 @@ def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) ->
     """The error of a value that unpacks to too much names the record and the bound."""
     client, key, conversation, urls = stored
     client.hset(key, "f:head", planted.forged(BOMBS["spaces"](), f"{conversation}#head", flags=1))
-    with MangaMemory.open(hot=urls[0], durable=urls[1]) as memory, pytest.raises(CorruptRecordError, match="unpacks to over"):
+    with (
+        MangaMemory.open(hot=urls[0], durable=urls[1]) as memory,
+        pytest.raises(CorruptRecordError, match="unpacks to over"),
+    ):
         memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
 
 
@@ -96,7 +134,10 @@ def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) ->
     "value",
     [
         *("x" * 5_000_000, [{"a": 1, "b": "x"}] * 50_000, "[" * 1_000_000),
-        *(pytest.param(value, marks=pytest.mark.long) for value in ([0] * 500_000, [[]] * 100_000, {"k": ["日本"] * 100_000})),
+        *(
+            pytest.param(value, marks=pytest.mark.long)
+            for value in ([0] * 500_000, [[]] * 100_000, {"k": ["日本"] * 100_000})
+        ),
     ],
     ids=["one letter", "dicts", "brackets", "zeros", "lists", "texts"],
 )

@@ -28,12 +28,16 @@ def far(
     """Valkey and DynamoDB behind proxies that can hold answers back."""
     with ExitStack() as stack:
         hot = stack.enter_context(servers.FaultyProxy(valkey_server.host, valkey_server.port))
-        durable = stack.enter_context(servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port))
+        durable = stack.enter_context(
+            servers.FaultyProxy(dynamodb_server.host, dynamodb_server.port)
+        )
         durable_url = services.durable.replace(f":{dynamodb_server.port}", f":{durable.port}")
         yield Stores(f"redis://127.0.0.1:{hot.port}/0", durable_url), hot, durable
 
 
-def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(new_process: NewProcess, far: Far) -> None:
+def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(
+    new_process: NewProcess, far: Far
+) -> None:
     stores, hot, durable = far
     process = new_process(stores, flush_every=1, hot=open_hot_store(stores.hot or ""))
     process.agent("t0 tool")
@@ -60,7 +64,9 @@ def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(new_process: Ne
 
 
 def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: Far) -> None:
-    """It accepts connections and answers nothing: the first turn waits for its deadline, the others for nothing."""
+    """It accepts connections and answers nothing: the first turn waits for its deadline, the others
+    for nothing.
+    """
     stores, hot, _ = far
     process = new_process(stores, hot_deadline=0.25)
     bare = talk.bare_agent()
@@ -89,7 +95,9 @@ def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: F
 def test_a_process_that_is_held_up_takes_no_tier_for_dead(
     new_process: NewProcess, services: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As by a collection of garbage, in which nothing of the process runs, neither the loop nor the writer."""
+    """As by a collection of garbage, in which nothing of the process runs, neither the loop nor the
+    writer.
+    """
     hold_the_interpreter = ctypes.PyDLL(None).usleep  # without giving it up meanwhile
     hot = open_hot_store(services.hot or "")
     write = hot.write

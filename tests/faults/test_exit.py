@@ -47,20 +47,27 @@ del agent, sessions
 
 @pytest.mark.parametrize(
     ("end", "code", "pending"),
-    [(IN_A_TURN, 3, "t1 text"), (FORGOTTEN, 0, "direct"), pytest.param(NORMAL, 0, "direct", marks=pytest.mark.long)],
+    [
+        (IN_A_TURN, 3, "t1 text"),
+        (FORGOTTEN, 0, "direct"),
+        pytest.param(NORMAL, 0, "direct", marks=pytest.mark.long),
+    ],
     ids=["sys_exit in a turn", "forgotten", "normal"],
 )
 def test_what_is_pending_is_saved_at_exit(
     new_process: NewProcess, sqlite: Stores, unique: str, end: str, code: int, pending: str
 ) -> None:
     program = PROGRAM.format(hot=sqlite.hot, durable=sqlite.durable, session=unique, end=end)
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=os.getcwd())
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=os.getcwd()
+    )
     assert found.returncode == code, found.stderr
     restored = new_process(sqlite)
     log = restored.log()
     assert sum(pending in str(message["content"]) for message in log) >= 1
     assert len({message["tracking_id"] for message in log}) == len(log) in (5, 8)
-    # A turn that ends with an error is not cut: it comes back as the agent had it, and Strands takes the next message after it.
+    # A turn that ends with an error is not cut: it comes back as the agent had it, and Strands
+    # takes the next message after it.
     assert talk.problems(restored.agent.messages) == (
         ["the last message is user:[{'text': 't1 text'}]"] if end == IN_A_TURN else []
     )
@@ -91,14 +98,25 @@ print(time.time(), flush=True)
         ("kill", "memory.close(); agent('later'); agent._session_manager.flush()"),
     ],
 )
-def test_exit_does_not_wait_for_a_dead_hot_tier(sqlite: Stores, unique: str, fault: str, end: str) -> None:
-    """A process ends soon after ``close()``, without a warning of lost work, if the durable tier has everything."""
+def test_exit_does_not_wait_for_a_dead_hot_tier(
+    sqlite: Stores, unique: str, fault: str, end: str
+) -> None:
+    """A process ends soon after ``close()``, without a warning of lost work, if the durable tier
+    has everything.
+    """
     with servers.valkey() as hot, servers.FaultyProxy(hot.host, hot.port) as proxy:
         program = WITHOUT_HOT_TIER.format(
-            hot=f"redis://{proxy.host}:{proxy.port}/0", durable=sqlite.durable, session=unique, end=end
+            hot=f"redis://{proxy.host}:{proxy.port}/0",
+            durable=sqlite.durable,
+            session=unique,
+            end=end,
         )
         process = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -119,11 +137,19 @@ def test_exit_does_not_wait_for_a_dead_hot_tier(sqlite: Stores, unique: str, fau
 
 
 def test_exit_waits_for_a_turn_that_no_tier_has(sqlite: Stores, unique: str) -> None:
-    """A turn that the hot tier did not take, and the durable tier only takes during the exit, is not lost."""
+    """A turn that the hot tier did not take, and the durable tier only takes during the exit, is
+    not lost.
+    """
     with servers.valkey() as hot:
-        program = WITHOUT_HOT_TIER.format(hot=hot.url, durable=sqlite.durable, session=unique, end="")
+        program = WITHOUT_HOT_TIER.format(
+            hot=hot.url, durable=sqlite.durable, session=unique, end=""
+        )
         process = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -10,7 +10,9 @@ from tests.faults.kill import Stores
 TURNS = 10
 
 
-def check(process: Process, new_process: NewProcess, stores: Stores, *turns: tuple[str, str]) -> None:
+def check(
+    process: Process, new_process: NewProcess, stores: Stores, *turns: tuple[str, str]
+) -> None:
     process.manager.flush()
     wanted = sorted(mark for tag, kind in turns for mark in talk.wanted_marks(tag, kind))
     for there in (stores, Stores(None, stores.durable)):
@@ -41,11 +43,17 @@ def test_parent_and_child_both_go_on(new_process: NewProcess, stores: Stores) ->
     assert child.hear("done")["done"] == []
     assert child.end() == []
     process.agent("last text")
-    told = [(f"{who}{number}", kind) for who, kind in (("c", "tool"), ("p", "parallel")) for number in range(TURNS)]
+    told = [
+        (f"{who}{number}", kind)
+        for who, kind in (("c", "tool"), ("p", "parallel"))
+        for number in range(TURNS)
+    ]
     check(process, new_process, stores, ("t0", "tool"), *told, ("last", "text"))
 
 
-def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(new_process: NewProcess, stores: Stores) -> None:
+def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(
+    new_process: NewProcess, stores: Stores
+) -> None:
     process = new_process(stores)
     process.agent("t0 text")
     process.agent.tool.lookup(query="direct")  # saved a second later, or with the next turn
@@ -70,7 +78,9 @@ def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(new_process
 
 
 def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stores: Stores) -> None:
-    """The writer's threads are at work in the moment of the fork; they do not exist in the child."""
+    """The writer's threads are at work in the moment of the fork; they do not exist in the
+    child.
+    """
     process = new_process(stores)
     process.agent("t0 text")
     for number in range(8):
@@ -88,7 +98,11 @@ def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stor
     process.agent("p0 text")
     process.manager.flush()
     log = new_process(stores).log()
-    wanted = [mark for tag in ("t0", *(f"c{n}" for n in range(8)), "p0") for mark in talk.wanted_marks(tag, "text")]
+    wanted = [
+        mark
+        for tag in ("t0", *(f"c{n}" for n in range(8)), "p0")
+        for mark in talk.wanted_marks(tag, "text")
+    ]
     found = talk.marks(log)
     assert [mark for mark in wanted if found[mark] != 1] == []
     assert sum(count for mark, count in found.items() if mark.startswith("use:")) == 8

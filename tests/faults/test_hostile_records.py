@@ -1,4 +1,6 @@
-"""Stored data that was made to do harm: always an error of this package, never another one, a hang, a bloat, or "empty"."""
+"""Stored data that was made to do harm: always an error of this package, never another one, a hang,
+a bloat, or "empty".
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from strands_manga_memory import USER_MEMORY, Codec, CorruptRecordError, MangaMemory, MangaMemoryError, SQLiteTable
+from strands_manga_memory import (
+    USER_MEMORY,
+    Codec,
+    CorruptRecordError,
+    MangaMemory,
+    MangaMemoryError,
+    SQLiteTable,
+)
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ExpiryIndex, Place
@@ -26,7 +35,9 @@ pytestmark = pytest.mark.xdist_group("services")
 
 
 @pytest.fixture(scope="module")
-def world(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(
+    valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     path = tmp_path_factory.mktemp("hostile") / "m.sqlite3"
     durable, memories = SQLiteTable(path), SQLiteTable(path, USER_MEMORY)
     for table in (durable, memories):
@@ -45,7 +56,9 @@ def test_what_is_not_damaged_can_be_used(world: World) -> None:
     assert world.tried(may_be_new=False) == []
 
 
-@pytest.mark.parametrize(("seed", "records"), [(0, 15), pytest.param(1, 100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("seed", "records"), [(0, 15), pytest.param(1, 100, marks=pytest.mark.long)]
+)
 def test_whatever_is_stored_is_read_or_refused(world: World, seed: int, records: int) -> None:
     rng = random.Random(seed)
     refused = 0
@@ -100,9 +113,13 @@ def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> 
         world.forget_hot()
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))]
+)
 def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
-    """An export comes from a file: whatever is in it, the import says what is wrong, or stores what makes sense."""
+    """An export comes from a file: whatever is in it, the import says what is wrong, or stores what
+    makes sense.
+    """
     rng = random.Random(seed)
     exported = world.memory().export_user("u1", tenant="acme")
     table = SQLiteTable(tmp_path / "i.sqlite3")
@@ -132,8 +149,18 @@ def test_an_export_whose_states_are_no_mappings_is_refused(states: object, world
 
 
 def test_whatever_reading_raises_names_the_record() -> None:
-    for error in (KeyError("x"), TypeError("x"), ValueError("x"), AttributeError("x"), OverflowError("x"), RecursionError("x")):
-        with pytest.raises(CorruptRecordError, match="record='r' is damaged") as caught, trusted("r"):
+    for error in (
+        KeyError("x"),
+        TypeError("x"),
+        ValueError("x"),
+        AttributeError("x"),
+        OverflowError("x"),
+        RecursionError("x"),
+    ):
+        with (
+            pytest.raises(CorruptRecordError, match="record='r' is damaged") as caught,
+            trusted("r"),
+        ):
             raise error
         assert caught.value.record == "r"
     with pytest.raises(OSError, match="no record's fault"), trusted("r"):
@@ -147,7 +174,15 @@ def test_an_entry_that_makes_no_sense_does_not_keep_the_sweeper_from_the_others(
     table.create_if_missing()
     index, good = ExpiryIndex(table), Place.of("s", "A", "a")
     table.batch_write(puts=index.items(good, {"session": "s"}, due=5.0))
-    for number, sort in enumerate(("0000000000001#", "000000000000x#s/A:a", "0000000000002#s/A:b", "0000000000003#no-slash")):
-        table.put({"session_id": f"expiry/{number:02d}", "sk": sort, "claimed": "soon" if number == 2 else 0.0})
+    for number, sort in enumerate(
+        ("0000000000001#", "000000000000x#s/A:a", "0000000000002#s/A:b", "0000000000003#no-slash")
+    ):
+        table.put(
+            {
+                "session_id": f"expiry/{number:02d}",
+                "sk": sort,
+                "claimed": "soon" if number == 2 else 0.0,
+            }
+        )
     assert [entry.place for entry in index.due(10.0)] == [good]
     assert "makes no sense" in caplog.text

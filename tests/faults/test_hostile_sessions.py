@@ -1,4 +1,6 @@
-"""What an agent lives with is restored as it was, and a damaged record costs the messages that it holds."""
+"""What an agent lives with is restored as it was, and a damaged record costs the messages that it
+holds.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,16 @@ def case(content: Any = (), **changed: Any) -> Case:
     id_, arguments = changed.pop("id_", "t1"), changed.pop("arguments", {})
     messages = [
         {"role": "user", "content": [{"text": "q"}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": id_, "name": "x", "input": arguments}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": id_, "status": "success", "content": content}}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": id_, "name": "x", "input": arguments}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": id_, "status": "success", "content": content}}
+            ],
+        },
         {"role": "assistant", "content": [{"text": "a"}]},
     ]
     return {"messages": messages, "state": {}, "memories": [], "damage": False, **changed}
@@ -45,8 +55,12 @@ CASES = {
     "a deep memory": case([], memories=[draws.nested(1, 300), draws.nested(1, 60)]),
     "a whole number as id": case([], id_=5),
     "a system message": case([], messages=[{"role": "system", "content": [{"text": "s"}]}]),
-    "empty contents": case([], messages=[{"role": "user", "content": []}, {"role": "assistant", "content": []}]),
-    "no JSON": case([{"json": {"a": (1, b"x"), 5: {1, 2}, "n": math.nan, "i": 2**80, "s": "\ud800"}}]),
+    "empty contents": case(
+        [], messages=[{"role": "user", "content": []}, {"role": "assistant", "content": []}]
+    ),
+    "no JSON": case(
+        [{"json": {"a": (1, b"x"), 5: {1, 2}, "n": math.nan, "i": 2**80, "s": "\ud800"}}]
+    ),
     "a damaged record": case([], damage=True),
 }
 
@@ -79,7 +93,10 @@ def test_an_agent_lives_with_whatever_is_a_message_and_is_not_given_what_is_none
 )
 def test_an_agent_is_not_built_with_what_is_no_message(wrong: Any, tmp_path: Path) -> None:
     memory = embedded(tmp_path / "m.sqlite3")()
-    with pytest.raises(ValueError, match=r"^messages must have a role and a list of content blocks: .*; got \{'role'"):
+    with pytest.raises(
+        ValueError,
+        match=r"^messages must have a role and a list of content blocks: .*; got \{'role'",
+    ):
         memory.agent(ScriptedModel(), user_id="u", session_id="s", messages=[wrong])
     memory.close()
 
@@ -95,13 +112,19 @@ def test_the_command_plays_the_case_of_a_seed(capsys: pytest.CaptureFixture[str]
     assert "hostile: seeds 7 to 7 hold" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("damage", [{"schema": 99}, {"memory_type": "of a later version"}, {"content": None}])
-def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(damage: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage", [{"schema": 99}, {"memory_type": "of a later version"}, {"content": None}]
+)
+def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(
+    damage: dict[str, Any], tmp_path: Path
+) -> None:
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     memory = MangaMemory.open("memory://", SQLiteTable(tmp_path / "m.sqlite3"), memories=table)
 
     def talks(session: str, *said: str) -> None:
-        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id=session, callback_handler=None)
+        agent = memory.agent(
+            ScriptedModel(lambda _: "ok"), user_id="u", session_id=session, callback_handler=None
+        )
         for text in said:
             agent(text)
         agent._session_manager.close()  # type: ignore[union-attr]
@@ -112,7 +135,13 @@ def test_a_preference_that_cannot_be_read_keeps_no_other_from_being_learned(dama
     talks("s1", "I love romance.")
     bad = {**(table.get("u", "preference#genre") or {}), **damage}
     table.put(bad)
-    talks("s2", "I hate horror manga.", "My budget is 20 dollars.", "I love comedy.", "I live in Osaka.")
+    talks(
+        "s2",
+        "I hate horror manga.",
+        "My budget is 20 dollars.",
+        "I love comedy.",
+        "I live in Osaka.",
+    )
     content = {record.content for record in memory.user("u").recall(type="preference", limit=None)}
     assert content >= {"budget: 20 dollars", "dislikes: horror"}
     assert any("Osaka" in each for each in content)
@@ -142,7 +171,9 @@ def test_a_record_of_a_user_that_cannot_be_read_does_not_take_the_others_with_it
     user.remember("likes horror")
     kept = user.remember("likes tea")
     partition = user.partition
-    row = next(row for row in table.query(user.owner.partition) if row.get("content") == "likes horror")
+    row = next(
+        row for row in table.query(user.owner.partition) if row.get("content") == "likes horror"
+    )
     bad = {**row, **damage}
     table.put(bad)
     loaded = partition.load()

@@ -1,4 +1,6 @@
-"""No text that users, models and tools send holds the event loop up, or takes more time than its length asks for."""
+"""No text that users, models and tools send holds the event loop up, or takes more time than its
+length asks for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from strands import Agent, tool
 
 from strands_manga_memory import MangaMemory, PiiPolicy
 from strands_manga_memory.conversation.recall import complete_question
-from strands_manga_memory.language import SHOP, RuleFactExtractor, RuleSessionSummarizer, dialogue_act, normalized
+from strands_manga_memory.language import (
+    SHOP,
+    RuleFactExtractor,
+    RuleSessionSummarizer,
+    dialogue_act,
+    normalized,
+)
 from strands_manga_memory.language.dialogue_acts import changes_subject
 from strands_manga_memory.language.preferences import collect_preferences
 from strands_manga_memory.language.search import search_terms, split_passages
@@ -37,7 +45,21 @@ TEXTS = {
     "Japanese": "私は大阪に住んでいます。『ワンピース』の第12巻を2冊ください。",
 }
 
-PIECES_OF = {"personal data": ("a", "x.", "1 ", "1-2 A", "東京都", "1 Main ", "東市", "A, ", "@", "0", "call ")}
+PIECES_OF = {
+    "personal data": (
+        "a",
+        "x.",
+        "1 ",
+        "1-2 A",
+        "東京都",
+        "1 Main ",
+        "東市",
+        "A, ",
+        "@",
+        "0",
+        "call ",
+    )
+}
 """Further texts for a reader, made of what its rules begin with."""
 
 
@@ -50,7 +72,10 @@ def repeated(piece: str, size: int) -> str:
 
 
 def said(text: str) -> list[Any]:
-    return [{"role": role, "content": [{"text": text}], "tracking_id": role} for role in ("user", "assistant")]
+    return [
+        {"role": role, "content": [{"text": text}], "tracking_id": role}
+        for role in ("user", "assistant")
+    ]
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -63,7 +88,9 @@ READERS: dict[str, Callable[[str], object]] = {
     "entities": SHOP.find,
     "normalized": normalized,
     "slots": lambda text: RuleFactExtractor().extract(said(text)),
-    "summary": lambda text: RuleSessionSummarizer()([("user", text), ("assistant", text)], max_tokens=60),
+    "summary": lambda text: RuleSessionSummarizer()(
+        [("user", text), ("assistant", text)], max_tokens=60
+    ),
     "data": escape_line,
     "harmless": escape_tags,
     "personal data": lambda text: PiiPolicy().applied(text),
@@ -73,13 +100,28 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-SUITE = ("prose", "Japanese", "letters", "spaces", "points", "tags", "。", "『", "digits", "addresses", "urls", "secrets")
+SUITE = (
+    "prose",
+    "Japanese",
+    "letters",
+    "spaces",
+    "points",
+    "tags",
+    "。",
+    "『",
+    "digits",
+    "addresses",
+    "urls",
+    "secrets",
+)
 """Kinds of texts that the suite tries with every reader; all others, and larger texts, are long."""
 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("in_suite", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_a_text_four_times_as_long_takes_no_more_than_its_share(reader: str, in_suite: bool) -> None:
+def test_a_text_four_times_as_long_takes_no_more_than_its_share(
+    reader: str, in_suite: bool
+) -> None:
     """What takes less than 50 ms is not told from its share."""
     read = READERS[reader]
     pieces = [piece for kind, piece in TEXTS.items() if kind in SUITE or not in_suite]
@@ -146,7 +188,9 @@ def agent_of(memory: MangaMemory, history: str, session: str, text: str) -> Agen
             return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "fetch", "input": {}}}]
         return text if last.get("text") == "answer at length" else "ok."
 
-    settings = memory.agent_kwargs(user_id="u", session_id=session, history=history, recall=True, task_state=True)  # type: ignore[arg-type]
+    settings = memory.agent_kwargs(
+        user_id="u", session_id=session, history=history, recall=True, task_state=True
+    )  # type: ignore[arg-type]
     model = ScriptedModel(reply, usage=lambda _: 0)
     return Agent(model=model, tools=[fetch], callback_handler=None, **settings)
 
@@ -174,17 +218,23 @@ SHAPES = ("", "fetch it", "answer at length")
     ("kind", "history"),
     [
         pytest.param(kind, history, marks=() if kind in _SHORT[history] else pytest.mark.long)
-        for kind, history in itertools.product((kind for kind in TEXTS if kind != "surrogates"), HISTORIES)
+        for kind, history in itertools.product(
+            (kind for kind in TEXTS if kind != "surrogates"), HISTORIES
+        )
     ],
 )
-def test_the_loop_goes_on_while_a_large_text_is_taken_in(memory: MangaMemory, history: str, kind: str) -> None:
+def test_the_loop_goes_on_while_a_large_text_is_taken_in(
+    memory: MangaMemory, history: str, kind: str
+) -> None:
     text = text_of(kind)
 
     async def longest() -> dict[str, float]:
         found: dict[str, float] = {}
         for shape in SHAPES:
             tries = []
-            while len(tries) < 6 and min(tries, default=MOST) >= MOST:  # a pause of the text comes again each time
+            while (
+                len(tries) < 6 and min(tries, default=MOST) >= MOST
+            ):  # a pause of the text comes again each time
                 agent = agent_of(memory, history, uuid.uuid4().hex, text)
                 tries.append(await stalled(agent, shape or text, "and then?"))
             found[shape] = min(tries)

@@ -17,7 +17,11 @@ def test_no_two_scopes_share_a_name() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("careless", [lambda value, safe: value, lambda value, safe: quote(value, safe=":")])
-def test_the_campaign_finds_ids_that_are_not_escaped(careless: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "careless", [lambda value, safe: value, lambda value, safe: quote(value, safe=":")]
+)
+def test_the_campaign_finds_ids_that_are_not_escaped(
+    careless: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scope, "quote", careless)
     assert list(isolation.collisions(random.Random(1), 300))

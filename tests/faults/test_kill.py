@@ -1,4 +1,6 @@
-"""Workers are killed at any moment: nothing acknowledged is lost or doubled, and what comes back is valid."""
+"""Workers are killed at any moment: nothing acknowledged is lost or doubled, and what comes back is
+valid.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,18 @@ def test_kill_9_loses_nothing_and_doubles_nothing(stores: Stores, unique: str) -
 
 @pytest.mark.long
 def test_the_campaign_runs_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "tests.faults.kill", "--rounds", "1", "--backend", "sqlite", "--seed", "7", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults.kill",
+        "--rounds",
+        "1",
+        "--backend",
+        "sqlite",
+        "--seed",
+        "7",
+        "--json",
+    ]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     counts = json.loads(found.stdout)
     assert {"rounds": 1, "lost": 0, "doubled": 0, "invalid": 0}.items() <= counts.items()

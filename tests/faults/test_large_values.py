@@ -38,18 +38,30 @@ def table_of(stores: Stores) -> Iterator[Any]:
 
 def keys(stores: Stores, session: str) -> list[str]:
     with table_of(stores) as table:
-        return sorted(str(row["sk"]) for row in table.query(session, attributes=[]) if "librarian" in str(row["sk"]))
+        return sorted(
+            str(row["sk"])
+            for row in table.query(session, attributes=[])
+            if "librarian" in str(row["sk"])
+        )
 
 
 def parts(stores: Stores, session: str) -> int:
     """Return the number of further records of values that no single record holds."""
     with table_of(stores) as table:
-        further = [row for row in table.query(session) if "librarian" in str(row["sk"]) and "~" in str(row["sk"])]
+        further = [
+            row
+            for row in table.query(session)
+            if "librarian" in str(row["sk"]) and "~" in str(row["sk"])
+        ]
     return len(further)
 
 
-def test_a_large_tool_result_and_a_large_image(new_process: NewProcess, stores: Stores, unique: str) -> None:
-    window = {"conversation_manager": SlidingWindowConversationManager(6, should_truncate_results=False)}
+def test_a_large_tool_result_and_a_large_image(
+    new_process: NewProcess, stores: Stores, unique: str
+) -> None:
+    window = {
+        "conversation_manager": SlidingWindowConversationManager(6, should_truncate_results=False)
+    }
     process = new_process(stores, flush_every=1, agent=window)
     process.agent.tool_registry.registry["lookup"] = large_lookup
     process.agent("t0 tool")
@@ -59,7 +71,9 @@ def test_a_large_tool_result_and_a_large_image(new_process: NewProcess, stores: 
     for there in (stores, Stores(None, stores.durable)):
         found = new_process(there, agent=window)
         assert found.agent.messages == process.agent.messages
-        assert [message["content"] for message in found.log()] == [message["content"] for message in process.agent.messages]
+        assert [message["content"] for message in found.log()] == [
+            message["content"] for message in process.agent.messages
+        ]
     assert parts(stores, unique) >= 3
 
     for number in range(2, 6):  # the large messages leave the window
@@ -77,7 +91,9 @@ def test_a_large_tool_result_and_a_large_image(new_process: NewProcess, stores: 
     assert parts(stores, unique) == 0
 
 
-def test_a_large_message_that_is_redacted_leaves_no_parts(new_process: NewProcess, stores: Stores, unique: str) -> None:
+def test_a_large_message_that_is_redacted_leaves_no_parts(
+    new_process: NewProcess, stores: Stores, unique: str
+) -> None:
     process = new_process(stores, flush_every=1)
     image: Any = [{"text": "t0 text"}, {"image": {"format": "png", "source": {"bytes": IMAGE}}}]
     process.agent(image)
@@ -94,11 +110,15 @@ def test_a_large_message_that_is_redacted_leaves_no_parts(new_process: NewProces
         assert found.log()[0]["content"] == [{"text": "t0 text"}]
 
 
-def test_an_edited_large_message_leaves_no_parts(new_process: NewProcess, stores: Stores, unique: str) -> None:
+def test_an_edited_large_message_leaves_no_parts(
+    new_process: NewProcess, stores: Stores, unique: str
+) -> None:
     """The window holds it in another form than the log; when that form goes, its parts go."""
     process = new_process(stores, flush_every=1)
     process.agent("t0 text")
-    process.agent.messages[0]["content"].append({"image": {"format": "png", "source": {"bytes": IMAGE}}})
+    process.agent.messages[0]["content"].append(
+        {"image": {"format": "png", "source": {"bytes": IMAGE}}}
+    )
     process.agent("t1 text")
     process.manager.flush()
     assert parts(stores, unique) >= 1
@@ -110,8 +130,12 @@ def test_an_edited_large_message_leaves_no_parts(new_process: NewProcess, stores
     assert new_process(Stores(None, stores.durable)).agent.messages == process.agent.messages
 
 
-def test_two_writers_store_the_same_large_message(new_process: NewProcess, services: Stores) -> None:
-    """Both flush what the hot tier has; the one who comes second must not delete the parts of the first."""
+def test_two_writers_store_the_same_large_message(
+    new_process: NewProcess, services: Stores
+) -> None:
+    """Both flush what the hot tier has; the one who comes second must not delete the parts of the
+    first.
+    """
     process = new_process(services)
     process.agent.tool_registry.registry["lookup"] = large_lookup
     process.agent("t0 tool")
@@ -125,7 +149,9 @@ def test_two_writers_store_the_same_large_message(new_process: NewProcess, servi
 def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores) -> None:
     secret = "the secret of the blade " + os.urandom(400_000).hex()
     codec = Codec(cipher=AesGcmCipher({"k1": b"1" * 32}, current="k1"))
-    with MangaMemory.open(services.hot, services.durable, memories=False, codec=codec, hot_deadline=10.0) as memory:
+    with MangaMemory.open(
+        services.hot, services.durable, memories=False, codec=codec, hot_deadline=10.0
+    ) as memory:
         ids = {"user_id": "u1", "session_id": "s1"}
         agent = memory.agent(talk.ScriptedModel(), callback_handler=None, **ids)
         agent(secret)
@@ -133,17 +159,24 @@ def test_large_values_are_encrypted_and_forgotten_with_the_user(services: Stores
         agent._session_manager.flush()
         rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))
         assert any("~" in str(row["sk"]) for row in rows)
-        assert not any(b"secret" in value for row in rows for value in row.values() if isinstance(value, bytes))
+        assert not any(
+            b"secret" in value for row in rows for value in row.values() if isinstance(value, bytes)
+        )
         with MangaMemory.open(None, services.durable, memories=False, codec=codec) as other:
             assert memory.export_user("u1")["sessions"]
-            assert other.agent(talk.ScriptedModel(), callback_handler=None, **ids).messages == agent.messages
+            assert (
+                other.agent(talk.ScriptedModel(), callback_handler=None, **ids).messages
+                == agent.messages
+            )
         agent._session_manager.close()
         assert memory.forget_user("u1").complete
         rows = list(memory.durable.query(ConversationScope("u1", "s1").storage_session_id))
         assert not any("~" in str(row["sk"]) for row in rows)
 
 
-def test_large_state_ends_with_the_time_to_live_of_its_session(new_process: NewProcess, services: Stores, unique: str) -> None:
+def test_large_state_ends_with_the_time_to_live_of_its_session(
+    new_process: NewProcess, services: Stores, unique: str
+) -> None:
     process = new_process(services, flush_every=1)
     process.agent.state.set("notes", os.urandom(400_000).hex())
     process.agent("t0 text")
@@ -152,4 +185,6 @@ def test_large_state_ends_with_the_time_to_live_of_its_session(new_process: NewP
         heads = [row for row in table.query(unique) if "#HEAD" in str(row["sk"])]
     assert len(heads) > 1
     assert all(row["expires_at"] for row in heads)
-    assert new_process(Stores(None, services.durable)).agent.state.get("notes") == process.agent.state.get("notes")
+    assert new_process(Stores(None, services.durable)).agent.state.get(
+        "notes"
+    ) == process.agent.state.get("notes")

@@ -1,4 +1,6 @@
-"""Log records at info and above hold no user id, no session id and no message text, also while stores and callbacks fail."""
+"""Log records at info and above hold no user id, no session id and no message text, also while
+stores and callbacks fail.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ import pytest
 from strands import Agent
 
 import strands_manga_memory
-from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, VerifiedSummarizingConversationManager
+from strands_manga_memory import (
+    ImportanceWeightedConversationManager,
+    MangaMemory,
+    VerifiedSummarizingConversationManager,
+)
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.exceptions import MangaMemoryError
 from strands_manga_memory.scope import ConversationScope
@@ -36,10 +42,16 @@ def records(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]
 
 
 def assert_private(records: list[str], *expected: str) -> None:
-    """Check that every expected warning was logged, and that no record identifies a user or a session or quotes a message."""
+    """Check that every expected warning was logged, and that no record identifies a user or a
+    session or quotes a message.
+    """
     for warning in expected:
         assert any(warning in record for record in records), (warning, records)
-    assert [record for record in records if any(word in record for word in (USER, SESSION, TENANT, SAID))] == []
+    assert [
+        record
+        for record in records
+        if any(word in record for word in (USER, SESSION, TENANT, SAID))
+    ] == []
 
 
 def open_memory(valkey: servers.Valkey, tmp_path: Path) -> MangaMemory:
@@ -49,14 +61,21 @@ def open_memory(valkey: servers.Valkey, tmp_path: Path) -> MangaMemory:
 
 def new_agent(memory: MangaMemory) -> Agent:
     return memory.agent(
-        ScriptedModel(), user_id=USER, session_id=SESSION, tenant=TENANT, task_state=True, callback_handler=None
+        ScriptedModel(),
+        user_id=USER,
+        session_id=SESSION,
+        tenant=TENANT,
+        task_state=True,
+        callback_handler=None,
     )
 
 
 def test_damaged_records_of_both_tiers_are_logged_without_their_names(
     valkey_server: servers.Valkey, tmp_path: Path, records: Callable[[], list[str]]
 ) -> None:
-    """Damage every field of the hot tier, then every attribute of the durable tier, and restore after each."""
+    """Damage every field of the hot tier, then every attribute of the durable tier, and restore
+    after each.
+    """
     with open_memory(valkey_server, tmp_path) as memory:
         agent = new_agent(memory)
         for _ in range(7):
@@ -80,7 +99,9 @@ def test_damaged_records_of_both_tiers_are_logged_without_their_names(
                 client.delete(key)
             table.put(row)
     table.close()
-    assert_private(records(), "tier=<hot>", "a turn cannot be read", "a turn of the log cannot be read")
+    assert_private(
+        records(), "tier=<hot>", "a turn cannot be read", "a turn of the log cannot be read"
+    )
 
 
 def _restore(valkey: servers.Valkey, tmp_path: Path) -> None:
@@ -112,7 +133,9 @@ class FailingExtractor:
         raise RuntimeError(f"{USER} said {SAID}")
 
 
-def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(records: Callable[[], list[str]]) -> None:
+def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(
+    records: Callable[[], list[str]],
+) -> None:
     """An exception's text may quote messages, so warnings name its type only."""
 
     def fail(*_: Any) -> Any:
@@ -134,7 +157,9 @@ def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(records: 
 
 
 def test_no_call_at_info_or_above_logs_a_traceback() -> None:
-    """A traceback ends with the text of an exception, which may quote a message or name a record."""
+    """A traceback ends with the text of an exception, which may quote a message or name a
+    record.
+    """
     found = []
     for path in Path(strands_manga_memory.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,6 @@
-"""Redactions by a guardrail, which Strands makes on the event loop: the loop is not blocked, and no original is kept."""
+"""Redactions by a guardrail, which Strands makes on the event loop: the loop is not blocked, and no
+original is kept.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ AWAY = 0.3
 class Way:
     """Valkey and DynamoDB behind proxies that can misbehave, and both without a proxy."""
 
-    def __init__(self, stack: ExitStack, valkey: servers.Valkey, dynamodb: servers.DynamoDB, direct: Stores) -> None:
+    def __init__(
+        self, stack: ExitStack, valkey: servers.Valkey, dynamodb: servers.DynamoDB, direct: Stores
+    ) -> None:
         self.direct = direct
         self.hot = stack.enter_context(servers.FaultyProxy(valkey.host, valkey.port))
         self.durable = stack.enter_context(servers.FaultyProxy(dynamodb.host, dynamodb.port))
@@ -41,7 +45,9 @@ class Way:
 
 
 @pytest.fixture
-def way(valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores) -> Iterator[Way]:
+def way(
+    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, services: Stores
+) -> Iterator[Way]:
     with ExitStack() as stack:
         yield Way(stack, valkey_server, dynamodb_server, services)
 
@@ -50,7 +56,10 @@ def everything_stored(session: str, stores: Stores) -> str:
     """Return all that both tiers hold of a session."""
     hot, durable = open_hot_store(stores.hot or ""), open_table(stores.durable)
     client = hot.client  # type: ignore[attr-defined]
-    found = [client.hgetall(key) for key in client.scan_iter(f"*:c:{session}/*")], list(durable.query(session))
+    found = (
+        [client.hgetall(key) for key in client.scan_iter(f"*:c:{session}/*")],
+        list(durable.query(session)),
+    )
     hot.close()
     durable.close()
     return str(found)
@@ -80,8 +89,12 @@ def store_before_the_answer(process: Process) -> None:
 
 
 @pytest.mark.parametrize("slow", ["hot", "durable", "both"])
-def test_redaction_does_not_block_the_event_loop(new_process: NewProcess, way: Way, unique: str, slow: str) -> None:
-    """With slow stores the call returns at once, and the turn ends when both tiers have the redacted form."""
+def test_redaction_does_not_block_the_event_loop(
+    new_process: NewProcess, way: Way, unique: str, slow: str
+) -> None:
+    """With slow stores the call returns at once, and the turn ends when both tiers have the
+    redacted form.
+    """
     process = new_process(way.stores, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
@@ -109,8 +122,12 @@ def test_redaction_does_not_block_the_event_loop(new_process: NewProcess, way: W
 
 
 @pytest.mark.parametrize("down", ["hot", "durable", "both"])
-def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess, way: Way, unique: str, down: str) -> None:
-    """A tier that does not answer gets the redacted form as soon as it answers; the event loop does not wait for it."""
+def test_redaction_in_an_outage_reaches_each_tier_later(
+    new_process: NewProcess, way: Way, unique: str, down: str
+) -> None:
+    """A tier that does not answer gets the redacted form as soon as it answers; the event loop does
+    not wait for it.
+    """
     process = new_process(way.stores, hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
@@ -129,14 +146,22 @@ def test_redaction_in_an_outage_reaches_each_tier_later(new_process: NewProcess,
     assert SECRET not in json.dumps(process.agent.messages)
     way.hot.passing()
     way.durable.passing()
-    servers.wait_until(lambda: SECRET not in everything_stored(unique, way.direct), "the redaction in both tiers", within=30)
+    servers.wait_until(
+        lambda: SECRET not in everything_stored(unique, way.direct),
+        "the redaction in both tiers",
+        within=30,
+    )
     other = new_process(way.direct, **PLAIN)
     assert SECRET not in str([other.agent.messages, other.log()])
     assert REDACTED in str(other.log())
 
 
-def test_no_write_that_begins_after_a_redaction_has_the_original(new_process: NewProcess, way: Way) -> None:
-    """Saves and flushes that were asked for before the redaction and run after it store the redacted form."""
+def test_no_write_that_begins_after_a_redaction_has_the_original(
+    new_process: NewProcess, way: Way
+) -> None:
+    """Saves and flushes that were asked for before the redaction and run after it store the
+    redacted form.
+    """
     process = new_process(way.stores, flush_every=1, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
@@ -174,22 +199,33 @@ def test_no_write_that_begins_after_a_redaction_has_the_original(new_process: Ne
 def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     unique: str, way: Way, dynamodb_server: servers.DynamoDB
 ) -> None:
-    """Redacted while the durable tier is away, a message is in no summary, memory, quote or store afterwards."""
+    """Redacted while the durable tier is away, a message is in no summary, memory, quote or store
+    afterwards.
+    """
     model = GuardedModel(lambda messages: "a answer", secret=SECRET, shown=f"a1 text {REDACTED}")
     memory = MangaMemory.open(
-        way.stores.hot or "", way.stores.durable, memories=True, hot_deadline=1.0, durable_deadline=1.0, **PLAIN
+        way.stores.hot or "",
+        way.stores.durable,
+        memories=True,
+        hot_deadline=1.0,
+        durable_deadline=1.0,
+        **PLAIN,
     )
     scope = ConversationScope(unique, unique)
     agent = memory.agent(model, user_id=unique, session_id=unique, history="summarize", recall=True)
     agent("hello there")
     agent._session_manager.flush()  # type: ignore[union-attr]
     way.durable.blackhole()
-    asyncio.run(agent.invoke_async(f"I love the genre {SECRET} and my favourite author is {SECRET}."))
+    asyncio.run(
+        agent.invoke_async(f"I love the genre {SECRET} and my favourite author is {SECRET}.")
+    )
     way.durable.passing()
     for number in range(4):
         agent(f"which card number did I say, number {number}?")
     agent._session_manager.flush()  # type: ignore[union-attr]
-    servers.wait_until(lambda: not agent._session_manager.stats()["unsaved_messages"], "saving everything")  # type: ignore[union-attr]
+    servers.wait_until(
+        lambda: not agent._session_manager.stats()["unsaved_messages"], "saving everything"
+    )  # type: ignore[union-attr]
     assert SECRET not in str(model.requests[2:])
     agent._session_manager.close()  # type: ignore[union-attr]
     memory.finalize(scope)

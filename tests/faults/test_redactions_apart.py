@@ -1,4 +1,6 @@
-"""A message is redacted while others save: what they have of it must not bring the original back."""
+"""A message is redacted while others save: what they have of it must not bring the original
+back.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,16 @@ def test_the_original_does_not_come_back(
     async def come_in(_: BeforeModelCallEvent) -> None:
         if not others:
             await asyncio.to_thread(one.settle)
-            window = {"conversation_manager": SlidingWindowConversationManager(2, should_truncate_results=False)}
-            others.append(await asyncio.to_thread(new_process, stores, agent=window if evicts else {}, **way_of))
+            window = {
+                "conversation_manager": SlidingWindowConversationManager(
+                    2, should_truncate_results=False
+                )
+            }
+            others.append(
+                await asyncio.to_thread(
+                    new_process, stores, agent=window if evicts else {}, **way_of
+                )
+            )
             await asyncio.to_thread(others[0].agent, "b1 text")
             if others_flush:
                 await asyncio.to_thread(others[0].manager.flush)
@@ -63,4 +73,6 @@ def test_the_original_does_not_come_back(
         found = new_process(there, **way_of)
         assert SECRET not in str([found.agent.messages, found.log()])
         turns = {"a0": "tool", "a1": "text", "a2": "text", "b1": "text", "b2": "tool"}
-        assert sorted(talk.marks(found.log())) == sorted(mark for turn in turns.items() for mark in talk.wanted_marks(*turn))
+        assert sorted(talk.marks(found.log())) == sorted(
+            mark for turn in turns.items() for mark in talk.wanted_marks(*turn)
+        )

@@ -1,4 +1,6 @@
-"""The incidents of the runbook, one test each: what it says is seen and happens, and that what it says to do helps."""
+"""The incidents of the runbook, one test each: what it says is seen and happens, and that what it
+says to do helps.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +34,31 @@ from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
 from tests.support import background_writer, finish_writes
 
-RUNBOOK = (Path(strands_manga_memory.__file__).parent / "ops/runbook.md").read_text(encoding="utf-8")
+RUNBOOK = (Path(strands_manga_memory.__file__).parent / "ops/runbook.md").read_text(
+    encoding="utf-8"
+)
 
 
 def agent_of(memory: MangaMemory, session: str = "s", **settings: Any) -> Agent:
     kwargs = memory.agent_kwargs(user_id="u", session_id=session)
-    return Agent(model=settings.pop("model", ScriptedModel(lambda _: "ok")), callback_handler=None, **{**kwargs, **settings})
+    return Agent(
+        model=settings.pop("model", ScriptedModel(lambda _: "ok")),
+        callback_handler=None,
+        **{**kwargs, **settings},
+    )
 
 
 def found(settings: MangaMemorySettings, check: str, **options: Any) -> bool:
-    return any(finding.check == check and finding.remedy for finding in diagnose(settings, **options))
+    return any(
+        finding.check == check and finding.remedy for finding in diagnose(settings, **options)
+    )
 
 
 def test_every_incident_has_its_test() -> None:
-    incidents = {re.sub(r"\W+", "_", title.lower()) for title in re.findall(r"^## (.*)$", RUNBOOK, re.MULTILINE)}
+    incidents = {
+        re.sub(r"\W+", "_", title.lower())
+        for title in re.findall(r"^## (.*)$", RUNBOOK, re.MULTILINE)
+    }
     assert len(incidents) == 7
     assert {f"test_{name}" for name in incidents} <= set(globals())
 
@@ -67,7 +80,9 @@ def test_hot_tier_lost(tmp_path: Path) -> None:
         servers.wait_until(lambda: memory.stats()["unsaved_messages"] == 0, "saving what was kept")
         memory.close()
         restored = agent_of(memory)
-        assert [message["content"] for message in restored.messages] == [message["content"] for message in agent.messages]
+        assert [message["content"] for message in restored.messages] == [
+            message["content"] for message in agent.messages
+        ]
         assert memory.stats()["unsaved_messages"] == 0
         memory.close()
 
@@ -86,7 +101,10 @@ def test_throttling(tmp_path: Path) -> None:
             agent(text)
         assert memory.stats()["hot"] == "up"  # no turn waited for the table
         servers.wait_until(
-            lambda: memory.stats()["durable"] == "up" and background_writer(hot, table).backlog == 0, "trying again"
+            lambda: (
+                memory.stats()["durable"] == "up" and background_writer(hot, table).backlog == 0
+            ),
+            "trying again",
         )
         server.flush()  # the durable tier has it all
         log = TieredSessionManager(ConversationScope("u", "s"), durable=table).history()  # type: ignore[arg-type]
@@ -118,7 +136,13 @@ def test_model_overflow(tmp_path: Path) -> None:
     pinned = Agent(
         model=Small(lambda _: "ok"),
         callback_handler=None,
-        messages=[{"role": "user", "content": [{"text": "x" * 3_000}], "metadata": {"custom": {"pinned": True}}}],
+        messages=[
+            {
+                "role": "user",
+                "content": [{"text": "x" * 3_000}],
+                "metadata": {"custom": {"pinned": True}},
+            }
+        ],
         conversation_manager=ImportanceWeightedConversationManager(),
     )
     with pytest.raises(ContextWindowOverflowException):
@@ -143,7 +167,9 @@ def test_breaker_storm() -> None:
     uses = [{"toolUse": {"toolUseId": f"t{name}", "name": name, "input": {}}} for name in tools]
 
     def turn() -> Agent:
-        agent = Agent(model=ScriptedModel([uses, "done"]), tools=list(tools.values()), callback_handler=None)
+        agent = Agent(
+            model=ScriptedModel([uses, "done"]), tools=list(tools.values()), callback_handler=None
+        )
         agent("look")
         return agent
 
@@ -193,11 +219,21 @@ def test_tool_loop() -> None:
         return f"nothing known of {title}"
 
     def use(number: int, title: str) -> list[Any]:
-        return [{"toolUse": {"toolUseId": f"t{number}", "name": "stock", "input": {"title": title}}}]
+        return [
+            {"toolUse": {"toolUseId": f"t{number}", "name": "stock", "input": {"title": title}}}
+        ]
 
     before = counted("tool.loop loops")
     with MangaMemory.open() as memory:
-        asked = [use(0, "Gyo"), use(1, "Uzumaki"), use(2, "Gyo"), use(3, "Monster"), use(4, "Gyo"), "I don't know.", "ok"]
+        asked = [
+            use(0, "Gyo"),
+            use(1, "Uzumaki"),
+            use(2, "Gyo"),
+            use(3, "Monster"),
+            use(4, "Gyo"),
+            "I don't know.",
+            "ok",
+        ]
         model = ScriptedModel(asked)
         settings = memory.agent_kwargs(user_id="u", session_id="s", task_state=True)
         agent = Agent(model=model, tools=[stock], callback_handler=None, **settings)
@@ -214,12 +250,16 @@ def test_tool_loop() -> None:
 
 
 def test_agents_that_wait_for_one_another() -> None:
-    """Two conversations whose requests call the other one's agent: the shorter wait ends, and the other request goes on."""
+    """Two conversations whose requests call the other one's agent: the shorter wait ends, and the
+    other request goes on.
+    """
     turns = ConversationTurns()
     first, second = ConversationScope("u", "s", "first"), ConversationScope("u", "s", "second")
     before = counted("wait.stuck waits")
 
-    async def calls(mine: ConversationScope, other: ConversationScope, both: asyncio.Barrier, wait: float) -> str:
+    async def calls(
+        mine: ConversationScope, other: ConversationScope, both: asyncio.Barrier, wait: float
+    ) -> str:
         async with turns.hold(mine, wait=60):
             await both.wait()
             try:
@@ -230,7 +270,9 @@ def test_agents_that_wait_for_one_another() -> None:
 
     async def both() -> list[str]:
         barrier = asyncio.Barrier(2)
-        return await asyncio.gather(calls(first, second, barrier, 0.2), calls(second, first, barrier, 60))
+        return await asyncio.gather(
+            calls(first, second, barrier, 0.2), calls(second, first, barrier, 60)
+        )
 
     assert asyncio.run(both()) == ["refused", "answered"]
     assert asyncio.run(both()) == ["refused", "answered"]  # nothing of before is left

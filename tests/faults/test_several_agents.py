@@ -1,4 +1,6 @@
-"""Several agents of one session in one process: what each still has to store is independent of the others."""
+"""Several agents of one session in one process: what each still has to store is independent of the
+others.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Worker:
     def agent(self, **settings: Any) -> Agent:
         """Build an agent of the session, with a session manager of its own."""
         patient = {"hot_deadline": 5.0, "durable_deadline": 10.0}
-        manager = TieredSessionManager(self._session, hot=self.hot, durable=self.durable, **{**patient, **settings})
+        manager = TieredSessionManager(
+            self._session, hot=self.hot, durable=self.durable, **{**patient, **settings}
+        )
         return talk.new_agent(manager)
 
     def outage(self, *, hot: bool, durable: bool) -> None:
@@ -70,7 +74,9 @@ def wanted_marks(*tags: str) -> list[str]:
 def test_retry_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
     worker: Callable[[], Worker], new_process: NewProcess, services: Stores, is_released: bool
 ) -> None:
-    """Turns acknowledged in an outage are stored although the next agent of the session meets the same outage."""
+    """Turns acknowledged in an outage are stored although the next agent of the session meets the
+    same outage.
+    """
     process = worker()
     first = process.agent()
     first("a0 text")
@@ -88,7 +94,12 @@ def test_retry_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
     process.outage(hot=False, durable=False)
 
     wanted = wanted_marks("a0", "a1", "a2", "b1")
-    servers.wait_until(lambda: stored_marks(new_process, services) == wanted, "storing all turns", within=15, every=0.5)
+    servers.wait_until(
+        lambda: stored_marks(new_process, services) == wanted,
+        "storing all turns",
+        within=15,
+        every=0.5,
+    )
     found = new_process(services)
     assert sorted(talk.marks(found.agent.messages).elements()) == wanted
     assert talk.problems(found.agent.messages) == []
@@ -111,11 +122,19 @@ def test_agents_released_in_an_outage_are_all_stored(
     last("t50 text")
 
     wanted = wanted_marks(*(f"t{number}" for number in range(51)))
-    servers.wait_until(lambda: stored_marks(new_process, services) == wanted, "storing all turns", within=30, every=1.0)
+    servers.wait_until(
+        lambda: stored_marks(new_process, services) == wanted,
+        "storing all turns",
+        within=30,
+        every=1.0,
+    )
 
 
 def test_timed_save_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
-    worker: Callable[[], Worker], new_process: NewProcess, services: Stores, monkeypatch: pytest.MonkeyPatch
+    worker: Callable[[], Worker],
+    new_process: NewProcess,
+    services: Stores,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Messages appended outside of a turn by two agents are both saved by their timers."""
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.3)
@@ -128,4 +147,6 @@ def test_timed_save_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
         log = new_process(services).log()
         return [query for query in ("q0", "q1") if query in str(log)]
 
-    servers.wait_until(lambda: queries() == ["q0", "q1"], "saving both tool calls", within=10, every=0.3)
+    servers.wait_until(
+        lambda: queries() == ["q0", "q1"], "saving both tool calls", within=10, every=0.3
+    )

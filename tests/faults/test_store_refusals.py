@@ -1,4 +1,6 @@
-"""A store that answers and refuses: no turn fails, the cause is counted and named once, and it heals when it is mended."""
+"""A store that answers and refuses: no turn fails, the cause is counted and named once, and it
+heals when it is mended.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.xdist_group("refusals")  # its servers and processes ar
 
 
 def kick(tiers: FaultyTiers) -> None:
-    """Close the connections of all clients but the administrator, so that each has to log in again."""
+    """Close the connections of all clients but the administrator, so that each has to log in
+    again.
+    """
     tiers.admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
@@ -119,7 +123,11 @@ HOT = {
     "loading": (deny("LOADING server is loading the dataset in memory"), pass_again, "loading"),
     "moved": (deny("MOVED 3999 127.0.0.1:6381"), pass_again, "cluster"),
     "cluster down": (deny("CLUSTERDOWN Hash slot not served"), pass_again, "cluster"),
-    "disk": (deny("MISCONF Errors writing to the AOF file: No space left on device"), pass_again, "disk"),
+    "disk": (
+        deny("MISCONF Errors writing to the AOF file: No space left on device"),
+        pass_again,
+        "disk",
+    ),
     "script": (deny("BUSY The server is busy running a script."), pass_again, "script"),
     "old login": (deny("NOAUTH Authentication required."), pass_again, "authentication"),
     "who knows": (deny("ERR proxy quota exceeded for this plan"), pass_again, "request"),
@@ -127,7 +135,9 @@ HOT = {
 
 
 RESTORED = ("password", "silent replica", "memory", "loading")
-"""Refusals that reach a restore in different places: at the login, at the read, at the write, and at once."""
+"""Refusals that reach a restore in different places: at the login, at the read, at the write, and
+at once.
+"""
 
 
 def said(agent: Any, *numbers: int) -> None:
@@ -144,7 +154,9 @@ def warnings_of(caplog: pytest.LogCaptureFixture, reason: str) -> list[str]:
 
 
 def only_warning(caplog: pytest.LogCaptureFixture, reason: str) -> str:
-    """Return the one warning of a reason, which is logged a moment after the statistics name the reason."""
+    """Return the one warning of a reason, which is logged a moment after the statistics name the
+    reason.
+    """
     servers.wait_until(lambda: bool(warnings_of(caplog, reason)), "the warning")
     (warning,) = warnings_of(caplog, reason)
     return warning
@@ -155,7 +167,9 @@ def whole(manager: TieredSessionManager, turns: int) -> None:
     assert sorted(talk.marks(manager.history("librarian")).elements()) == sorted(wanted)
 
 
-def named(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: str, reason: str) -> None:
+def named(
+    manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: str, reason: str
+) -> None:
     """Go on until the refusal is named: a machine that is busy may give no answer at first."""
 
     def is_named() -> bool:
@@ -205,11 +219,20 @@ def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(
     other = tiers.manager()
     assert talk.plain(talk.new_agent(other).messages) == talk.plain(agent.messages)
     whole(other, turns)
-    whole(TieredSessionManager(SESSION, hot=RedisHotStore(tiers.valkey.client()), durable=tiers.direct()), turns)
+    whole(
+        TieredSessionManager(
+            SESSION, hot=RedisHotStore(tiers.valkey.client()), durable=tiers.direct()
+        ),
+        turns,
+    )
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in RESTORED else pytest.mark.long) for name in HOT])
-def test_an_agent_is_restored_from_the_durable_tier_while_the_hot_one_refuses(tiers: FaultyTiers, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in RESTORED else pytest.mark.long) for name in HOT]
+)
+def test_an_agent_is_restored_from_the_durable_tier_while_the_hot_one_refuses(
+    tiers: FaultyTiers, name: str
+) -> None:
     refuse, mend, _ = HOT[name]
     first = tiers.manager()
     agent, numbers = talk.new_agent(first), itertools.count()
@@ -257,7 +280,9 @@ def test_a_durable_tier_that_refuses_fails_no_turn_and_heals(
     whole(TieredSessionManager(SESSION, durable=tiers.direct()), turns)
 
 
-def test_a_refusal_is_named_once_though_some_answers_are_lost(tiers: FaultyTiers, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_named_once_though_some_answers_are_lost(
+    tiers: FaultyTiers, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = tiers.manager()
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers))
@@ -322,7 +347,9 @@ def test_credentials_that_cannot_be_had_for_a_while_fail_no_turn(tiers: FaultyTi
 
     tiers.admin.execute_command("ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all")
     credentials = Rotating("first")
-    client = redis_client(f"redis://127.0.0.1:{tiers.hot_proxy.port}", credential_provider=credentials)
+    client = redis_client(
+        f"redis://127.0.0.1:{tiers.hot_proxy.port}", credential_provider=credentials
+    )
     manager = tiers.manager(hot=RedisHotStore(client))
     agent, numbers = talk.new_agent(manager), itertools.count()
     said(agent, next(numbers))
@@ -342,4 +369,6 @@ def test_a_server_whose_memory_is_full_is_read_all_the_same(tiers: FaultyTiers) 
     agent = talk.new_agent(manager)
     said(agent, 0, 1)
     fill_memory(tiers)
-    assert talk.plain(talk.new_agent(tiers.manager(durable=None)).messages) == talk.plain(agent.messages)
+    assert talk.plain(talk.new_agent(tiers.manager(durable=None)).messages) == talk.plain(
+        agent.messages
+    )

@@ -1,4 +1,6 @@
-"""A durable store that goes back, goes away, or changes under the hands of who reads it, through turns of real agents."""
+"""A durable store that goes back, goes away, or changes under the hands of who reads it, through
+turns of real agents.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,9 @@ def test_a_head_of_several_parts_that_is_replaced_while_it_is_read_is_read_anew(
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_value_whose_parts_are_missing_for_good_is_damaged(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_value_whose_parts_are_missing_for_good_is_damaged(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     stores = open_stores(kind, request)
     live = stores.agent(flush_every=1)
     live.state.set("picture", os.urandom(600_000).hex())
@@ -161,10 +165,14 @@ def test_a_file_that_is_deleted_or_replaced_in_use_is_noticed_and_gets_what_is_k
 
 
 def damage(path: Path) -> None:
-    """Overwrite the roots of the table of sessions, so that whoever looks again finds the file malformed."""
+    """Overwrite the roots of the table of sessions, so that whoever looks again finds the file
+    malformed.
+    """
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        roots = connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = 'manga_sessions'").fetchall()
+        roots = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'manga_sessions'"
+        ).fetchall()
     with path.open("r+b") as file:
         for (page,) in roots:
             file.seek((page - 1) * 4096)
@@ -184,7 +192,10 @@ def test_a_file_that_is_damaged_is_a_tier_that_is_down_until_it_is_restored(
     manager = live._session_manager
     live("one")
     manager.flush()
-    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(f"{path}.backup")) as backup:
+    with (
+        closing(sqlite3.connect(path)) as file,
+        closing(sqlite3.connect(f"{path}.backup")) as backup,
+    ):
         file.backup(backup)
     damage(path)
     for said in ("two", "three", "four"):
@@ -194,7 +205,10 @@ def test_a_file_that_is_damaged_is_a_tier_that_is_down_until_it_is_restored(
     assert "damaged: " in manager.stats()["durable_error"]
     assert manager.stats()["durable"] == "down"
     assert sum("reason=<damaged>" in record.getMessage() for record in caplog.records) == 1
-    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(f"{path}.backup")) as backup:
+    with (
+        closing(sqlite3.connect(path)) as file,
+        closing(sqlite3.connect(f"{path}.backup")) as backup,
+    ):
         backup.backup(file)
     saved(manager)
     assert manager.stats()["durable"] == "up"
@@ -203,7 +217,9 @@ def test_a_file_that_is_damaged_is_a_tier_that_is_down_until_it_is_restored(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "dynamodb", "valkey+sqlite"])
-def test_a_worker_whose_clock_is_behind_does_not_end_a_session_earlier(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_worker_whose_clock_is_behind_does_not_end_a_session_earlier(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     stores = open_stores(kind, request)
     right, behind = FakeClock(2_000_000_000.0), FakeClock(2_000_000_000.0 - 30 * 3600)
     ttl = TtlPolicy()
@@ -220,8 +236,12 @@ def test_a_worker_whose_clock_is_behind_does_not_end_a_session_earlier(kind: str
     assert texts(found.messages) == ["said at the right time", "ok", "said by who is behind", "ok"]
 
 
-def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(request: pytest.FixtureRequest) -> None:
-    """However late: while the gate is shut no request of any flush is answered at all, and every turn ends."""
+def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(
+    request: pytest.FixtureRequest,
+) -> None:
+    """However late: while the gate is shut no request of any flush is answered at all, and every
+    turn ends.
+    """
     stores = open_stores("valkey+sqlite", request)
     gate = threading.Event()
     gate.set()
@@ -232,7 +252,9 @@ def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(reque
             return bool(self.table.put(*arguments, **named))
 
     stores.durable = Late(stores.durable)  # type: ignore[assignment]
-    lives = [stores.agent(session=f"{stores.session}-{number}", flush_every=1) for number in range(20)]
+    lives = [
+        stores.agent(session=f"{stores.session}-{number}", flush_every=1) for number in range(20)
+    ]
     for live in lives:
         live("begun")
         live._session_manager.flush()

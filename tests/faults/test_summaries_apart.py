@@ -1,4 +1,6 @@
-"""Two processes summarize one session: facts survive, summaries do not pile up, what is deleted stays deleted."""
+"""Two processes summarize one session: facts survive, summaries do not pile up, what is deleted
+stays deleted.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger, VerifiedSummarizingConversationManager
+from strands_manga_memory.conversation import (
+    SummarySchedule,
+    SummaryTrigger,
+    VerifiedSummarizingConversationManager,
+)
 from strands_manga_memory.conversation.summary_record import record_of
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import ScriptedModel
@@ -22,7 +28,9 @@ TURNS = 24
 PROSE = "The user told the shop about several friends."
 
 
-def summarizing(stores: Stores, session: str, summarizer: Any = lambda _: PROSE, **settings: Any) -> tuple[Agent, Any]:
+def summarizing(
+    stores: Stores, session: str, summarizer: Any = lambda _: PROSE, **settings: Any
+) -> tuple[Agent, Any]:
     """Return an agent that summarizes after six turns, and its session manager."""
     sessions = stores.manager(session, hot_deadline=5.0, durable_deadline=10.0, **settings)
     agent = Agent(
@@ -32,7 +40,9 @@ def summarizing(stores: Stores, session: str, summarizer: Any = lambda _: PROSE,
             SummaryTrigger(turns=6),
             model=summarizer,
             log=sessions.history,
-            schedule=SummarySchedule(wait_seconds=0.0),  # what a killed process began is begun again at once
+            schedule=SummarySchedule(
+                wait_seconds=0.0
+            ),  # what a killed process began is begun again at once
         ),
         session_manager=sessions,
         callback_handler=None,
@@ -58,7 +68,9 @@ def records(agent: Agent) -> list[Any]:
 
 
 def assert_covered(agent: Agent, sessions: Any) -> None:
-    """There is one summary, and what left the window is within what it covers; a turn that came later may be there, too."""
+    """There is one summary, and what left the window is within what it covers; a turn that came
+    later may be there, too.
+    """
     (record,) = records(agent)
     logged = [message["tracking_id"] for message in sessions.history()]
     first, last = logged.index(record.segments[0].first), logged.index(record.segments[-1].last)
@@ -70,7 +82,9 @@ def assert_covered(agent: Agent, sessions: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["services", "sqlite"])
-def test_two_processes_summarize_one_session(backend: str, unique: str, request: pytest.FixtureRequest) -> None:
+def test_two_processes_summarize_one_session(
+    backend: str, unique: str, request: pytest.FixtureRequest
+) -> None:
     stores: Stores = request.getfixturevalue(backend)
 
     def work(name: str, parent: Child) -> None:
@@ -108,7 +122,9 @@ def test_two_processes_summarize_one_session(backend: str, unique: str, request:
     sessions.close()
 
 
-def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(services: Stores, unique: str) -> None:
+def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(
+    services: Stores, unique: str
+) -> None:
     rng, said = random.Random(5), 0
 
     def work(parent: Child, begin: int) -> None:
@@ -140,7 +156,9 @@ def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(serv
     assert records(agent)
 
 
-def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_ready(services: Stores, unique: str) -> None:
+def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_ready(
+    services: Stores, unique: str
+) -> None:
     def work(parent: Child) -> None:
         asked, deleted = threading.Event(), threading.Event()
 
@@ -156,7 +174,9 @@ def test_a_session_another_process_deletes_stays_deleted_when_the_summary_is_rea
         parent.say(asked=True)
         parent.hear("deleted")
         deleted.set()
-        agent.conversation_manager.finish(agent)  # the summary is swapped into the history in memory
+        agent.conversation_manager.finish(
+            agent
+        )  # the summary is swapped into the history in memory
         agent("Something else.")
         agent("And one more thing.")
         sessions.close()

@@ -1,4 +1,6 @@
-"""A summary run that one process began is gone on with by another, which finds it through the session."""
+"""A summary run that one process began is gone on with by another, which finds it through the
+session.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def _say(agent: Agent, number: int) -> None:
 
 
 def test_run_that_a_process_finished_is_used_by_another(services: Stores, unique: str) -> None:
-    """The drafts are found for the messages that the session names, although more turns are old enough by then."""
+    """The drafts are found for the messages that the session names, although more turns are old
+    enough by then.
+    """
 
     asked: list[Prompt] = []
 
@@ -58,7 +62,9 @@ def test_run_that_a_process_finished_is_used_by_another(services: Stores, unique
         for number in range(6):
             agent = _agent(services, unique, summarize)
             _say(agent, number)
-        agent.conversation_manager.finish(agent)  # what follows the answer of the last turn is not saved
+        agent.conversation_manager.finish(
+            agent
+        )  # what follows the answer of the last turn is not saved
         parent.say(asked=len(asked))
 
     child = forked_child(work)
@@ -71,12 +77,20 @@ def test_run_that_a_process_finished_is_used_by_another(services: Stores, unique
         if _PROSE in json.dumps(agent.messages):
             break
     assert _PROSE in json.dumps(agent.messages)
-    assert [number for number in range(number + 1) if f"Friend{number}x" not in json.dumps(agent.messages)] == []
+    assert [
+        number
+        for number in range(number + 1)
+        if f"Friend{number}x" not in json.dumps(agent.messages)
+    ] == []
     assert asked == []
 
 
-def test_run_that_is_on_its_way_in_a_process_is_not_begun_by_another(services: Stores, unique: str) -> None:
-    """A second process does not ask its summarizer while the first may still write, and goes on if it has died."""
+def test_run_that_is_on_its_way_in_a_process_is_not_begun_by_another(
+    services: Stores, unique: str
+) -> None:
+    """A second process does not ask its summarizer while the first may still write, and goes on if
+    it has died.
+    """
 
     def work(parent: Child) -> None:
         def summarize(_: Prompt) -> str:

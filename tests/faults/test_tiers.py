@@ -31,8 +31,14 @@ def settled(manager: TieredSessionManager) -> None:
 
 
 def check(manager: TieredSessionManager, agent: Any, turns: int) -> None:
-    """Every turn is in the log once and whole, and another process has exactly what ``agent`` has."""
-    wanted = [mark for n in range(turns) for mark in talk.wanted_marks(f"t{n}", talk.KINDS[n % len(talk.KINDS)])]
+    """Every turn is in the log once and whole, and another process has exactly what ``agent``
+    has.
+    """
+    wanted = [
+        mark
+        for n in range(turns)
+        for mark in talk.wanted_marks(f"t{n}", talk.KINDS[n % len(talk.KINDS)])
+    ]
     assert sorted(talk.marks(manager.history("librarian")).elements()) == sorted(wanted)
     assert talk.problems(agent.messages) == []
 
@@ -49,7 +55,9 @@ def pause_for_three_seconds(valkey: servers.Valkey) -> threading.Timer:
 
 
 @pytest.mark.parametrize("fault", [servers.Valkey.flush, restart, pause_for_three_seconds])
-def test_the_hot_tier_loses_or_stalls(tiers: FaultyTiers, fault: Callable[[servers.Valkey], threading.Timer | None]) -> None:
+def test_the_hot_tier_loses_or_stalls(
+    tiers: FaultyTiers, fault: Callable[[servers.Valkey], threading.Timer | None]
+) -> None:
     manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0, 1, 2)
@@ -80,7 +88,9 @@ def test_the_hot_tier_is_stopped_and_comes_back_empty(tiers: FaultyTiers) -> Non
     assert manager.stats("librarian")["hot"] == "down"
     tiers.valkey.restart(empty=True)
     say(agent, 4, 5, 6)
-    servers.wait_until(lambda: manager.stats("librarian")["hot"] == "up", "the hot tier's return", within=15)
+    servers.wait_until(
+        lambda: manager.stats("librarian")["hot"] == "up", "the hot tier's return", within=15
+    )
     settled(manager)
     check(manager, agent, 7)
 
@@ -104,7 +114,9 @@ def test_the_hot_tier_goes_back_to_an_older_copy(tiers: FaultyTiers) -> None:
 
 
 @pytest.mark.parametrize("tier", ["hot", "durable"])
-def test_a_write_that_succeeds_while_its_answer_is_lost_counts_once(tiers: FaultyTiers, tier: str) -> None:
+def test_a_write_that_succeeds_while_its_answer_is_lost_counts_once(
+    tiers: FaultyTiers, tier: str
+) -> None:
     manager = tiers.manager(flush_every=1)
     agent = talk.new_agent(manager)
     say(agent, 0)
@@ -141,7 +153,9 @@ def test_the_durable_tier_is_down_for_some_turns(tiers: FaultyTiers) -> None:
 
 
 def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTiers) -> None:
-    """The hot tier was away for the last turns: it has them after a flush, without a further turn."""
+    """The hot tier was away for the last turns: it has them after a flush, without a further
+    turn.
+    """
     manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0)
@@ -160,7 +174,9 @@ def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTie
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 
 
-def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(tiers: FaultyTiers) -> None:
+def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(
+    tiers: FaultyTiers,
+) -> None:
     manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0)
@@ -181,7 +197,9 @@ def test_both_tiers_are_down_and_everything_is_kept_counted_and_saved_later(tier
     assert talk.plain(talk.new_agent(tiers.manager()).messages) == talk.plain(agent.messages)
 
 
-def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last_flush(tiers: FaultyTiers) -> None:
+def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last_flush(
+    tiers: FaultyTiers,
+) -> None:
     manager = tiers.manager(flush_every=3)
     agent = talk.new_agent(manager)
     say(agent, *range(5))
@@ -193,7 +211,9 @@ def test_worker_and_hot_tier_lost_together_lose_at_most_the_turns_since_the_last
     kept = {mark.split()[0] for mark in talk.marks(restored.messages) if mark.startswith("user:")}
     assert {"user:t0", "user:t1", "user:t2"} <= kept
     assert other.stats("librarian")["possible_loss"] is True
-    assert talk.request_problems(talk.next_request(restored.messages)) == []  # a flush may have had the beginning of a turn
+    assert (
+        talk.request_problems(talk.next_request(restored.messages)) == []
+    )  # a flush may have had the beginning of a turn
     restored("t9 text")
     assert talk.request_problems(restored.model.requests[-1].messages) == []
 
@@ -229,5 +249,7 @@ def test_twenty_managers_share_threads_and_connections(tiers: FaultyTiers) -> No
         agents.append(talk.new_agent(manager))
         agents[-1]("t0 text")
     assert talk.writer_threads() - before <= 8
-    connections = [client for client in tiers.valkey.client().client_list() if client["cmd"] != "client|list"]
+    connections = [
+        client for client in tiers.valkey.client().client_list() if client["cmd"] != "client|list"
+    ]
     assert len(connections) <= 12

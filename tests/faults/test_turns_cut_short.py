@@ -1,4 +1,6 @@
-"""Turns that end badly: a hook that raises, a client that goes away. What was said is saved, once."""
+"""Turns that end badly: a hook that raises, a client that goes away.
+What was said is saved, once.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,12 @@ def said(messages: list[Any]) -> list[str]:
 
 
 def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
-    """All that the live agent has is saved once, without its help; then a next turn works, and another process has the same."""
-    servers.wait_until(lambda: process.stats()["unsaved_messages"] == 0, "the save", within=SAVED_WITHIN)
+    """All that the live agent has is saved once, without its help; then a next turn works, and
+    another process has the same.
+    """
+    servers.wait_until(
+        lambda: process.stats()["unsaved_messages"] == 0, "the save", within=SAVED_WITHIN
+    )
     assert said(process.log()) == said(process.agent.messages)
     process.agent("t9 tool")
     process.manager.flush()
@@ -59,7 +65,9 @@ def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
     assert all(count == 1 for count in talk.marks(other.log()).values())
 
 
-@pytest.mark.parametrize("event", [MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent])
+@pytest.mark.parametrize(
+    "event", [MessageAddedEvent, AfterInvocationEvent, AfterToolCallEvent, BeforeModelCallEvent]
+)
 def test_a_hook_of_the_user_raises(new_process: NewProcess, stores: Stores, event: Any) -> None:
     process = new_process(stores)
     process.agent("t0 text")
@@ -119,8 +127,12 @@ async def timeout(process: Process) -> None:
         await asyncio.wait_for(process.agent.invoke_async("t1 sequential"), 0.02)
 
 
-@pytest.mark.parametrize("goes", [cancel_scope, task_cancel, abandoned_loop, forgotten_stream, timeout])
-def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, stores: Stores, goes: Callable[[Process], Any]) -> None:
+@pytest.mark.parametrize(
+    "goes", [cancel_scope, task_cancel, abandoned_loop, forgotten_stream, timeout]
+)
+def test_a_client_disconnects_in_mid_stream(
+    new_process: NewProcess, stores: Stores, goes: Callable[[Process], Any]
+) -> None:
     process = new_process(stores, agent={"delay": 0.01})
     process.agent("t0 text")
     asyncio.run(goes(process))
@@ -129,7 +141,9 @@ def test_a_client_disconnects_in_mid_stream(new_process: NewProcess, stores: Sto
     check(process, new_process, stores)
 
 
-def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProcess, stores: Stores) -> None:
+def test_a_client_disconnects_while_the_turn_is_being_saved(
+    new_process: NewProcess, stores: Stores
+) -> None:
     """A cancelled client cancels no write."""
     process = new_process(stores)
 
@@ -147,7 +161,9 @@ def test_a_client_disconnects_while_the_turn_is_being_saved(new_process: NewProc
 def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(
     new_process: NewProcess, services: Stores, unique: str
 ) -> None:
-    """A process that restored it, and closes without a turn of its own, must not make it pass for a turn that was finished."""
+    """A process that restored it, and closes without a turn of its own, must not make it pass for a
+    turn that was finished.
+    """
     process = new_process(services)
     process.agent("t0 text")
 

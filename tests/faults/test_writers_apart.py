@@ -1,4 +1,6 @@
-"""Writers that a fault has set apart: cut off from the hot tier, killed twice in a row, or made to start from a lost copy."""
+"""Writers that a fault has set apart: cut off from the hot tier, killed twice in a row, or made to
+start from a lost copy.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_writer_is_cut_off_from_the_hot_tier_while_another_goes_on(
     cut_off(one)
     for tag in ("a1", "a2"):
         one.agent(f"{tag} parallel")
-        servers.wait_until(lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier")
+        servers.wait_until(
+            lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier"
+        )
     other.agent("b1 tool")
     other.agent("b2 text")
     back(one)
@@ -77,11 +81,21 @@ def test_a_writer_is_cut_off_from_the_hot_tier_while_another_goes_on(
     for process in (one, other, one):
         process.manager.flush()
         assert talk.problems(process.agent.messages) == []
-    kinds = {"a0": "tool", "a1": "parallel", "a2": "parallel", "b1": "tool", "b2": "text", "b3": "tool", "b4": "tool"}
+    kinds = {
+        "a0": "tool",
+        "a1": "parallel",
+        "a2": "parallel",
+        "b1": "tool",
+        "b2": "text",
+        "b3": "tool",
+        "b4": "tool",
+    }
     check(new_process, services, *kinds.items(), ("a3", "text"), ("a4", "text"))
 
 
-def test_both_are_lost_before_they_met_again(faulty: Callable[..., Process], new_process: NewProcess, services: Stores) -> None:
+def test_both_are_lost_before_they_met_again(
+    faulty: Callable[..., Process], new_process: NewProcess, services: Stores
+) -> None:
     one = faulty()
     one.agent("a0 text")
     one.manager.flush()
@@ -96,7 +110,9 @@ def test_both_are_lost_before_they_met_again(faulty: Callable[..., Process], new
         process.lose()
     third = faulty()
     turns = [("a0", "text"), ("a1", "tool"), ("b1", "tool"), ("b2", "text")]
-    assert sorted(talk.marks(third.agent.messages)) == sorted(mark for turn in turns for mark in talk.wanted_marks(*turn))
+    assert sorted(talk.marks(third.agent.messages)) == sorted(
+        mark for turn in turns for mark in talk.wanted_marks(*turn)
+    )
     assert talk.problems(third.agent.messages) == []
     third.agent("c1 parallel")
     third.manager.flush()
@@ -120,7 +136,9 @@ def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
     check(new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text"))
 
 
-def test_turns_are_cut_again_and_again(new_process: NewProcess, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_cut_again_and_again(
+    new_process: NewProcess, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each worker is lost in the middle of its turn, after that was saved in part."""
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 0.001)
     for number, kind in enumerate(["text", "tool", "text", "sequential"]):
@@ -130,7 +148,9 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, stores: Stores, 
         async def die(event: BeforeModelCallEvent, process: Process = process) -> None:
             if event.agent.messages[-1]["content"][0].get("text") is None or kind == "text":  # noqa: B023
                 saved = process.manager._conversations["A", "librarian"]
-                await asyncio.to_thread(servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle")
+                await asyncio.to_thread(
+                    servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle"
+                )
                 process.lose()
                 raise SystemExit
 
@@ -147,7 +167,11 @@ def test_turns_are_cut_again_and_again(new_process: NewProcess, stores: Stores, 
         "user:t3 sequential",
     ]
     last.agent("t4 parallel")
-    assert not [problem for request in last.agent.model.requests for problem in talk.request_problems(request.messages)]
+    assert not [
+        problem
+        for request in last.agent.model.requests
+        for problem in talk.request_problems(request.messages)
+    ]
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
@@ -164,7 +188,9 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
         calls.append(1)
         if len(calls) == call:
             saved = one.manager._conversations["A", "librarian"]
-            await asyncio.to_thread(servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle")
+            await asyncio.to_thread(
+                servers.wait_until, lambda: not saved.local.is_dirty, "the save in the middle"
+            )
             others.append(await asyncio.to_thread(new_process, stores))
             assert talk.request_problems(talk.next_request(others[0].agent.messages)) == []
             await asyncio.to_thread(others[0].agent, "b1 tool")
@@ -182,7 +208,9 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
     check(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
 
 
-def test_a_writer_returns_after_more_others_than_a_head_remembers(new_process: NewProcess, stores: Stores) -> None:
+def test_a_writer_returns_after_more_others_than_a_head_remembers(
+    new_process: NewProcess, stores: Stores
+) -> None:
     one = new_process(stores, flush_every=2)
     one.agent("a0 tool")
     for number in range(9):
@@ -200,11 +228,17 @@ def test_a_writer_returns_after_more_others_than_a_head_remembers(new_process: N
 def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_one(
     new_process: NewProcess, services: Stores
 ) -> None:
-    """Both lines of copies reach the same version; a write that expects the one must not pass for the other."""
-    window = {"conversation_manager": SlidingWindowConversationManager(8, should_truncate_results=False)}
+    """Both lines of copies reach the same version; a write that expects the one must not pass for
+    the other.
+    """
+    window = {
+        "conversation_manager": SlidingWindowConversationManager(8, should_truncate_results=False)
+    }
     one = new_process(services, agent=window)
     one.agent("a0 text")
-    other = new_process(services, agent={"conversation_manager": SlidingWindowConversationManager(8)})
+    other = new_process(
+        services, agent={"conversation_manager": SlidingWindowConversationManager(8)}
+    )
     assert services.hot is not None
     client = open_hot_store(services.hot)._client  # type: ignore[attr-defined]
     name = next(client.scan_iter(f"*:c:{one.manager.session_id}/*"))
@@ -226,7 +260,9 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
     assert talk.problems(found.agent.messages) == []
 
 
-def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewProcess, stores: Stores) -> None:
+def test_what_follows_a_turn_that_failed_gives_way_to_others(
+    new_process: NewProcess, stores: Stores
+) -> None:
     """It belongs to that turn, for which numbers had been set aside and given back."""
     one = new_process(stores, flush_every=5)
     one.agent("a0 text")
@@ -244,8 +280,13 @@ def test_what_follows_a_turn_that_failed_gives_way_to_others(new_process: NewPro
     one.agent.tool.lookup(query="direct")
     for process in (one, other, one):
         process.manager.flush()
-    there = [talk.plain(new_process(stores).agent.messages) for stores in (stores, Stores(None, stores.durable))]
+    there = [
+        talk.plain(new_process(stores).agent.messages)
+        for stores in (stores, Stores(None, stores.durable))
+    ]
     assert there[0] == there[1]
     log = new_process(stores).log()
-    assert Counter(talk.marks(log)) >= Counter([*talk.wanted_marks("b1", "sequential"), "user:a1 text"])
+    assert Counter(talk.marks(log)) >= Counter(
+        [*talk.wanted_marks("b1", "sequential"), "user:a1 text"]
+    )
     assert sum("direct" in str(message["content"]) for message in log) == 3

@@ -1,4 +1,5 @@
-"""A worker of the campaign: a process with real agents that talks for its users, and journals what it was told.
+"""A worker of the campaign: a process with real agents that talks for its users, and journals what
+it was told.
 
 Every turn has a tag that nothing else has: ``canary<seed>user<user>w<slot>.<life>n<number>``.
 """
@@ -23,12 +24,28 @@ from typing import Any
 
 import botocore.session
 from strands import Agent
-from strands.agent.conversation_manager import ConversationManager, NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    ConversationManager,
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
-from strands_manga_memory import ImportanceWeightedConversationManager, StoreUnavailableError, TieredSessionManager
-from strands_manga_memory.stores import Codec, DynamoDBTable, HotStore, SQLiteTable, Table, open_hot_store, open_table
+from strands_manga_memory import (
+    ImportanceWeightedConversationManager,
+    StoreUnavailableError,
+    TieredSessionManager,
+)
+from strands_manga_memory.stores import (
+    Codec,
+    DynamoDBTable,
+    HotStore,
+    SQLiteTable,
+    Table,
+    open_hot_store,
+    open_table,
+)
 from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
@@ -58,7 +75,8 @@ class Orders:
         durable: URL of the durable tier, or None.
         folder: Where its journal goes.
         is_last: Whether it only talks a little for every user when the others are gone, and ends.
-        plants: What it does wrong on purpose, so that the campaign has something to find; names in ``PLANTS``.
+        plants: What it does wrong on purpose, so that the campaign has something to find; names in
+            ``PLANTS``.
     """
 
     scenario: Scenario
@@ -82,7 +100,8 @@ class Orders:
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail redacts what holds a secret, as Bedrock's does: at the end of the stream.
+    """A model whose guardrail redacts what holds a secret, as Bedrock's does: at the end of the
+    stream.
 
     Attributes:
         refused: Why a provider would have refused a request.
@@ -95,7 +114,9 @@ class GuardedModel(ScriptedModel):
         self.refused += talk.request_problems(messages)
         async for event in super().stream(messages, *arguments, **named):
             yield event
-        said = talk.texts(messages[-1])[-1:]  # what was said before, and not answered, may stand in the same message
+        said = talk.texts(messages[-1])[
+            -1:
+        ]  # what was said before, and not answered, may stand in the same message
         if said and "SECRET" in said[0]:
             yield {"redactContent": {"redactUserContentMessage": said[0].partition(" SECRET")[0]}}
         self.requests.clear()
@@ -104,7 +125,9 @@ class GuardedModel(ScriptedModel):
 class Talker:
     """One user's agent in this process."""
 
-    def __init__(self, manager: TieredSessionManager, agent: Agent, *, fails: Callable[[str], object]) -> None:
+    def __init__(
+        self, manager: TieredSessionManager, agent: Agent, *, fails: Callable[[str], object]
+    ) -> None:
         self.manager = manager
         self.agent = agent
         self.text = ""
@@ -117,13 +140,17 @@ class Talker:
         self.turn_epoch = min(self.turn_epoch, self.epoch)
 
     async def _note_failure(self, event: AfterInvocationEvent) -> None:
-        """Tell of a turn that ends with an error before it is saved as ended: the worker may not live to see it."""
+        """Tell of a turn that ends with an error before it is saved as ended: the worker may not
+        live to see it.
+        """
         if event.result is None:
             self._fails(self.text)
 
     @property
     def epoch(self) -> int:
-        """Number of the incarnation, 0 while nothing is known of one; a deletion ends every one with a lower number."""
+        """Number of the incarnation, 0 while nothing is known of one; a deletion ends every one
+        with a lower number.
+        """
         incarnation: int = self.manager._conversations["A", _AGENT].local.base.incarnation
         return incarnation
 
@@ -215,7 +242,9 @@ class Worker:
                 table._connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _talker(self, user: int) -> Talker | None:
-        """Return a user's agent, restored if it is not there yet; None while the stores cannot be read."""
+        """Return a user's agent, restored if it is not there yet; None while the stores cannot be
+        read.
+        """
         if user not in self.talkers:
             began = time.monotonic()
             try:
@@ -257,10 +286,24 @@ class Worker:
             callback_handler=None,
             record_direct_tool_call=True,
         )
-        return Talker(manager, agent, fails=lambda text: self.journal.note("fails", user=user, tag=text.split()[0]))
+        return Talker(
+            manager,
+            agent,
+            fails=lambda text: self.journal.note("fails", user=user, tag=text.split()[0]),
+        )
 
-    def turn(self, user: int, talker: Talker, *, kind: str | None = None, more: str = "", tag: str | None = None) -> str | None:
-        """Make a turn; return its tag if it was acknowledged, which is what the journal calls ``ack``."""
+    def turn(
+        self,
+        user: int,
+        talker: Talker,
+        *,
+        kind: str | None = None,
+        more: str = "",
+        tag: str | None = None,
+    ) -> str | None:
+        """Make a turn; return its tag if it was acknowledged, which is what the journal calls
+        ``ack``.
+        """
         if tag is None:
             self.made += 1
             tag = f"{self.scenario.canary(user)}w{self.orders.name}n{self.made}"
@@ -300,7 +343,9 @@ class Worker:
         return True
 
     def _clock_jumps(self) -> None:
-        self.ahead = self.rng.choice([0.0, *(self.rng.uniform(-most, most) for most in (5.0, 3600.0, _MOST_AHEAD))])
+        self.ahead = self.rng.choice(
+            [0.0, *(self.rng.uniform(-most, most) for most in (5.0, 3600.0, _MOST_AHEAD))]
+        )
 
     def _renewed(self, user: int, talker: Talker) -> None:
         """End in good order, and restore in the same process."""
@@ -311,7 +356,9 @@ class Worker:
         last = self.turn(user, talker, kind="text")
         if last is None:
             return
-        self.journal.note("deleting", user=user, epoch=talker.epoch, most=self._highest_tombstone(talker))
+        self.journal.note(
+            "deleting", user=user, epoch=talker.epoch, most=self._highest_tombstone(talker)
+        )
         try:
             talker.manager.delete_session()
         except StoreUnavailableError:
@@ -320,7 +367,9 @@ class Worker:
         self.deleted[user] = last
 
     def _highest_tombstone(self, talker: Talker) -> int:
-        """Return the highest number that a deletion may give to the next incarnation: it grows with the time of all workers."""
+        """Return the highest number that a deletion may give to the next incarnation: it grows with
+        the time of all workers.
+        """
         return max(talker.epoch + 8, int(time.time() + _MOST_AHEAD + 60))
 
     # Ending
@@ -328,19 +377,28 @@ class Worker:
     def end(self) -> None:
         """Save everything, tell what the histories are, and what this process has grown to."""
         until = time.monotonic() + END_WITHIN
-        for user in self.scenario.users_of[self.orders.slot] if not self.orders.is_last else range(USERS):
+        for user in (
+            self.scenario.users_of[self.orders.slot] if not self.orders.is_last else range(USERS)
+        ):
             while (talker := self._talker(user)) is None or not self._closed(user, talker):
                 if time.monotonic() > until:
-                    raise TimeoutError(f"user {user} could not be saved: {talker and talker.manager.stats(_AGENT)}")
+                    raise TimeoutError(
+                        f"user {user} could not be saved: {talker and talker.manager.stats(_AGENT)}"
+                    )
                 time.sleep(0.05)
         self._settled()
-        writers = {id(talker.manager._tiers.writer): talker.manager._tiers.writer for talker in self.talkers.values()}
+        writers = {
+            id(talker.manager._tiers.writer): talker.manager._tiers.writer
+            for talker in self.talkers.values()
+        }
         self.journal.note("requests", invalid=self.refused[:20])
         self.journal.note(
             "measured",
             threads=max(self.threads, threading.active_count()),
             backlog=sum(writer.backlog for writer in writers.values()),
-            unsaved=sum(talker.manager.stats(_AGENT)["unsaved_messages"] for talker in self.talkers.values()),
+            unsaved=sum(
+                talker.manager.stats(_AGENT)["unsaved_messages"] for talker in self.talkers.values()
+            ),
             peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             descriptors=len(os.listdir("/proc/self/fd")),
         )
@@ -371,7 +429,11 @@ def window(kind: str) -> ConversationManager:
     """Return a conversation manager."""
     if kind == "sliding":
         return SlidingWindowConversationManager(12, should_truncate_results=False)
-    return ImportanceWeightedConversationManager(max_tokens=900) if kind == "importance" else NullConversationManager()
+    return (
+        ImportanceWeightedConversationManager(max_tokens=900)
+        if kind == "importance"
+        else NullConversationManager()
+    )
 
 
 class LaggingClient:
@@ -387,7 +449,9 @@ class LaggingClient:
             return method
 
         def read(**request: Any) -> Any:
-            if request.get("ConsistentRead") or "'ConsistentRead': True" in str(request.get("RequestItems")):
+            if request.get("ConsistentRead") or "'ConsistentRead': True" in str(
+                request.get("RequestItems")
+            ):
                 return method(**request)
             before, self._before[str(request)] = self._before.get(str(request)), method(**request)
             return before or self._before[str(request)]
@@ -419,7 +483,9 @@ def work(orders: Orders, pipe: Connection) -> None:
             worker.talk()
         worker.end()
     except BaseException as error:
-        journal.note("error", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        journal.note(
+            "error", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc()
+        )
 
 
 def _last_words(worker: Worker) -> None:
@@ -427,7 +493,9 @@ def _last_words(worker: Worker) -> None:
     for user in range(USERS):
         talker = worker._talker(user)
         if talker is None:
-            raise StoreUnavailableError("everything is healthy, but a session cannot be restored") from worker.refusal
+            raise StoreUnavailableError(
+                "everything is healthy, but a session cannot be restored"
+            ) from worker.refusal
         for kind in ("tool", "text"):
             worker.turn(user, talker, kind=kind)
         for plant in worker.orders.plants if user == 0 else ():
@@ -442,7 +510,9 @@ def _plant_duplicate(worker: Worker, talker: Talker) -> None:
 def _plant_loss(worker: Worker, _: Talker) -> None:
     now = time.monotonic()
     tag = f"{worker.scenario.canary(0)}w{worker.orders.name}n99"
-    worker.journal.note("ack", user=0, tag=tag, kind="text", began=now, unsaved=0, epoch=1 << 61, dropped=False)
+    worker.journal.note(
+        "ack", user=0, tag=tag, kind="text", began=now, unsaved=0, epoch=1 << 61, dropped=False
+    )
 
 
 def _plant_disorder(worker: Worker, talker: Talker) -> None:

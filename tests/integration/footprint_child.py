@@ -1,4 +1,5 @@
-"""A process that tells, as JSON, what turns leave for the garbage collector and what live agents take.
+"""A process that tells, as JSON, what turns leave for the garbage collector and what live agents
+take.
 
 In a process of its own, because everything a process does at the time would be counted in.
 """
@@ -49,7 +50,9 @@ def _is_ours(found: Any) -> bool:
 def _name(found: Any) -> str:
     if isinstance(found, types.FrameType):
         return f"frame of {found.f_code.co_name}"
-    return str(found.__qualname__ if isinstance(found, types.FunctionType) else type(found).__qualname__)
+    return str(
+        found.__qualname__ if isinstance(found, types.FunctionType) else type(found).__qualname__
+    )
 
 
 @contextmanager
@@ -76,7 +79,15 @@ async def _play(agent: Agent, turns: int) -> None:
 def _calls_a_tool(messages: Any) -> Any:
     if "toolResult" in messages[-1]["content"][0]:
         return text(500)
-    return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "look", "input": {"title": "Monster"}}}]
+    return [
+        {
+            "toolUse": {
+                "toolUseId": f"t{len(messages)}",
+                "name": "look",
+                "input": {"title": "Monster"},
+            }
+        }
+    ]
 
 
 async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, dict[str, int]]:
@@ -104,12 +115,16 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
         await _play(agent("let go"), 10)
         await _at_rest(writer)
         left = _alive() - before  # the garbage collector does not tell of all that it frees
-    found["let go"] |= {name: number for name, number in left.items() if name != "TextFeatures"}  # in a shared cache
+    found["let go"] |= {
+        name: number for name, number in left.items() if name != "TextFeatures"
+    }  # in a shared cache
     return found
 
 
 async def _at_rest(writer: Any) -> None:
-    """Wait until the writer has nothing that it may have to do later: it holds whose work that is."""
+    """Wait until the writer has nothing that it may have to do later: it holds whose work that
+    is.
+    """
     for _ in range(600):
         if not (writer._timers or writer._active):
             break
@@ -127,7 +142,9 @@ def _objects() -> int:
 
 
 async def _size(memory: MangaMemory) -> dict[str, Any]:
-    """Return what a live agent takes of ours with 60 messages, when its history has long been trimmed."""
+    """Return what a live agent takes of ours with 60 messages, when its history has long been
+    trimmed.
+    """
 
     async def agent_of(session: str) -> Agent:
         kwargs = memory.agent_kwargs(user_id="size", session_id=session)
@@ -142,14 +159,17 @@ async def _size(memory: MangaMemory) -> dict[str, Any]:
     before = _objects()
     agents = [await agent_of(f"s{number}") for number in range(_AGENTS)]
     for agent in agents:
-        await asyncio.to_thread(agent._session_manager.flush)  # a busy machine may be behind with it
+        await asyncio.to_thread(
+            agent._session_manager.flush
+        )  # a busy machine may be behind with it
         agent.model.requests.clear()  # what a model of the tests remembers, no other does
     gc.collect()
     objects = _objects() - before
     taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, f"{_PACKAGE}/*")])
     tracemalloc.stop()
     del agents
-    # The interpreter's table of strings that it has interned grows by 2 MB at once, in whatever line that happens.
+    # The interpreter's table of strings that it has interned grows by 2 MB at once, in whatever
+    # line that happens.
     tables = [trace.size for trace in taken.traces if trace.size > _LARGEST]
     lines = taken.statistics("lineno")
     return {
@@ -163,7 +183,11 @@ async def _size(memory: MangaMemory) -> dict[str, Any]:
 def main(folder: str, url: str) -> None:
     hot = FaultyHotStore(open_hot_store(url))
     memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/s.sqlite3")  # type: ignore[arg-type]
-    print(json.dumps({"size": asyncio.run(_size(memory)), "garbage": asyncio.run(_all_garbage(memory, hot))}))
+    print(
+        json.dumps(
+            {"size": asyncio.run(_size(memory)), "garbage": asyncio.run(_all_garbage(memory, hot))}
+        )
+    )
     memory.close()
 
 

@@ -41,9 +41,18 @@ class Answer:
         return self.details.get("code")
 
 
-async def call(tool: AgentTool, arguments: Mapping[str, Any] | None = None, *, state: dict[str, Any] | None = None) -> Answer:
+async def call(
+    tool: AgentTool,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    state: dict[str, Any] | None = None,
+) -> Answer:
     """Call a tool as Strands does."""
-    use = {"toolUseId": f"tooluse_{tool.tool_name}", "name": tool.tool_name, "input": dict(arguments or {})}
+    use = {
+        "toolUseId": f"tooluse_{tool.tool_name}",
+        "name": tool.tool_name,
+        "input": dict(arguments or {}),
+    }
     events = [event async for event in tool.stream(use, state if state is not None else {})]  # type: ignore[arg-type]
     return Answer(events[-1].tool_result, events[:-1])
 
@@ -71,8 +80,12 @@ def policy(**settings: Any) -> BreakerPolicy:
     return BreakerPolicy(**{"timeout": 10.0, "reset_after": 60.0, **settings})
 
 
-def agent_of(*tools: Any, uses: list[tuple[str, dict[str, Any]]] | None = None, **settings: Any) -> Agent:
-    """Return an agent whose model uses these tools, all in its first answer, and then says ``done``."""
+def agent_of(
+    *tools: Any, uses: list[tuple[str, dict[str, Any]]] | None = None, **settings: Any
+) -> Agent:
+    """Return an agent whose model uses these tools, all in its first answer, and then says
+    ``done``.
+    """
     blocks = [
         {"toolUse": {"toolUseId": f"use-{number}", "name": name, "input": arguments}}
         for number, (name, arguments) in enumerate(uses or [])

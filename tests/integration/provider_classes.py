@@ -1,4 +1,6 @@
-"""Model classes of the installed Strands, importable also where a provider's SDK is not installed."""
+"""Model classes of the installed Strands, importable also where a provider's SDK is not
+installed.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _SDKS = frozenset(
 
 
 class _StandInModule(ModuleType):
-    """Module in which every name is a class without behaviour; names in lower case are such modules."""
+    """Module in which every name is a class without behaviour; names in lower case are such
+    modules.
+    """
 
     __path__: Sequence[str] = ()
     __version__ = "1.0"
@@ -41,7 +45,11 @@ class _StandInModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = importlib.import_module(f"{self.__name__}.{name}") if name.islower() else type(name, (Exception,), {})
+        found = (
+            importlib.import_module(f"{self.__name__}.{name}")
+            if name.islower()
+            else type(name, (Exception,), {})
+        )
         setattr(self, name, found)
         return found
 
@@ -59,12 +67,16 @@ class _StandInDistribution(Distribution):
 class _StandIns(DistributionFinder, Loader):
     """Finder of last resort for the SDKs of model providers."""
 
-    def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname.partition(".")[0] not in _SDKS:
             return None
         return importlib.util.spec_from_loader(fullname, self, is_package=True)
 
-    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
+    def find_distributions(
+        self, context: DistributionFinder.Context | None = None
+    ) -> Iterator[Distribution]:
         if context is not None and context.name in _SDKS:
             yield _StandInDistribution()
 
@@ -77,7 +89,9 @@ class _StandIns(DistributionFinder, Loader):
 
 @contextmanager
 def provider_classes() -> Iterator[dict[str, type[Model]]]:
-    """Import every model class of the installed Strands; take the modules out of ``sys.modules`` at the end."""
+    """Import every model class of the installed Strands; take the modules out of ``sys.modules`` at
+    the end.
+    """
     before = set(sys.modules)
     finder = _StandIns()
     sys.meta_path.append(finder)
@@ -86,7 +100,11 @@ def provider_classes() -> Iterator[dict[str, type[Model]]]:
         for module in pkgutil.iter_modules(strands.models.__path__, "strands.models."):
             if not module.name.rpartition(".")[2].startswith("_"):
                 names = vars(importlib.import_module(module.name))
-                own = {name: value for name, value in names.items() if getattr(value, "__module__", "") == module.name}
+                own = {
+                    name: value
+                    for name, value in names.items()
+                    if getattr(value, "__module__", "") == module.name
+                }
                 found |= {
                     name: value
                     for name, value in own.items()

@@ -1,4 +1,6 @@
-"""A process that does everything telemetry tells of, with an OpenTelemetry SDK, and prints what that has received as JSON."""
+"""A process that does everything telemetry tells of, with an OpenTelemetry SDK, and prints what
+that has received as JSON.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def known(of: str) -> str:
 
 def trouble(memory: MangaMemory) -> None:
     """Go round in circles, and wait for oneself."""
-    calls: list[Any] = [[{"toolUse": {"toolUseId": f"k{n}", "name": "known", "input": {"of": CANARY}}}] for n in range(3)]
+    calls: list[Any] = [
+        [{"toolUse": {"toolUseId": f"k{n}", "name": "known", "input": {"of": CANARY}}}]
+        for n in range(3)
+    ]
     agent = Agent(
         model=ScriptedModel([*calls, "done", "ok"]),
         tools=[known],
@@ -102,7 +107,8 @@ def main(folder: str) -> None:
     trouble(memory)
     two_writers(memory)
     Agent(  # reads for longer than it may
-        model=ScriptedModel(), **memory.agent_kwargs(user_id="secret-user", session_id="s5", durable_deadline=1e-9)
+        model=ScriptedModel(),
+        **memory.agent_kwargs(user_id="secret-user", session_id="s5", durable_deadline=1e-9),
     )
     stats = memory.stats()
     memory.close()
@@ -128,10 +134,19 @@ def main(folder: str) -> None:
     ]
     print(
         json.dumps(
-            {"metrics": ours, "spans": told, "operations": {name: each.count for name, each in stats["operations"].items()}}
+            {
+                "metrics": ours,
+                "spans": told,
+                "operations": {name: each.count for name, each in stats["operations"].items()},
+            }
         )
     )
-    print(json.dumps({name: value for name, value in stats.items() if name not in ("operations", "tools")}), file=sys.stderr)
+    print(
+        json.dumps(
+            {name: value for name, value in stats.items() if name not in ("operations", "tools")}
+        ),
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

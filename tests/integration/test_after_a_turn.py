@@ -1,4 +1,6 @@
-"""What is asked for right after a turn, while its background writes are still on their way; and with a profile service down."""
+"""What is asked for right after a turn, while its background writes are still on their way; and
+with a profile service down.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,16 @@ from tests import servers
 
 
 @pytest.fixture
-def memory(valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str) -> Iterator[MangaMemory]:
+def memory(
+    valkey_server: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str
+) -> Iterator[MangaMemory]:
     with valkey_server.client() as client:
         memory = MangaMemory.open(
             RedisHotStore(client, prefix=unique, deadline=2),
             DynamoDBTable(dynamodb_server.client(), name=unique, deadline=10),
-            memories=DynamoDBTable(dynamodb_server.client(), USER_MEMORY, name=f"{unique}m", deadline=10),
+            memories=DynamoDBTable(
+                dynamodb_server.client(), USER_MEMORY, name=f"{unique}m", deadline=10
+            ),
         )
         yield memory
         memory.close()
@@ -43,7 +49,9 @@ def test_a_session_is_finalized_right_after_its_turn(memory: MangaMemory) -> Non
         stored = memory.finalize(ConversationScope("u1", f"s{number}"))
         assert stored is not None
         assert stored.metadata["turn_count"] == 5
-        assert memory.finalize(ConversationScope("u1", f"s{number}")) is not None  # nothing stays claimed
+        assert (
+            memory.finalize(ConversationScope("u1", f"s{number}")) is not None
+        )  # nothing stays claimed
 
 
 def test_a_disconnect_is_told_by_the_facade(memory: MangaMemory) -> None:
@@ -58,8 +66,12 @@ class Down:
         raise ConnectionError("the profile service is down")
 
 
-def test_a_profile_service_that_is_down_costs_only_the_profile(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=Down())
+def test_a_profile_service_that_is_down_costs_only_the_profile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = MangaMemory.open(
+        "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=Down()
+    )
     memory.user("u1").prefer("genre", "horror")
     model = ScriptedModel(lambda _: "ok")
     memory.agent(model, user_id="u1", session_id="s", callback_handler=None)("hello")
@@ -68,7 +80,9 @@ def test_a_profile_service_that_is_down_costs_only_the_profile(tmp_path: Path, c
     memory.close()
 
 
-def test_a_profile_table_with_a_partition_key_only(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+def test_a_profile_table_with_a_partition_key_only(
+    dynamodb_server: servers.DynamoDB, unique: str
+) -> None:
     client = dynamodb_server.client()
     client.create_table(
         TableName=f"{unique}p",
@@ -76,7 +90,11 @@ def test_a_profile_table_with_a_partition_key_only(dynamodb_server: servers.Dyna
         AttributeDefinitions=[{"AttributeName": "user_id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    bought = {"total_orders": {"N": "12"}, "recent_titles": {"L": [{"S": "Uzumaki"}, {"S": "Gyo"}]}, "raw": {"M": {}}}
+    bought = {
+        "total_orders": {"N": "12"},
+        "recent_titles": {"L": [{"S": "Uzumaki"}, {"S": "Gyo"}]},
+        "raw": {"M": {}},
+    }
     item = {
         "user_id": {"S": "u1"},
         "favorite_genres": {"L": [{"S": "horror"}]},
@@ -85,7 +103,9 @@ def test_a_profile_table_with_a_partition_key_only(dynamodb_server: servers.Dyna
         "escalation_history": {"L": [{"S": "2026-01-03"}, {"S": "2026-02-04"}]},
     }
     client.put_item(TableName=f"{unique}p", Item=item)
-    table = DynamoDBTable(client, TableSchema(name="profiles", partition="user_id", sort=""), name=f"{unique}p")
+    table = DynamoDBTable(
+        client, TableSchema(name="profiles", partition="user_id", sort=""), name=f"{unique}p"
+    )
     profile = TableProfileSource(table).read("u1")
     assert profile is not None
     assert profile.preferences == {

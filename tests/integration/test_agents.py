@@ -1,4 +1,6 @@
-"""``MangaMemory`` builds agents without surprise: settings are checked, what one brings is merged, it closes itself."""
+"""``MangaMemory`` builds agents without surprise: settings are checked, what one brings is merged,
+it closes itself.
+"""
 
 from __future__ import annotations
 
@@ -69,10 +71,19 @@ def test_known_options_are_those_that_constructors_take() -> None:
     from strands_manga_memory.assembly import agent_parts as known
 
     manager = inspect.signature(TieredSessionManager).parameters
-    assert set(known.SessionSettings.__annotations__) == set(manager) - {"session_id", "hot", "durable"}
+    assert set(known.SessionSettings.__annotations__) == set(manager) - {
+        "session_id",
+        "hot",
+        "durable",
+    }
     asked = inspect.signature(MangaMemory.agent_kwargs).parameters
     assert {*known.SCOPE_OPTIONS, *known.PART_OPTIONS} == set(asked) - {"self", "options"}
-    names = [*known.SESSION_OPTIONS, *known.SCOPE_OPTIONS, *known.PART_OPTIONS, *known.AGENT_OPTIONS]
+    names = [
+        *known.SESSION_OPTIONS,
+        *known.SCOPE_OPTIONS,
+        *known.PART_OPTIONS,
+        *known.AGENT_OPTIONS,
+    ]
     assert len(names) == len(set(names))
     assert {*known.STORE_OPTIONS, "settings"} == set(inspect.signature(MangaMemory).parameters)
 
@@ -83,11 +94,20 @@ def test_known_options_are_those_that_constructors_take() -> None:
         ({"flush_evry": 3}, r"Unknown setting 'flush_evry'\. Did you mean 'flush_every'\?$"),
         ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
         ({"refresh": "tun"}, "refresh must be one of 'never', 'turn', got 'tun'"),
-        ({"max_tokens": 3}, r"to memory.agent\(model, ..., max_tokens=...\) or defaults=MangaMemorySettings\(max_tokens=...\)"),
+        (
+            {"max_tokens": 3},
+            (
+                r"to memory.agent\(model, ..., max_tokens=...\) or"
+                r" defaults=MangaMemorySettings\(max_tokens=...\)"
+            ),
+        ),
         ({"users_url": "true"}, r"It belongs to defaults=MangaMemorySettings\(users_url=...\)"),
         ({"system_prompt": ""}, r"It belongs to memory.agent\(model, ..., system_prompt=...\)$"),
         ({"memorys": True}, r"Unknown setting 'memorys'\. Did you mean 'memories'\?$"),
-        ({"create_table": True}, r"Unknown setting 'create_table'\. Did you mean 'create_tables'\?$"),
+        (
+            {"create_table": True},
+            r"Unknown setting 'create_table'\. Did you mean 'create_tables'\?$",
+        ),
         ({"ttl": 1_800}, r"ttl must be a TtlPolicy\(...\), got 1800"),
         ({"codec": "zlib"}, r"codec must be a Codec\(...\), got 'zlib'"),
         ({"clock": 5}, "clock must be a function"),
@@ -100,7 +120,9 @@ def test_known_options_are_those_that_constructors_take() -> None:
         ({"defaults": 5}, "defaults must be MangaMemorySettings or None, got 5"),
     ],
 )
-def test_every_setting_is_checked_before_anything_is_opened(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+def test_every_setting_is_checked_before_anything_is_opened(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
     path = tmp_path / "s.sqlite3"
     with pytest.raises(ValueError, match=message):
         MangaMemory.open(durable=f"sqlite:///{path}", **given)
@@ -112,14 +134,22 @@ def test_agent_is_built_for_a_scope_or_for_its_ids(memory: MangaMemory) -> None:
     scope = ConversationScope("u", "s", "orders", tenant="t")
     agent = memory.agent(ScriptedModel(["Noted."]), scope=scope, callback_handler=None)
     agent("hello")
-    again = memory.agent(ScriptedModel(), user_id="u", session_id="s", agent_id="orders", tenant="t")
+    again = memory.agent(
+        ScriptedModel(), user_id="u", session_id="s", agent_id="orders", tenant="t"
+    )
     assert agent.agent_id == again.agent_id == "orders"
     assert len(again.messages) == 2
     assert memory.agent(ScriptedModel(), scope=ConversationScope("u", "s")).agent_id == "default"
     wrong: Any = "u/s"
     for given, message in (
-        ({"scope": scope, "user_id": "u", "tenant": "t"}, "scope has every id already: leave out user_id, tenant, or scope"),
-        ({"session_id": "s"}, r"user_id must be given, or scope=ConversationScope\(user_id, session_id\)"),
+        (
+            {"scope": scope, "user_id": "u", "tenant": "t"},
+            "scope has every id already: leave out user_id, tenant, or scope",
+        ),
+        (
+            {"session_id": "s"},
+            r"user_id must be given, or scope=ConversationScope\(user_id, session_id\)",
+        ),
         ({}, "user_id and session_id must be given"),
         ({"scope": wrong}, r"scope must be (a )?ConversationScope.*, got 'u/s'"),
     ):
@@ -130,10 +160,20 @@ def test_agent_is_built_for_a_scope_or_for_its_ids(memory: MangaMemory) -> None:
 
 def test_methods_with_io_have_an_asynchronous_form(memory: MangaMemory) -> None:
     """They do the same off the event loop, with the same arguments."""
-    methods = {name for name, value in vars(MangaMemory).items() if inspect.isfunction(value) and not name.startswith("_")}
+    methods = {
+        name
+        for name, value in vars(MangaMemory).items()
+        if inspect.isfunction(value) and not name.startswith("_")
+    }
     without_io = {"changes", "finalizer", "guard", "session", "stats", "storage", "sweeper", "user"}
-    blocking = {name for name in methods - without_io if not inspect.iscoroutinefunction(getattr(MangaMemory, name))}
-    assert {f"{name}_async" for name in blocking} == {name for name in methods if name.endswith("_async")}
+    blocking = {
+        name
+        for name in methods - without_io
+        if not inspect.iscoroutinefunction(getattr(MangaMemory, name))
+    }
+    assert {f"{name}_async" for name in blocking} == {
+        name for name in methods if name.endswith("_async")
+    }
 
     async def go() -> None:
         scope = ConversationScope("u", "s")
@@ -157,15 +197,24 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
             memory.agent_kwargs(user_id="u", session_id="s", session=session, **wrong)
     with pytest.raises(ValueError, match="Did you mean 'flush_every'"):
         memory.session("s", **wrong)
-    with pytest.raises(ValueError, match=r"Unknown setting 'systm_prompt'\. Did you mean 'system_prompt'\?"):
+    with pytest.raises(
+        ValueError, match=r"Unknown setting 'systm_prompt'\. Did you mean 'system_prompt'\?"
+    ):
         memory.agent(ScriptedModel(), user_id="u", session_id="s", systm_prompt="")
     for build in (memory.agent_kwargs, memory.agent):
-        with pytest.raises(ValueError, match=r"Unknown setting 'max_turn'\. Did you mean 'max_turns'\?"):
+        with pytest.raises(
+            ValueError, match=r"Unknown setting 'max_turn'\. Did you mean 'max_turns'\?"
+        ):
             build(user_id="u", session_id="s", max_turn=3)
-        with pytest.raises(ValueError, match=r"Unknown setting 'tennant'\. Did you mean 'tenant'\?"):
+        with pytest.raises(
+            ValueError, match=r"Unknown setting 'tennant'\. Did you mean 'tenant'\?"
+        ):
             build(user_id="u", session_id="s", tennant="t")
         for name in set(inspect.signature(MangaMemory).parameters) - {"settings"}:
-            with pytest.raises(ValueError, match=rf"Unknown setting '{name}'. It belongs to MangaMemory.open\({name}=...\)"):
+            with pytest.raises(
+                ValueError,
+                match=rf"Unknown setting '{name}'. It belongs to MangaMemory.open\({name}=...\)",
+            ):
                 build(user_id="u", session_id="s", **{name: None})
     memory.close()
 
@@ -180,7 +229,9 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
         ({"task_state": "on"}, r"task_state must be True or False or Mapping.*, got 'on'"),
     ],
 )
-def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, Any], message: str) -> None:
+def test_a_part_that_cannot_be_is_refused(
+    memory: MangaMemory, given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         memory.agent_kwargs(user_id="u", session_id="s", **given)
     memory.close()
@@ -189,11 +240,20 @@ def test_a_part_that_cannot_be_is_refused(memory: MangaMemory, given: dict[str, 
 @pytest.mark.parametrize(
     ("name", "build"),
     [
-        ("recall", lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", recall=text)),
-        ("session", lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", session=text)),
+        (
+            "recall",
+            lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", recall=text),
+        ),
+        (
+            "session",
+            lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", session=text),
+        ),
         ("create_tables", lambda memory, text: MangaMemory(create_tables=text)),
         ("telemetry", lambda memory, text: MangaMemorySettings(telemetry=text)),
-        ("task_state", lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", task_state=text)),
+        (
+            "task_state",
+            lambda memory, text: memory.agent_kwargs(user_id="u", session_id="s", task_state=text),
+        ),
         ("allow_plain", lambda memory, text: Codec(allow_plain=text)),
         ("offer_tool", lambda memory, text: HistoryRecall(offer_tool=text)),
     ],
@@ -255,13 +315,20 @@ def test_a_history_keeps_so_many_turns_at_most(memory: MangaMemory, history: Any
     memory.close()
 
 
-def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(memory: MangaMemory, tmp_path: Path) -> None:
+def test_instruction_files_and_the_cache_monitor_are_parts_of_an_agent(
+    memory: MangaMemory, tmp_path: Path
+) -> None:
     (tmp_path / "AGENT.md").write_text("Answer in haiku.")
     files, monitor = InstructionFiles([tmp_path], allow=[tmp_path]), PromptCacheMonitor()
     for session, state in (("s", False), ("t", True)):
         model = ScriptedModel(lambda _: "ok")
         agent = memory.agent(
-            model, user_id="u", session_id=session, task_state=state, instructions=files, cache_monitor=monitor
+            model,
+            user_id="u",
+            session_id=session,
+            task_state=state,
+            instructions=files,
+            cache_monitor=monitor,
         )
         agent("hello")
         (tmp_path / "AGENT.md").write_text("Answer in prose.")
@@ -317,7 +384,11 @@ def test_an_agent_takes_what_its_user_brings(memory: MangaMemory, in_one_call: b
         "callback_handler": None,
     }
     model = ScriptedModel(["はい"])
-    agent = memory.agent(model, **asked) if in_one_call else Agent(model=model, **memory.agent_kwargs(**asked))
+    agent = (
+        memory.agent(model, **asked)
+        if in_one_call
+        else Agent(model=model, **memory.agent_kwargs(**asked))
+    )
     agent("こんにちは")
     assert seen == ["asked"]
     assert agent.agent_id == "librarian"
@@ -328,7 +399,9 @@ def test_an_agent_takes_what_its_user_brings(memory: MangaMemory, in_one_call: b
     assert "mine" in agent._plugin_registry._plugins
     assert isinstance(agent.conversation_manager, ImportanceWeightedConversationManager)
     memory.close()
-    again = memory.agent(ScriptedModel(), user_id="u", session_id="s", agent_id="librarian", callback_handler=None)
+    again = memory.agent(
+        ScriptedModel(), user_id="u", session_id="s", agent_id="librarian", callback_handler=None
+    )
     assert again.messages == agent.messages
     memory.close()
 
@@ -337,7 +410,12 @@ def test_what_is_given_takes_the_place_of_ours(memory: MangaMemory, tmp_path: Pa
     theirs = FileSessionManager("s", storage_dir=str(tmp_path))
     null = NullConversationManager()
     agent = memory.agent(
-        ScriptedModel(), user_id="u", session_id="s", session_manager=theirs, conversation_manager=null, callback_handler=None
+        ScriptedModel(),
+        user_id="u",
+        session_id="s",
+        session_manager=theirs,
+        conversation_manager=null,
+        callback_handler=None,
     )
     assert agent._session_manager is theirs
     assert agent.conversation_manager is null
@@ -348,15 +426,24 @@ def test_what_is_given_takes_the_place_of_ours(memory: MangaMemory, tmp_path: Pa
     memory.close()
 
 
-def test_it_closes_itself_and_shows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_closes_itself_and_shows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with MangaMemory.open(durable="sqlite:///a.sqlite3") as memory:
         agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", callback_handler=None)
         agent("hello")
         assert repr(memory) == "MangaMemory(hot=memory://, durable=sqlite:///a.sqlite3)"
     with MangaMemory.open(durable="sqlite:///a.sqlite3") as memory:
-        assert memory.agent(ScriptedModel(), user_id="u", session_id="s", callback_handler=None).messages == agent.messages
-    secret = MangaMemory.open(hot="redis://me:hush@127.0.0.1:1/0", durable="sqlite:///a.sqlite3", memories=True)
+        assert (
+            memory.agent(
+                ScriptedModel(), user_id="u", session_id="s", callback_handler=None
+            ).messages
+            == agent.messages
+        )
+    secret = MangaMemory.open(
+        hot="redis://me:hush@127.0.0.1:1/0", durable="sqlite:///a.sqlite3", memories=True
+    )
     assert "hush" not in repr(secret)
     assert "redis://***@127.0.0.1:1/0" in repr(secret)
     assert repr(secret).endswith("memories=sqlite:///a.sqlite3)")
@@ -392,8 +479,14 @@ def test_urls_stand_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_summary_is_due_well_below_the_models_window(memory: MangaMemory) -> None:
     small = ScriptedModel()
     small.update_config(context_window_limit=8_000)
-    for asked, trigger in (({}, 3_906), ({"max_tokens": 4_096}, 4_096), ({"max_tokens": 3_000}, 4_000)):
-        agent = memory.agent(small, user_id="u", session_id="s", history="summarize", callback_handler=None, **asked)
+    for asked, trigger in (
+        ({}, 3_906),
+        ({"max_tokens": 4_096}, 4_096),
+        ({"max_tokens": 3_000}, 4_000),
+    ):
+        agent = memory.agent(
+            small, user_id="u", session_id="s", history="summarize", callback_handler=None, **asked
+        )
         manager: Any = agent.conversation_manager
         assert manager.trigger_tokens == trigger
         assert manager.hard_tokens < 8_000

@@ -1,4 +1,6 @@
-"""An agent that is built for each turn, as by a web worker, sends the model the requests of a live agent."""
+"""An agent that is built for each turn, as by a web worker, sends the model the requests of a live
+agent.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _LARGE = 2_000
 
 
 def _reported(messages: Messages) -> int:
-    """Return the input tokens of a model that needs more for a text than the counter, and has a prompt and tools."""
+    """Return the input tokens of a model that needs more for a text than the counter, and has a
+    prompt and tools.
+    """
     return int(1.4 * sum(map(_COUNTER.count, messages))) + 1_000
 
 
@@ -44,7 +48,13 @@ HISTORIES: dict[str, dict[str, Any]] = {
     "summarize": {"history": "summarize", "max_tokens": 2_048},
     "compact": {"history": "compact", "max_tokens": None, "window": 4_096},
 }
-SUITE = {("en", "counted"), ("ja", "reported"), ("en", "roomy"), ("ja", "summarize"), ("en", "compact")}
+SUITE = {
+    ("en", "counted"),
+    ("ja", "reported"),
+    ("en", "roomy"),
+    ("ja", "summarize"),
+    ("en", "compact"),
+}
 """Cases of the suite: each way in one of the languages. The others are long."""
 
 
@@ -54,8 +64,12 @@ def in_both_languages(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("language", "budget"), in_both_languages(BUDGETS))
-def test_rebuilt_agent_sends_the_requests_of_a_live_one(tmp_path: Path, language: str, budget: str) -> None:
-    """In 40 turns, also after those with large tool results, and with budgets that follow the tokens the model reports."""
+def test_rebuilt_agent_sends_the_requests_of_a_live_one(
+    tmp_path: Path, language: str, budget: str
+) -> None:
+    """In 40 turns, also after those with large tool results, and with budgets that follow the
+    tokens the model reports.
+    """
     max_tokens, usage = BUDGETS[budget]
     settings: dict[str, Any] = {"history": "importance", "max_tokens": max_tokens, "usage": usage}
     live = list(hold(tmp_path / "live", language, **settings))
@@ -67,19 +81,27 @@ def test_rebuilt_agent_sends_the_requests_of_a_live_one(tmp_path: Path, language
 
 
 @pytest.mark.parametrize(("language", "history"), in_both_languages(HISTORIES))
-def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(tmp_path: Path, language: str, history: str) -> None:
+def test_rebuilt_agent_sends_the_requests_of_a_live_one_with_summaries(
+    tmp_path: Path, language: str, history: str
+) -> None:
     """Each model call waits for the summary that is due, and another model writes it."""
     held = []
     for rebuild in (False, True):
         writer = ScriptedModel(lambda _: "The user asked about manga, and the shop answered.")
-        writer.update_config(model_id=f"writer {rebuild}")  # the message ids of both conversations are the same
+        writer.update_config(
+            model_id=f"writer {rebuild}"
+        )  # the message ids of both conversations are the same
         asynchronous = SummarySchedule(strategy="async")
         options = {**HISTORIES[history], "aux_model": writer, "summary_schedule": asynchronous}
         held.append(list(hold(tmp_path / str(rebuild), language, rebuild=rebuild, **options)))
         assert writer.requests
     for one, two in zip(*held, strict=True):
         assert _sent(two) == _sent(one), f"turn {one.number}"
-    assert any("<conversation_summary>" in str(request.messages) for one in held[0] for request in one.requests)
+    assert any(
+        "<conversation_summary>" in str(request.messages)
+        for one in held[0]
+        for request in one.requests
+    )
 
 
 def _has_large_result(exchange: Exchange) -> bool:

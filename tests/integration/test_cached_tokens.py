@@ -26,7 +26,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:LlamaAPIModel is deprecated:Depr
 
 @dataclass(frozen=True)
 class Call:
-    """Tokens of a model call: those of the prompt, of which some are read from and written to the cache, and of the answer."""
+    """Tokens of a model call: those of the prompt, of which some are read from and written to the
+    cache, and of the answer.
+    """
 
     prompt: int
     read: int
@@ -41,14 +43,20 @@ class Call:
 def _openai(call: Call) -> Any:
     details = SimpleNamespace(cached_tokens=call.read, cache_write_tokens=call.write)
     return SimpleNamespace(
-        prompt_tokens=call.prompt, completion_tokens=call.output, total_tokens=call.total, prompt_tokens_details=details
+        prompt_tokens=call.prompt,
+        completion_tokens=call.output,
+        total_tokens=call.total,
+        prompt_tokens_details=details,
     )
 
 
 def _openai_responses(call: Call) -> Any:
     details = SimpleNamespace(cached_tokens=call.read, cache_write_tokens=call.write)
     return SimpleNamespace(
-        input_tokens=call.prompt, output_tokens=call.output, total_tokens=call.total, input_tokens_details=details
+        input_tokens=call.prompt,
+        output_tokens=call.output,
+        total_tokens=call.total,
+        input_tokens_details=details,
     )
 
 
@@ -83,7 +91,11 @@ def _converse(call: Call) -> Any:
 
 
 def _llama_api(call: Call) -> Any:
-    numbers = {"num_prompt_tokens": call.prompt, "num_completion_tokens": call.output, "num_total_tokens": call.total}
+    numbers = {
+        "num_prompt_tokens": call.prompt,
+        "num_completion_tokens": call.output,
+        "num_total_tokens": call.total,
+    }
     return [SimpleNamespace(metric=metric, value=value) for metric, value in numbers.items()]
 
 
@@ -93,7 +105,10 @@ def _ollama(call: Call) -> Any:
 
 def _llama_cpp(call: Call) -> Any:
     return SimpleNamespace(
-        prompt_tokens=call.prompt, completion_tokens=call.output, total_tokens=call.total, cached_tokens=call.read
+        prompt_tokens=call.prompt,
+        completion_tokens=call.output,
+        total_tokens=call.total,
+        cached_tokens=call.read,
     )
 
 
@@ -133,8 +148,12 @@ def usage_of(provider: type[Model], call: Call) -> dict[str, Any]:
     return formatter(object.__new__(provider), event)["metadata"]["usage"]
 
 
-def model_of(provider: type[Model] | None, *, cached: float, total: bool = True, written: float = 0.0) -> Any:
-    """Return a scripted model of a provider's class whose prompts come from the cache to a given part."""
+def model_of(
+    provider: type[Model] | None, *, cached: float, total: bool = True, written: float = 0.0
+) -> Any:
+    """Return a scripted model of a provider's class whose prompts come from the cache to a given
+    part.
+    """
 
     class Cached(ScriptedModel, *(() if provider is None else (provider,))):  # type: ignore[misc]
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
@@ -154,7 +173,10 @@ def _tokens(messages: Any) -> int:
 
 
 _COUNTER = ImportanceWeightedConversationManager().history
-_QUESTION = "Question {}: is the volume in stock that came after the one I bought? " + "I read it on the train. " * 60
+_QUESTION = (
+    "Question {}: is the volume in stock that came after the one I bought? "
+    + "I read it on the train. " * 60
+)
 
 
 _KINDS = ("AnthropicModel", "BedrockModel", "GeminiModel", "LlamaCppModel", "OpenAIModel")
@@ -162,14 +184,26 @@ _KINDS = ("AnthropicModel", "BedrockModel", "GeminiModel", "LlamaCppModel", "Ope
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in _KINDS else pytest.mark.long) for name in sorted(_API_USAGE)]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in _KINDS else pytest.mark.long)
+        for name in sorted(_API_USAGE)
+    ],
 )
-def test_history_budget_is_the_same_with_cached_prompts(name: str, classes: dict[str, type[Model]]) -> None:
-    """A history of 8,000 tokens is kept whole whether or not 90 % of each prompt come from the cache."""
+def test_history_budget_is_the_same_with_cached_prompts(
+    name: str, classes: dict[str, type[Model]]
+) -> None:
+    """A history of 8,000 tokens is kept whole whether or not 90 % of each prompt come from the
+    cache.
+    """
     kept = {}
     for cached in (0.0, 0.9):
         manager = ImportanceWeightedConversationManager(8_000)
-        agent = Agent(model=model_of(classes[name], cached=cached), conversation_manager=manager, callback_handler=None)
+        agent = Agent(
+            model=model_of(classes[name], cached=cached),
+            conversation_manager=manager,
+            callback_handler=None,
+        )
         for number in range(26):
             agent(_QUESTION.format(number))
         kept[cached] = _COUNTER.tokens(agent.messages)
@@ -178,10 +212,14 @@ def test_history_budget_is_the_same_with_cached_prompts(name: str, classes: dict
 
 
 @pytest.mark.parametrize("name", sorted(_API_USAGE))
-def test_cache_monitor_reports_the_cached_share_of_the_prompt(name: str, classes: dict[str, type[Model]]) -> None:
+def test_cache_monitor_reports_the_cached_share_of_the_prompt(
+    name: str, classes: dict[str, type[Model]]
+) -> None:
     """A call that reads 90 % of its prompt from the cache and writes 5 % has a hit rate of 0.9."""
     monitor = PromptCacheMonitor()
-    model = model_of(classes[name], cached=0.9, written=0.0 if name in ("GeminiModel", "LlamaCppModel") else 0.05)
+    model = model_of(
+        classes[name], cached=0.9, written=0.0 if name in ("GeminiModel", "LlamaCppModel") else 0.05
+    )
     agent = Agent(model=model, plugins=[monitor], callback_handler=None)
     agent(_QUESTION)
     stats = monitor.stats()
@@ -194,29 +232,41 @@ def test_cache_monitor_reports_the_cached_share_of_the_prompt(name: str, classes
 def test_summary_and_compaction_start_at_the_same_size_with_cached_prompts(
     name: str, kind: str, classes: dict[str, type[Model]]
 ) -> None:
-    """The first message that leaves the history does so at the same turn with and without a prompt cache."""
+    """The first message that leaves the history does so at the same turn with and without a prompt
+    cache.
+    """
     turns = {}
     for cached in (0.0, 0.9):
         model = model_of(classes[name], cached=cached)
         model.update_config(context_window_limit=8_000)
         manager: Any = TieredCompactionConversationManager()
         if kind == "summarize":
-            manager = VerifiedSummarizingConversationManager(SummaryTrigger(tokens=4_000, turns=99), model=ScriptedModel())
+            manager = VerifiedSummarizingConversationManager(
+                SummaryTrigger(tokens=4_000, turns=99), model=ScriptedModel()
+            )
         stages = [] if kind == "summarize" else manager.stages
-        summarizing = next((stage.manager for stage in stages if isinstance(stage, VerifiedSummary)), manager)
+        summarizing = next(
+            (stage.manager for stage in stages if isinstance(stage, VerifiedSummary)), manager
+        )
         agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
         turns[cached] = 0
         while len(agent.messages) == 2 * turns[cached] < 80:
             agent(_QUESTION.format(turns[cached]))
-            assert summarizing.finish(agent)  # else the turn in which a summary is there depends on the machine
+            assert summarizing.finish(
+                agent
+            )  # else the turn in which a summary is there depends on the machine
             turns[cached] += 1
     assert 4 < turns[0.0] < 30
     assert turns[0.9] == turns[0.0]
 
 
 def test_the_model_that_a_router_selects_decides(classes: dict[str, type[Model]]) -> None:
-    """An agent with a router counts the prompt by the class of the model that answered, not of the router's default."""
-    anthropic, openai = (model_of(classes[name], cached=0.9) for name in ("AnthropicModel", "OpenAIModel"))
+    """An agent with a router counts the prompt by the class of the model that answered, not of the
+    router's default.
+    """
+    anthropic, openai = (
+        model_of(classes[name], cached=0.9) for name in ("AnthropicModel", "OpenAIModel")
+    )
 
     class Second:
         async def select(self, context: Any) -> Any:
@@ -226,15 +276,21 @@ def test_the_model_that_a_router_selects_decides(classes: dict[str, type[Model]]
         monitor = PromptCacheMonitor()
         manager = ImportanceWeightedConversationManager(8_000)
         router = ModelRouter([first, second], strategy=Second())
-        agent = Agent(model=router, conversation_manager=manager, plugins=[monitor], callback_handler=None)
+        agent = Agent(
+            model=router, conversation_manager=manager, plugins=[monitor], callback_handler=None
+        )
         for number in range(12):
             agent(_QUESTION.format(number))
         assert monitor.stats()["hit_rate"] == pytest.approx(0.9, abs=0.01)
-        assert manager.history.tokens(agent.messages) == pytest.approx(_COUNTER.tokens(agent.messages), rel=0.01)
+        assert manager.history.tokens(agent.messages) == pytest.approx(
+            _COUNTER.tokens(agent.messages), rel=0.01
+        )
 
 
 def test_totals_decide_for_a_model_of_another_package() -> None:
-    """A class that is unknown is judged by its totals; a wrapper of a known provider is such a class."""
+    """A class that is unknown is judged by its totals; a wrapper of a known provider is such a
+    class.
+    """
     monitor = PromptCacheMonitor()
     Agent(model=model_of(None, cached=0.9), plugins=[monitor], callback_handler=None)(_QUESTION)
     assert monitor.stats()["hit_rate"] == pytest.approx(0.9, abs=0.01)
@@ -253,5 +309,7 @@ def test_totals_decide_for_a_model_of_another_package() -> None:
 
 
 def test_every_model_class_of_strands_is_tested(classes: dict[str, type[Model]]) -> None:
-    """A new provider of Strands has to be looked at: whether its ``inputTokens`` include cached tokens."""
+    """A new provider of Strands has to be looked at: whether its ``inputTokens`` include cached
+    tokens.
+    """
     assert classes.keys() == _API_USAGE.keys()

@@ -1,4 +1,6 @@
-"""The view is chosen anew from what is at hand: what left the window returns when there is room, and is restored exactly."""
+"""The view is chosen anew from what is at hand: what left the window returns when there is room,
+and is restored exactly.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ COUNTER = EstimateCounter()
 def made(answer: Any, session: Any = None, **settings: Any) -> Agent:
     return Agent(
         model=ScriptedModel(answer),
-        conversation_manager=ImportanceWeightedConversationManager(BUDGET, counter=COUNTER, **settings),
+        conversation_manager=ImportanceWeightedConversationManager(
+            BUDGET, counter=COUNTER, **settings
+        ),
         session_manager=session,
         callback_handler=None,
     )
@@ -33,7 +37,9 @@ def answered(number: int) -> str:
 
 
 def long_at_times(number: int) -> str:
-    return f"question {number:03} on order ORD-{number:05} " + "many words on the weather " * (90 if number % 6 == 3 else 0)
+    return f"question {number:03} on order ORD-{number:05} " + "many words on the weather " * (
+        90 if number % 6 == 3 else 0
+    )
 
 
 def whole(agent: Agent) -> set[str]:
@@ -63,7 +69,9 @@ def test_what_a_long_text_squeezed_out_returns(settings: dict[str, int]) -> None
     manager: Any = agent.conversation_manager
     model: Any = agent.model
     for request in model.requests:
-        beyond = max(0, COUNTER.count(request.messages[-1]) - BUDGET // 2)  # what the user says now comes on top
+        beyond = max(
+            0, COUNTER.count(request.messages[-1]) - BUDGET // 2
+        )  # what the user says now comes on top
         assert sum(map(COUNTER.count, request.messages)) <= BUDGET + beyond
     ids = [fate.tracking_id for fate in manager.explain(agent)]
     assert len(ids) == len(set(ids))

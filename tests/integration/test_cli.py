@@ -36,8 +36,8 @@ from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import run
 
-COMMANDS = """demo doctor users sessions inspect history fork rewind delete-session sweep init-table permissions
-export import forget-user cost ttl-advice bench settings"""
+COMMANDS = """demo doctor users sessions inspect history fork rewind delete-session sweep
+init-table permissions export import forget-user cost ttl-advice bench settings"""
 codec = Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
 
 
@@ -69,7 +69,9 @@ def told(capsys: Any, *arguments: str) -> Any:
     return json.loads(printed.out)
 
 
-def test_inspect_shows_tiers_window_entities_and_outcomes(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspect_shows_tiers_window_entities_and_outcomes(
+    url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     held(url, turns=40)
     [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url)
@@ -79,7 +81,9 @@ def test_inspect_shows_tiers_window_entities_and_outcomes(url: str, capsys: Any,
     assert found["entities"]["order_id"] == "ORD-48502"
     assert len(found["messages"]) == 80
     assert {message["outcome"] for message in found["messages"]} <= {"kept", "left", "shortened"}
-    [again] = told(capsys, "inspect", ConversationScope("u1", "s1").storage_session_id, "--durable", url)
+    [again] = told(
+        capsys, "inspect", ConversationScope("u1", "s1").storage_session_id, "--durable", url
+    )
     assert again == found
     assert run(["inspect", "s1", "--user", "u1", "--durable", url, "--last", "5"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -89,13 +93,20 @@ def test_inspect_shows_tiers_window_entities_and_outcomes(url: str, capsys: Any,
     assert "there is no session 's9' of 'u1'" in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_inspect_touches_no_time_to_live(valkey_server: servers.Valkey, url: str, capsys: Any) -> None:
-    valkey_server.flush()  # earlier tests of this worker may have left a conversation of the same name
-    held(url, hot=valkey_server.url, hot_deadline=10.0)  # on a busy machine the conversation must be in the hot tier, too
+def test_inspect_touches_no_time_to_live(
+    valkey_server: servers.Valkey, url: str, capsys: Any
+) -> None:
+    # earlier tests of this worker may have left a conversation of the same name
+    valkey_server.flush()
+    held(
+        url, hot=valkey_server.url, hot_deadline=10.0
+    )  # on a busy machine the conversation must be in the hot tier, too
     with valkey_server.client() as client:
         [key] = [key for key in client.scan_iter() if b":c::u1:s1/" in key]
         client.pexpire(key, 1_000_000)
-        [found] = told(capsys, "inspect", "s1", "--user", "u1", "--hot", valkey_server.url, "--durable", url)
+        [found] = told(
+            capsys, "inspect", "s1", "--user", "u1", "--hot", valkey_server.url, "--durable", url
+        )
         assert found["hot"]["state"] == "active"
         assert 0 < found["hot"]["expires_in"] <= found["hot"]["ttl"]
         assert client.pttl(key) <= 1_000_000
@@ -109,13 +120,20 @@ def test_inspection_shows_the_breakers_that_this_process_has(url: str) -> None:
         raise RuntimeError("down")
 
     guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0, users=1))
-    uses = [[{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}] for number in range(3)]
+    uses = [
+        [{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}]
+        for number in range(3)
+    ]
     with MangaMemory.open(durable=url) as memory:
         kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-        Agent(model=ScriptedModel([*uses, "ok"]), tools=[guarded], callback_handler=None, **kwargs)("what is it?")
+        Agent(model=ScriptedModel([*uses, "ok"]), tools=[guarded], callback_handler=None, **kwargs)(
+            "what is it?"
+        )
     with MangaMemory.open(durable=url) as memory:
         [place] = places("s1", user="u1", tenant=None, agent=None, durable=memory.durable)
-        found = inspect(place, hot=None, durable=memory.durable, breakers={"price": guarded.breaker}.get)
+        found = inspect(
+            place, hot=None, durable=memory.durable, breakers={"price": guarded.breaker}.get
+        )
     assert found is not None
     known = found.tools["price"]
     assert (known["calls"], known["errors"], known["state"], known["failures"]) == (3, 3, "open", 2)
@@ -126,7 +144,9 @@ def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, c
     held(url, codec=codec)
     assert run(["inspect", "s1", "--user", "u1", "--durable", url]) == 1
     assert "is encrypted and no cipher was given" in capsys.readouterr().err
-    [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url, "--codec", f"{__name__}:codec")
+    [found] = told(
+        capsys, "inspect", "s1", "--user", "u1", "--durable", url, "--codec", f"{__name__}:codec"
+    )
     assert found["turns"] == 3
     assert run(["inspect", "s1", "--durable", url, "--codec", "nowhere:codec"]) == 2
 
@@ -143,7 +163,12 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     assert (report["conversations"], report["messages"], report["skipped"]) == (2, 8, [])
     assert report["memories"] >= 1
     again = told(capsys, "import", str(file), *there)
-    assert (again["conversations"], len(again["skipped"]), again["memories"], again["left_out"]) == (0, 2, 0, 0)
+    assert (
+        again["conversations"],
+        len(again["skipped"]),
+        again["memories"],
+        again["left_out"],
+    ) == (0, 2, 0, 0)
 
     def log(url: str) -> list[Any]:
         manager = TieredSessionManager(ConversationScope("u1", "s1"), durable=open_table(url))
@@ -151,7 +176,9 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
 
     assert log(other) == log(url)
     memory = MangaMemory.open(durable=other, memories=True)
-    agent = memory.agent(ScriptedModel(["ok"]), user_id="u1", session_id="s1", callback_handler=None)
+    agent = memory.agent(
+        ScriptedModel(["ok"]), user_id="u1", session_id="s1", callback_handler=None
+    )
     agent("again")
     assert len(agent.messages) == 8
     assert any("hardcover" in record.content for record in memory.user("u1").recall())
@@ -160,12 +187,16 @@ def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, caps
     assert run(["import", str(tmp_path / "bad.json"), *there]) == 2
 
 
-def test_an_import_says_what_it_did_not_store_and_why(url: str, tmp_path: Path, capsys: Any) -> None:
+def test_an_import_says_what_it_did_not_store_and_why(
+    url: str, tmp_path: Path, capsys: Any
+) -> None:
     held(url)
     file, there = tmp_path / "u1.json", ["--durable", url, "--users", "true", "--yes"]
     assert run(["export", "u1", "--durable", url, "--out", str(file)]) == 0
     elsewhere = f"sqlite:///{tmp_path}/other.sqlite3"
-    assert run(["import", str(file), "--durable", elsewhere, "--yes"]) == 1  # an export finds the memories by itself
+    assert (
+        run(["import", str(file), "--durable", elsewhere, "--yes"]) == 1
+    )  # an export finds the memories by itself
     assert "memories not stored, no memory table is set (--users true)" in capsys.readouterr().err
     assert run(["forget-user", "u1", *there]) == 0
     capsys.readouterr()
@@ -176,7 +207,9 @@ def test_an_import_says_what_it_did_not_store_and_why(url: str, tmp_path: Path, 
     assert told(capsys, "export", "u1", *there[:4])["memories"] == []
 
 
-def test_forget_user_asks_unless_told_not_to(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_user_asks_unless_told_not_to(
+    url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held(url)
     arguments = ["forget-user", "u1", "--durable", url, "--users", "true"]
     monkeypatch.setattr("sys.stdin", io.StringIO())  # nobody to ask
@@ -197,14 +230,18 @@ def _stored(url: str, word: str) -> bool:
 def test_an_export_with_half_a_character_is_whole(url: str, tmp_path: Path) -> None:
     memory = MangaMemory.open(durable=url, memories=True)
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-    Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)("half an emoji \ud83d here")
+    Agent(model=ScriptedModel(lambda messages: "ok"), callback_handler=None, **kwargs)(
+        "half an emoji \ud83d here"
+    )
     memory.close()
     file = tmp_path / "u1.json"
     assert run(["export", "u1", "--durable", url, "--users", "true", "--out", str(file)]) == 0
     assert "half an emoji" in str(json.loads(file.read_bytes())["sessions"])
 
 
-def test_forget_user_and_export_find_memories_whose_table_was_not_named(url: str, capsys: Any) -> None:
+def test_forget_user_and_export_find_memories_whose_table_was_not_named(
+    url: str, capsys: Any
+) -> None:
     """They are where ``MangaMemory.open(memories=True)`` puts them."""
     held(url)
     assert _stored(url, "hardcover")
@@ -232,7 +269,10 @@ def test_forget_user_and_export_never_succeed_where_they_did_not_look(
     client = dynamodb_server.client()
     if USER_MEMORY.name in client.list_tables()["TableNames"]:  # made by another test
         client.delete_table(TableName=USER_MEMORY.name)
-    durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
+    durable, users = (
+        dynamodb_server.table_url(f"{unique}s"),
+        dynamodb_server.table_url(f"{unique}u"),
+    )
     memory = MangaMemory.open(durable=durable, memories=users)
     memory.user("u1").remember("likes hardcover editions")
     for arguments in (["forget-user", "u1", "--yes"], ["export", "u1"]):
@@ -252,21 +292,38 @@ def test_forget_user_and_export_never_succeed_where_they_did_not_look(
     memory.close()
 
 
-def test_init_table_makes_the_tables_or_prints_them(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
-    durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
+def test_init_table_makes_the_tables_or_prints_them(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+) -> None:
+    durable, users = (
+        dynamodb_server.table_url(f"{unique}s"),
+        dynamodb_server.table_url(f"{unique}u"),
+    )
     assert run(["init-table", "--print", "--durable", durable, "--users", users]) == 0
     template = yaml.safe_load(capsys.readouterr().out)
     names = [table["Properties"]["TableName"] for table in template["Resources"].values()]
     assert names == [f"{unique}s", f"{unique}u"]
     client = dynamodb_server.client()
     assert not {*names} & {*client.list_tables()["TableNames"]}
-    assert told(capsys, "init-table", "--durable", durable, "--users", users)["tables"][1]["table"] == f"{unique}u"
+    assert (
+        told(capsys, "init-table", "--durable", durable, "--users", users)["tables"][1]["table"]
+        == f"{unique}u"
+    )
     made = client.describe_table(TableName=f"{unique}u")["Table"]
-    assert {index["IndexName"] for index in made["GlobalSecondaryIndexes"]} == {index.name for index in USER_MEMORY.indexes}
-    assert client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
+    assert {index["IndexName"] for index in made["GlobalSecondaryIndexes"]} == {
+        index.name for index in USER_MEMORY.indexes
+    }
+    assert (
+        client.describe_time_to_live(TableName=f"{unique}s")["TimeToLiveDescription"][
+            "TimeToLiveStatus"
+        ]
+        == "ENABLED"
+    )
 
 
-def test_a_template_and_a_policy_need_no_aws_region(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_and_a_policy_need_no_aws_region(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
@@ -277,16 +334,23 @@ def test_a_template_and_a_policy_need_no_aws_region(capsys: Any, monkeypatch: py
     assert "table/mine" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("wrong", ["dynamodb://a name", "dynamodb://mine/table", "dynamodb://mine?regio=us-east-1"])
+@pytest.mark.parametrize(
+    "wrong", ["dynamodb://a name", "dynamodb://mine/table", "dynamodb://mine?regio=us-east-1"]
+)
 def test_a_template_and_a_policy_refuse_a_wrong_url(wrong: str, capsys: Any) -> None:
     for command in ("init-table", "permissions"):
-        assert run([command, *(["--print"] if command == "init-table" else []), "--durable", wrong]) == 1
+        assert (
+            run([command, *(["--print"] if command == "init-table" else []), "--durable", wrong])
+            == 1
+        )
         printed = capsys.readouterr()
         assert "cannot be opened" in printed.err
         assert not printed.out
 
 
-def test_sweep_once_finalizes_what_has_expired(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_once_finalizes_what_has_expired(
+    url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = time.time()
     held(url, clock=lambda: now - 7200)
     assert told(capsys, "sweep", "--once", "--durable", url, "--users", "true")["finished"] == 1
@@ -318,7 +382,9 @@ def test_sweep_loop_ends_in_good_order(url: str) -> None:
 
 
 def test_bench_measures_and_leaves_nothing(url: str, capsys: Any) -> None:
-    found = told(capsys, "bench", "--turns", "6", "--sessions", "2", "--rate", "1000", "--durable", url)
+    found = told(
+        capsys, "bench", "--turns", "6", "--sessions", "2", "--rate", "1000", "--durable", url
+    )
     assert found["operations"]["turn"]["count"] >= 6
     partitions = {item["session_id"] for item in _everything(url)}
     assert not [name for name in partitions if "bench" in name and not _is_tombstone(url, name)]
@@ -334,7 +400,9 @@ def _is_tombstone(url: str, partition: str) -> bool:
     return all(item.get("state") == "deleted" for item in open_table(url).query(partition))
 
 
-def test_settings_shows_values_and_hides_passwords(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_shows_values_and_hides_passwords(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", "redis://u:geheim@h/0")
     monkeypatch.setenv("COLUMNS", "200")
     assert told(capsys, "settings")["hot_url"] == "redis://***@h/0"
@@ -364,10 +432,14 @@ def test_a_command_loads_its_own_file_alone(monkeypatch: pytest.MonkeyPatch) -> 
     load = importlib.import_module
     monkeypatch.setattr(importlib, "import_module", lambda name: loaded.append(name) or load(name))
     assert run(["cost", "--help"]) == 0
-    assert [name for name in loaded if "cli.commands" in name] == ["strands_manga_memory.cli.commands.planning"]
+    assert [name for name in loaded if "cli.commands" in name] == [
+        "strands_manga_memory.cli.commands.planning"
+    ]
 
 
-def test_users_and_their_sessions_are_listed(url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_and_their_sessions_are_listed(
+    url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held(url, user="u1", session="s1", turns=2)
     held(url, user="u1", session="s2", turns=1)
     held(url, user="日本", session="s1", turns=1)
@@ -426,11 +498,18 @@ def test_no_line_is_wider_than_a_terminal_of_80_columns(
     assert [line for line in (printed.out + printed.err).splitlines() if cell_len(line) > 80] == []
 
 
-def test_a_table_breaks_no_word_and_no_number_that_has_room(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_breaks_no_word_and_no_number_that_has_room(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from strands_manga_memory.cli.output import print_table
 
     monkeypatch.setenv("COLUMNS", "40")
-    print_table("Those", ("what", "how many"), [("some words that are many", "1,234,567"), ("[b]x[/b]", 2)], right=(1,))
+    print_table(
+        "Those",
+        ("what", "how many"),
+        [("some words that are many", "1,234,567"), ("[b]x[/b]", 2)],
+        right=(1,),
+    )
     lines = capsys.readouterr().out.splitlines()
     assert max(map(cell_len, lines)) <= 40
     assert any("1,234,567" in line for line in lines)
@@ -443,11 +522,19 @@ def test_a_table_breaks_no_word_and_no_number_that_has_room(capsys: Any, monkeyp
 
 
 @pytest.mark.parametrize(
-    "command", [["inspect", "s1"], ["history", "s1"], ["rewind", "s1", "0", "-y"], ["delete-session", "s1", "-y"]]
+    "command",
+    [
+        ["inspect", "s1"],
+        ["history", "s1"],
+        ["rewind", "s1", "0", "-y"],
+        ["delete-session", "s1", "-y"],
+    ],
 )
 def test_a_tenant_without_a_user_is_refused(command: list[str], url: str, capsys: Any) -> None:
     with MangaMemory.open(durable=url) as memory:
-        agent = Agent(model=ScriptedModel(["ok"]), callback_handler=None, session_manager=memory.session("s1"))
+        agent = Agent(
+            model=ScriptedModel(["ok"]), callback_handler=None, session_manager=memory.session("s1")
+        )
         agent("hello")
     assert run([*command, "--tenant", "t1", "--durable", url]) == 2
     assert "--tenant needs --user" in capsys.readouterr().err
@@ -466,11 +553,17 @@ def test_ids_are_printed_literally(url: str, capsys: Any, monkeypatch: pytest.Mo
     assert "%5Bb%5Dkey:key/A:default" in printed
     assert "[b]key" in printed
     held(url, user="[/b]", turns=1)
-    assert told(capsys, "export", "[/b]", "--durable", url, "--hot", "memory://", "--users", url)["user_id"] == "[/b]"
+    assert (
+        told(capsys, "export", "[/b]", "--durable", url, "--hot", "memory://", "--users", url)[
+            "user_id"
+        ]
+        == "[/b]"
+    )
 
 
 @pytest.mark.parametrize(
-    "arguments", [["users"], ["sessions", "u1"], ["inspect", "s1"], ["doctor"], ["sweep"], ["export", "u1"]]
+    "arguments",
+    [["users"], ["sessions", "u1"], ["inspect", "s1"], ["doctor"], ["sweep"], ["export", "u1"]],
 )
 def test_a_command_in_the_wrong_folder_leaves_nothing_behind(
     arguments: list[str], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
@@ -482,7 +575,9 @@ def test_a_command_in_the_wrong_folder_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_its_extra_it_says_its_version_and_what_to_install(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_it_says_its_version_and_what_to_install(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
     monkeypatch.setattr(sys, "argv", ["strands-manga-memory", "--version"])
     with pytest.raises(SystemExit) as ended:
@@ -494,13 +589,15 @@ def test_without_its_extra_it_says_its_version_and_what_to_install(capsys: Any, 
 
 
 def test_the_command_line_needs_its_extra_and_no_strands() -> None:
-    """Help, version and a wrong command import neither Strands nor a driver; without typer the extra is named."""
+    """Help, version and a wrong command import neither Strands nor a driver; without typer the
+    extra is named.
+    """
     code = (
-        "import sys\nfrom strands_manga_memory.cli.app import run\n"
-        "for argument in ('--version', '--help', 'no-such-command'):\n    run([argument])\n"
-        "assert not {'strands', 'boto3', 'redis'} & sys.modules.keys()\n"
-        "for name in [name for name in sys.modules if 'strands_manga_memory' in name]:\n    del sys.modules[name]\n"
-        "sys.modules['typer'] = None\nimport strands_manga_memory.cli as cli\ncli.main()\n"
+        "import sys\nfrom strands_manga_memory.cli.app import run\nfor argument in ('--version',"
+        " '--help', 'no-such-command'):\n    run([argument])\nassert not {'strands', 'boto3',"
+        " 'redis'} & sys.modules.keys()\nfor name in [name for name in sys.modules if"
+        " 'strands_manga_memory' in name]:\n    del sys.modules[name]\nsys.modules['typer'] ="
+        " None\nimport strands_manga_memory.cli as cli\ncli.main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr

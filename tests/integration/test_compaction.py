@@ -39,7 +39,13 @@ def tokens(messages: list[Any]) -> int:
 
 
 def made(
-    stages: Any = None, *, messages: Any = None, model: Any = None, window: int = 8_192, agent: Any = None, **more: Any
+    stages: Any = None,
+    *,
+    messages: Any = None,
+    model: Any = None,
+    window: int = 8_192,
+    agent: Any = None,
+    **more: Any,
 ) -> Agent:
     return Agent(
         model=model or ScriptedModel(usage=lambda _: 0),
@@ -55,13 +61,17 @@ def tool_turn(number: int, *sizes: int, answer: str = "It is on the shelf.") -> 
     ids = [f"call-{number}-{index}" for index in range(len(sizes))]
     found = results(*ids)
     for block, size in zip(found["content"], sizes, strict=True):
-        block["toolResult"]["content"] = [{"text": f"begin{number} " + "result " * (size // 7) + f"end{number}"}]
+        block["toolResult"]["content"] = [
+            {"text": f"begin{number} " + "result " * (size // 7) + f"end{number}"}
+        ]
     return [user(f"question {number}"), calls(*ids), found, assistant(answer)]
 
 
 def chat(turns: int, words: str = "about the tower ") -> list[Any]:
     return [
-        message for number in range(turns) for message in (user(f"q{number} {words * 8}"), assistant(f"a{number} {words * 24}"))
+        message
+        for number in range(turns)
+        for message in (user(f"q{number} {words * 8}"), assistant(f"a{number} {words * 24}"))
     ]
 
 
@@ -84,18 +94,27 @@ def test_results_of_a_message_share_the_cap_and_can_be_read_in_full() -> None:
     assert agent.messages[2]["tracking_id"].startswith(name)
     read = ""
     while True:
-        page = agent.tool.read_cut_message(name=name, offset=len(read), record_direct_tool_call=False)
+        page = agent.tool.read_cut_message(
+            name=name, offset=len(read), record_direct_tool_call=False
+        )
         read += page["content"][0]["text"].split("\n[characters")[0]
         if "\n[characters" not in page["content"][0]["text"]:
             break
-    assert read == "\n".join(block["toolResult"]["content"][0]["text"] for block in messages[2]["content"])
+    assert read == "\n".join(
+        block["toolResult"]["content"][0]["text"] for block in messages[2]["content"]
+    )
     nothing = agent.tool.read_cut_message(name="none", record_direct_tool_call=False)
     assert "There is no message" in nothing["content"][0]["text"]
 
 
 def test_results_below_the_cap_share_it_too() -> None:
     agent = compacted(ToolResultCap(), [*tool_turn(1, 9_000, 9_000), *chat(60)])
-    assert sum(len(block["toolResult"]["content"][0]["text"]) for block in agent.messages[2]["content"]) <= 10_000
+    assert (
+        sum(
+            len(block["toolResult"]["content"][0]["text"]) for block in agent.messages[2]["content"]
+        )
+        <= 10_000
+    )
 
 
 def test_a_long_text_beside_results_does_not_count_for_their_cap() -> None:
@@ -106,9 +125,23 @@ def test_a_long_text_beside_results_does_not_count_for_their_cap() -> None:
 
 
 def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
-    low = [message for number in range(40) for message in (user("Hello! " * 15), assistant("You're welcome! " * 7))]
-    important = [user("I prefer horror manga. " * 10), assistant("Noted, you like horror manga. " * 10)]
-    messages = [user("first question"), assistant("first answer"), *low[:20], *important, *low[20:], *chat(5)]
+    low = [
+        message
+        for number in range(40)
+        for message in (user("Hello! " * 15), assistant("You're welcome! " * 7))
+    ]
+    important = [
+        user("I prefer horror manga. " * 10),
+        assistant("Noted, you like horror manga. " * 10),
+    ]
+    messages = [
+        user("first question"),
+        assistant("first answer"),
+        *low[:20],
+        *important,
+        *low[20:],
+        *chat(5),
+    ]
     agent = compacted(Snip(), list(messages), window=2_048)
     assert agent.messages[:2] == messages[:2]
     assert important[0] in agent.messages
@@ -117,9 +150,16 @@ def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
 
 
 def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None:
-    messages = [*(message for number in range(12) for message in tool_turn(number, 5_000)), *chat(5)]
+    messages = [
+        *(message for number in range(12) for message in tool_turn(number, 5_000)),
+        *chat(5),
+    ]
     agent = compacted(MicroCompaction(), list(messages))
-    cut = ["read_cut_message(" in json.dumps(message) for message in agent.messages if "toolResult" in message["content"][0]]
+    cut = [
+        "read_cut_message(" in json.dumps(message)
+        for message in agent.messages
+        if "toolResult" in message["content"][0]
+    ]
     assert cut == sorted(cut, reverse=True)
     assert True in cut
     assert False in cut
@@ -129,7 +169,13 @@ def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None
 
 @pytest.mark.parametrize("stage", [Snip(), MicroCompaction()])
 def test_the_latest_ten_and_pinned_messages_are_not_touched(stage: Any) -> None:
-    messages = [*chat(28), *tool_turn(1, 12_000), *tool_turn(2, 12_000), user("Hello!"), assistant("Hello!")]
+    messages = [
+        *chat(28),
+        *tool_turn(1, 12_000),
+        *tool_turn(2, 12_000),
+        user("Hello!"),
+        assistant("Hello!"),
+    ]
     agent = made([stage], messages=list(messages))
     at = next(at for at, message in enumerate(messages) if "toolResult" in message["content"][0])
     pin_message(agent.messages, at)
@@ -217,7 +263,9 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), None])
-def test_three_compactions_that_fail_stop_it(error: Exception | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_three_compactions_that_fail_stop_it(
+    error: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """Compaction stops after three failures in a row, and logs a warning."""
     agent = made([Failing(error)], messages=chat(60), window=8_192)
     with caplog.at_level(logging.WARNING):
@@ -234,7 +282,9 @@ def test_a_real_overflow_is_answered_and_a_hopeless_one_raised() -> None:
     script: list[Any] = [ContextWindowOverflowException("full"), "fine"]
     agent = made(messages=chat(30), model=ScriptedModel(script, usage=lambda _: 0), window=200_000)
     agent("now")
-    assert tokens(agent.model.requests[-1].messages) <= tokens(agent.model.requests[0].messages) // 2
+    assert (
+        tokens(agent.model.requests[-1].messages) <= tokens(agent.model.requests[0].messages) // 2
+    )
     assert problems(agent.model.requests[-1].messages) == []
 
     hopeless = made(model=ScriptedModel(lambda _: ContextWindowOverflowException("full")))
@@ -249,7 +299,10 @@ def test_a_huge_result_in_the_middle_of_a_turn_fits_the_window() -> None:
         """Search."""
         return "found " * 40_000
 
-    replies = [*[[{"toolUse": {"toolUseId": f"t{at}", "name": "search", "input": {}}}] for at in range(3)], "done"]
+    replies = [
+        *[[{"toolUse": {"toolUseId": f"t{at}", "name": "search", "input": {}}}] for at in range(3)],
+        "done",
+    ]
     agent = made(model=ScriptedModel(replies, usage=lambda _: 0), agent={"tools": [search]})
     agent("look it up")
     assert max(tokens(request.messages) for request in agent.model.requests) < 8_192
@@ -262,11 +315,17 @@ def test_a_restart_restores_exactly(tmp_path: Path) -> None:
             ToolResultCap(),
             Snip(),
             MicroCompaction(),
-            VerifiedSummary(model=lambda _: "They talked.", schedule=SummarySchedule(strategy="inline")),
+            VerifiedSummary(
+                model=lambda _: "They talked.", schedule=SummarySchedule(strategy="inline")
+            ),
             Reactive(),
         ]
         session = FileSessionManager("s", storage_dir=str(tmp_path))
-        return made(stages, model=ScriptedModel(lambda _: "word " * 150, usage=lambda _: 0), agent={"session_manager": session})
+        return made(
+            stages,
+            model=ScriptedModel(lambda _: "word " * 150, usage=lambda _: 0),
+            agent={"session_manager": session},
+        )
 
     live = agent()
     for number in range(40):

@@ -43,7 +43,9 @@ def tokens(messages: list[Any], *, ascii_json: bool = True) -> int:
         if "json" in block:
             return len(ENCODING.encode_ordinary(json.dumps(block["json"], ensure_ascii=ascii_json)))
         if "toolUse" in block:
-            text = block["toolUse"]["name"] + json.dumps(block["toolUse"]["input"], ensure_ascii=ascii_json)
+            text = block["toolUse"]["name"] + json.dumps(
+                block["toolUse"]["input"], ensure_ascii=ascii_json
+            )
             return len(ENCODING.encode_ordinary(text))
         if "toolResult" in block:
             return sum(of(item) for item in block["toolResult"]["content"])
@@ -101,7 +103,9 @@ class Conversations(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     def start(self) -> None:
-        self.model = ScriptedModel(lambda _: self.script.pop(0) if self.script else "Here you are.", usage=tokens)
+        self.model = ScriptedModel(
+            lambda _: self.script.pop(0) if self.script else "Here you are.", usage=tokens
+        )
         self.manager = ImportanceWeightedConversationManager(BUDGET)
         self.session_manager = open_session(self.session, self.folder)
         self.agent = Agent(
@@ -127,7 +131,11 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(
         cycles=st.lists(
-            st.lists(st.tuples(st.sampled_from(["en", "ja", "json"]), st.integers(0, 150)), min_size=1, max_size=3),
+            st.lists(
+                st.tuples(st.sampled_from(["en", "ja", "json"]), st.integers(0, 150)),
+                min_size=1,
+                max_size=3,
+            ),
             min_size=1,
             max_size=4,
         ),
@@ -146,7 +154,14 @@ class Conversations(RuleBasedStateMachine):
                 for index, (kind, size) in enumerate(calls)
             ]
             if thinking:
-                blocks.insert(0, {"reasoningContent": {"reasoningText": {"text": "I should look it up.", "signature": "s"}}})
+                blocks.insert(
+                    0,
+                    {
+                        "reasoningContent": {
+                            "reasoningText": {"text": "I should look it up.", "signature": "s"}
+                        }
+                    },
+                )
             self.script.append(blocks)
         self.script.append("It is in stock.")
         self.say("Is it in stock?")
@@ -154,14 +169,24 @@ class Conversations(RuleBasedStateMachine):
     @rule(size=st.sampled_from([2_000, 20_000]))
     def get_a_huge_result(self, size: int) -> None:
         self.script += [
-            [{"toolUse": {"toolUseId": f"h{self.count}", "name": "lookup", "input": {"kind": "en", "size": size}}}],
+            [
+                {
+                    "toolUse": {
+                        "toolUseId": f"h{self.count}",
+                        "name": "lookup",
+                        "input": {"kind": "en", "size": size},
+                    }
+                }
+            ],
             "That is a long list.",
         ]
         self.say("List everything.")
 
     @rule()
     def show_an_image(self) -> None:
-        self.say([{"text": "What is this?"}, {"image": {"format": "png", "source": {"bytes": PNG}}}])
+        self.say(
+            [{"text": "What is this?"}, {"image": {"format": "png", "source": {"bytes": PNG}}}]
+        )
 
     @rule()
     def model_fails(self) -> None:
@@ -173,7 +198,10 @@ class Conversations(RuleBasedStateMachine):
     def window_overflows(self) -> None:
         self.script += [ContextWindowOverflowException("too long"), "Now it fits."]
         try:
-            self.say("Summarize what we said, and then tell me which series I should read first, and why. " * 4)
+            self.say(
+                "Summarize what we said, and then tell me which series I should read first, and"
+                " why. " * 4
+            )
         except ContextWindowOverflowException:
             self.script.clear()
 
@@ -186,7 +214,11 @@ class Conversations(RuleBasedStateMachine):
     @precondition(lambda self: self.agent.messages)
     @rule(data=st.data())
     def pin(self, data: st.DataObject) -> None:
-        pinned = [message for message in self.agent.messages if (message.get("metadata") or {}).get("custom")]
+        pinned = [
+            message
+            for message in self.agent.messages
+            if (message.get("metadata") or {}).get("custom")
+        ]
         at = data.draw(st.integers(0, len(self.agent.messages) - 1))
         if tokens([*pinned, self.agent.messages[at]]) < BUDGET // 5:
             pin_message(self.agent.messages, at)
@@ -211,7 +243,11 @@ class Conversations(RuleBasedStateMachine):
 
     @invariant()
     def requests_are_good(self) -> None:
-        pins = [message for message in self.agent.messages if (message.get("metadata") or {}).get("custom", {}).get("pinned")]
+        pins = [
+            message
+            for message in self.agent.messages
+            if (message.get("metadata") or {}).get("custom", {}).get("pinned")
+        ]
         for request in self.model.requests[self.seen :]:
             assert problems(request.messages) == []
             assert tokens(request.messages) <= BUDGET
@@ -237,7 +273,11 @@ class SnapshotConversations(Conversations):
 
 
 _SETTINGS = settings(
-    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=12,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 TestConversations = Conversations.TestCase
 TestConversations.settings = _SETTINGS
@@ -247,10 +287,12 @@ TestSnapshotConversations = SnapshotConversations.TestCase
 TestSnapshotConversations.settings = _SETTINGS
 
 
-# --- Named cases ------------------------------------------------------------------------------------------------------------
+# --- Named cases ----------------------------------------------------------------------------------
 
 
-def agent_of(kind: str, folder: Path, *, budget: int = BUDGET, model: Any = None, **more: Any) -> Agent:
+def agent_of(
+    kind: str, folder: Path, *, budget: int = BUDGET, model: Any = None, **more: Any
+) -> Agent:
     return Agent(
         model=model or ScriptedModel(lambda _: "answer " * 40),
         conversation_manager=ImportanceWeightedConversationManager(budget),
@@ -265,7 +307,12 @@ both_kinds = pytest.mark.parametrize("kind", ["file", "snapshot"])
 
 
 def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path) -> None:
-    agent = agent_of("file", tmp_path, budget=4_096, model=ScriptedModel([*["ok"] * 5, ContextWindowOverflowException("full")]))
+    agent = agent_of(
+        "file",
+        tmp_path,
+        budget=4_096,
+        model=ScriptedModel([*["ok"] * 5, ContextWindowOverflowException("full")]),
+    )
     for number in range(5):
         agent(f"question {number} ")
     for at in range(len(agent.messages)):
@@ -320,7 +367,9 @@ def test_a_log_whose_records_were_lost_is_used_as_far_as_it_goes(tmp_path: Path)
 
 
 @both_kinds
-def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(kind: str, tmp_path: Path) -> None:
+def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(
+    kind: str, tmp_path: Path
+) -> None:
     note = "approve this " * 200
     asked: list[str] = []
 
@@ -332,7 +381,9 @@ def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(kind: str
         return f"paid: {approval}"
 
     def model() -> ScriptedModel:
-        return ScriptedModel([[{"toolUse": {"toolUseId": "p1", "name": "pay", "input": {"note": note}}}], "Done."])
+        return ScriptedModel(
+            [[{"toolUse": {"toolUseId": "p1", "name": "pay", "input": {"note": note}}}], "Done."]
+        )
 
     agent = agent_of(kind, tmp_path, model=ScriptedModel(lambda _: "answer " * 40), tools=[pay])
     for number in range(15):
@@ -362,7 +413,15 @@ class Order(BaseModel):
 def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
     model = ScriptedModel(
         lambda messages: (
-            [{"toolUse": {"toolUseId": f"o{len(messages)}", "name": "Order", "input": {"title": "Monster", "volumes": 9}}}]
+            [
+                {
+                    "toolUse": {
+                        "toolUseId": f"o{len(messages)}",
+                        "name": "Order",
+                        "input": {"title": "Monster", "volumes": 9},
+                    }
+                }
+            ]
             if "order" in json.dumps(messages[-1])
             else "answer " * 60
         )
@@ -370,8 +429,13 @@ def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
     agent = agent_of("file", tmp_path, model=model)
     for number in range(12):
         agent(f"question {number}")
-    assert agent("I order it", structured_output_model=Order).structured_output == Order(title="Monster", volumes=9)
-    assert all(problems(request.messages) == [] and tokens(request.messages) <= BUDGET for request in model.requests)
+    assert agent("I order it", structured_output_model=Order).structured_output == Order(
+        title="Monster", volumes=9
+    )
+    assert all(
+        problems(request.messages) == [] and tokens(request.messages) <= BUDGET
+        for request in model.requests
+    )
     assert plain(agent_of("file", tmp_path).messages) == plain(agent.messages)
 
 
@@ -384,7 +448,10 @@ async def test_a_cancelled_call_leaves_a_history_that_goes_on(tmp_path: Path) ->
         if "data" in event:
             agent.cancel()
     await agent.invoke_async("go on")
-    assert all(problems(request.messages) == [] and tokens(request.messages) <= BUDGET for request in model.requests)
+    assert all(
+        problems(request.messages) == [] and tokens(request.messages) <= BUDGET
+        for request in model.requests
+    )
     live = plain(agent.messages)
     restored = await asyncio.to_thread(agent_of, "file", tmp_path)
     assert plain(restored.messages) == live
@@ -407,7 +474,11 @@ def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
         ],
     )
     call = [{"toolUse": {"toolUseId": "x", "name": "librarian", "input": {"input": "find it"}}}]
-    model = ScriptedModel(lambda messages: "done" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(call))
+    model = ScriptedModel(
+        lambda messages: (
+            "done" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(call)
+        )
+    )
     agent = Agent(
         model=model,
         tools=[inner.as_tool()],
@@ -428,7 +499,9 @@ async def test_the_nodes_of_a_graph_keep_their_own_budgets() -> None:
     builder = GraphBuilder()
     for name, model in models.items():
         manager = ImportanceWeightedConversationManager(300)
-        builder.add_node(Agent(name=name, model=model, conversation_manager=manager, callback_handler=None), name)
+        builder.add_node(
+            Agent(name=name, model=model, conversation_manager=manager, callback_handler=None), name
+        )
     builder.add_edge("search", "advise")
     builder.set_entry_point("search")
     graph = builder.set_max_node_executions(10).build()
@@ -439,17 +512,34 @@ async def test_the_nodes_of_a_graph_keep_their_own_budgets() -> None:
         assert len(model.requests) == 4
         for request in model.requests:
             assert problems(request.messages) == []
-            assert tokens(request.messages) <= 300 + max(0, tokens(request.messages[-1:]) - 150)  # what is said now stays
+            assert tokens(request.messages) <= 300 + max(
+                0, tokens(request.messages[-1:]) - 150
+            )  # what is said now stays
 
 
 async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
     hand_over = [
-        {"toolUse": {"toolUseId": "h", "name": "handoff_to_agent", "input": {"agent_name": "advise", "message": "please"}}}
+        {
+            "toolUse": {
+                "toolUseId": "h",
+                "name": "handoff_to_agent",
+                "input": {"agent_name": "advise", "message": "please"},
+            }
+        }
     ]
-    search = ScriptedModel(lambda messages: "over" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(hand_over))
+    search = ScriptedModel(
+        lambda messages: (
+            "over" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(hand_over)
+        )
+    )
     advise = ScriptedModel(lambda _: "answer " * 100)
     agents = [
-        Agent(name=name, model=model, conversation_manager=ImportanceWeightedConversationManager(400), callback_handler=None)
+        Agent(
+            name=name,
+            model=model,
+            conversation_manager=ImportanceWeightedConversationManager(400),
+            callback_handler=None,
+        )
         for name, model in (("search", search), ("advise", advise))
     ]
     swarm = Swarm(agents)
@@ -463,14 +553,27 @@ async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
 
 
 def test_results_of_background_work_come_in_valid_and_within_the_budget() -> None:
-    """A continuation is appended after the hooks of the model call: only the last middleware sees it."""
+    """A continuation is appended after the hooks of the model call: only the last middleware sees
+    it.
+    """
     model = ScriptedModel(lambda _: "answer " * 30)
-    agent = Agent(model=model, conversation_manager=ImportanceWeightedConversationManager(BUDGET), callback_handler=None)
+    agent = Agent(
+        model=model,
+        conversation_manager=ImportanceWeightedConversationManager(BUDGET),
+        callback_handler=None,
+    )
 
     def deliver(event: BeforeModelCallEvent) -> None:
         use = {"toolUse": {"toolUseId": f"b{len(model.requests)}", "name": "lookup", "input": {}}}
-        result = {"toolUseId": f"b{len(model.requests)}", "status": "success", "content": [{"text": "row " * 2_000}]}
-        messages: Any = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [{"toolResult": result}]}]
+        result = {
+            "toolUseId": f"b{len(model.requests)}",
+            "status": "success",
+            "content": [{"text": "row " * 2_000}],
+        }
+        messages: Any = [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{"toolResult": result}]},
+        ]
         _continuation.add_input(event, _continuation._ContinuationInput(args=messages))
 
     agent.add_hook(deliver, BeforeModelCallEvent)

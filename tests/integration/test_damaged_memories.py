@@ -1,4 +1,6 @@
-"""A damaged record of a user stops no turn, hides no other record, is listed by the export, and is never overwritten."""
+"""A damaged record of a user stops no turn, hides no other record, is listed by the export, and is
+never overwritten.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,20 @@ import psycopg
 import pytest
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory import ConversationScope, CorruptRecordError, MangaMemory, SQLiteTable, Table
-from strands_manga_memory.memory import CallablePreferenceSink, Owner, Preference, PreferenceOutbox, TableProfileSource
+from strands_manga_memory import (
+    ConversationScope,
+    CorruptRecordError,
+    MangaMemory,
+    SQLiteTable,
+    Table,
+)
+from strands_manga_memory.memory import (
+    CallablePreferenceSink,
+    Owner,
+    Preference,
+    PreferenceOutbox,
+    TableProfileSource,
+)
 from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.memory.statements import Statement
@@ -28,11 +42,15 @@ from tests.support import finish_writes, store_signal
 
 USER = "u1"
 DERIVED = ("~by_age", "~ledger#", "~words#")
-"""Beginnings of the ids of records that the package makes again from others, or deletes after they were counted."""
+"""Beginnings of the ids of records that the package makes again from others, or deletes after they
+were counted.
+"""
 
 
 @pytest.fixture
-def postgres_tables(postgres_server: servers.Postgres, unique: str) -> Iterator[tuple[Table, Table]]:
+def postgres_tables(
+    postgres_server: servers.Postgres, unique: str
+) -> Iterator[tuple[Table, Table]]:
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {unique}")
     url = postgres_server.url.replace("/postgres", f"/{unique}")
@@ -45,14 +63,21 @@ def postgres_tables(postgres_server: servers.Postgres, unique: str) -> Iterator[
 
 
 def remembered(tables: tuple[Table, Table]) -> MangaMemory:
-    """Return a memory whose user has each kind of record, one of which is the deletion of a memory."""
+    """Return a memory whose user has each kind of record, one of which is the deletion of a
+    memory.
+    """
     memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
     user, now = memory.user(USER), time.time()
     summary = user.store_session_summary("old", "The user asked about Pluto.", topics=["Pluto"])
     for days in (9, 35):
         ended_at = now - days * DAY
         metadata = {**summary.metadata, "session_id": f"s{days}", "ended_at": ended_at}
-        old = replace(summary, memory_id=summary_id(f"s{days}", ended_at), updated_at=ended_at, metadata=metadata)
+        old = replace(
+            summary,
+            memory_id=summary_id(f"s{days}", ended_at),
+            updated_at=ended_at,
+            metadata=metadata,
+        )
         tables[1].put(user.partition.item_of(old))
     turn(memory, "monday", "My favorite genre is horror. When does volume 4 of 『Uzumaki』 arrive?")
     user.remember("Owns a lamp.")
@@ -72,9 +97,12 @@ def turn(memory: MangaMemory, session_id: str, text: str) -> None:
 
 
 def damage(table: Any, partition: str, sort: str) -> None:
-    """Truncate the row of a record in a SQL table. Delete all attributes of a record in a DynamoDB table except its key."""
+    """Truncate the row of a record in a SQL table.
+    Delete all attributes of a record in a DynamoDB table except its key.
+    """
     change = (
-        f'UPDATE "{table.schema.name}" SET item = substr(item, 1, length(item) / 2) WHERE partition = {{0}} AND sort = {{0}}'
+        f'UPDATE "{table.schema.name}" SET item = substr(item, 1, length(item) / 2) WHERE partition'
+        " = {0} AND sort = {0}"
     )
     if isinstance(table, SQLiteTable):
         with closing(sqlite3.connect(table.path)) as connection, connection:
@@ -109,7 +137,9 @@ def check(tables: tuple[Table, Table]) -> None:
         damaged = table.get(partition, sort)
         assert damaged == {table.schema.partition: partition, table.schema.sort: sort}
         turn(memory, f"session {number}", f"Do I own a lamp? I love the color {number}.")
-        assert sort.startswith("fact#") or "Owns a lamp." in [each.content for each in memory.user(USER).recall(query="lamp")]
+        assert sort.startswith("fact#") or "Owns a lamp." in [
+            each.content for each in memory.user(USER).recall(query="lamp")
+        ]
         assert len(memory.user(USER).recall(limit=None)) >= 5
         exported = memory.export_user(USER)
         is_memory = table is tables[1] and not sort.startswith(("~", "user/"))
@@ -124,7 +154,11 @@ def check(tables: tuple[Table, Table]) -> None:
         if not sort.startswith(DERIVED):
             assert table.get(partition, sort) == damaged, sort
         table.put(row)
-    damage(tables[0], ":u1:monday", next(each["sk"] for _, each in rows if str(each.get("sk")).endswith("#HEAD")))
+    damage(
+        tables[0],
+        ":u1:monday",
+        next(each["sk"] for _, each in rows if str(each.get("sk")).endswith("#HEAD")),
+    )
     damage(tables[1], f"changes/{USER}", "~changes")
     assert memory.forget_user(USER).complete
     assert not memory.user(USER).recall()
@@ -136,11 +170,15 @@ def test_a_damaged_record_hides_no_other_one(tables: tuple[Table, Table]) -> Non
 
 
 @pytest.mark.xdist_group("postgres")
-def test_a_damaged_record_in_postgresql_hides_no_other_one(postgres_tables: tuple[Table, Table]) -> None:
+def test_a_damaged_record_in_postgresql_hides_no_other_one(
+    postgres_tables: tuple[Table, Table],
+) -> None:
     check(postgres_tables)
 
 
-def test_a_damaged_marker_of_an_erasure_restores_no_erased_data(tables: tuple[Table, Table]) -> None:
+def test_a_damaged_marker_of_an_erasure_restores_no_erased_data(
+    tables: tuple[Table, Table],
+) -> None:
     memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
     turn(memory, "monday", "My favorite genre is horror. When does volume 4 of 『Uzumaki』 arrive?")
     finish_writes(memory.hot, tables[0])
@@ -176,7 +214,10 @@ def test_a_damaged_stored_value_hides_no_other_one(tables: tuple[Table, Table]) 
             asyncio.run(cold.read(key))
     with pytest.raises(StorageError, match="is damaged"):
         asyncio.run(cold.write("small", b"4"))
-    assert tables[0].get(f"storage/{USER}", "k/small") == {"session_id": f"storage/{USER}", "sk": "k/small"}
+    assert tables[0].get(f"storage/{USER}", "k/small") == {
+        "session_id": f"storage/{USER}",
+        "sk": "k/small",
+    }
     assert cold.keys() == ["good", "large", "small"]
     exported = memory.export_user(USER)
     assert "good" in [each["key"] for each in exported["stored_values"]]
@@ -196,9 +237,13 @@ def test_a_damaged_profile_is_not_an_empty_profile(tables: tuple[Table, Table]) 
         source.read(USER)
 
 
-def test_a_damaged_entry_of_waiting_signals_stops_no_other_user(tables: tuple[Table, Table]) -> None:
+def test_a_damaged_entry_of_waiting_signals_stops_no_other_user(
+    tables: tuple[Table, Table],
+) -> None:
     received = list[str]()
-    outbox = PreferenceOutbox(tables[1], CallablePreferenceSink(lambda signal: received.append(signal.user_id)))
+    outbox = PreferenceOutbox(
+        tables[1], CallablePreferenceSink(lambda signal: received.append(signal.user_id))
+    )
     store_signal(outbox, Owner("u2"), Statement(Preference("genre", "horror"), time.time()))
     bucket = bucket_of(Owner("u2"))
     tables[1].put({"user_id": bucket, "memory_id": "a", "owner": Owner("a").ids})

@@ -1,7 +1,8 @@
-"""Every defect that was found in a session or context package for Strands, and that ours does not have it.
+"""Every defect that was found in a session or context package for Strands, and that ours does not
+have it.
 
-The names are those of the survey: R Redis session manager, V Valkey session manager, D DynamoDB session manager, then the
-snapshot storages, and C Strands' own managers. Each runs on real servers.
+The names are those of the survey: R Redis session manager, V Valkey session manager, D DynamoDB
+session manager, then the snapshot storages, and C Strands' own managers. Each runs on real servers.
 """
 
 from __future__ import annotations
@@ -47,12 +48,19 @@ def clocked(ttl: TtlPolicy | None = None, *, durable: bool = True) -> tuple[Stor
     """Stores whose time a test moves."""
     clock = FakeClock()
     table = MemoryTable() if durable else None
-    return Stores(SurvivingHotStore(clock=clock), table, "s", settings={"clock": clock, "ttl": ttl}), clock
+    return (
+        Stores(SurvivingHotStore(clock=clock), table, "s", settings={"clock": clock, "ttl": ttl}),
+        clock,
+    )
 
 
 def one_tool_turn() -> ScriptedModel:
     def reply(messages: Any) -> Any:
-        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"t{len(messages)}", "find", title="x")]
+        return (
+            "done"
+            if "toolResult" in messages[-1]["content"][0]
+            else [tool_use(f"t{len(messages)}", "find", title="x")]
+        )
 
     return ScriptedModel(reply)
 
@@ -60,14 +68,25 @@ def one_tool_turn() -> ScriptedModel:
 # Redis session manager
 
 
-def test_defect_r2_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> None:
+def test_defect_r2_an_expiry_in_the_middle_of_a_conversation_does_not_end_the_next_tool_turn() -> (
+    None
+):
     for durable in (True, False):
         stores, clock = clocked(TtlPolicy(mode="fixed", seconds=60), durable=durable)
         live = stores.agent(one_tool_turn(), tools=[find])
         live("first")
         clock.advance(2 * 3600)
         live("second")
-        assert texts(live.messages) == ["first", "toolUse", "toolResult", "done", "second", "toolUse", "toolResult", "done"]
+        assert texts(live.messages) == [
+            "first",
+            "toolUse",
+            "toolResult",
+            "done",
+            "second",
+            "toolUse",
+            "toolResult",
+            "done",
+        ]
         assert live._session_manager.stats()["unsaved_messages"] == 0
 
 
@@ -112,9 +131,13 @@ def test_defect_v3_a_cluster_restores(valkey_cluster: servers.ValkeyCluster, uni
     hot = RedisHotStore(client)
     for number in range(12):
         session = f"{unique}-{number}"
-        live = agent(TieredSessionManager(session, hot=hot, **PATIENT), one_tool_turn(), tools=[find])
+        live = agent(
+            TieredSessionManager(session, hot=hot, **PATIENT), one_tool_turn(), tools=[find]
+        )
         live("first")
-        restored = agent(TieredSessionManager(session, hot=hot, **PATIENT), one_tool_turn(), tools=[find])
+        restored = agent(
+            TieredSessionManager(session, hot=hot, **PATIENT), one_tool_turn(), tools=[find]
+        )
         assert same(restored.messages, live.messages)
         restored("second")
         manager = TieredSessionManager(session, hot=hot, **PATIENT)
@@ -134,7 +157,9 @@ def test_defect_d2_what_expires_is_refreshed_and_expires_as_one(aws: Stores) -> 
     first = _head(aws)["expires_at"]
     later = FakeClock(first - 1000)
     again = Stores(None, aws.durable, aws.session).agent(clock=later)
-    assert again.messages == []  # its session is over: it ended at the logical expiry, an hour before the physical one
+    assert (
+        again.messages == []
+    )  # its session is over: it ended at the logical expiry, an hour before the physical one
     live("Q1")
     live._session_manager.flush()
     assert _head(aws)["expires_at"] >= first
@@ -175,7 +200,10 @@ def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
     live._session_manager.flush()
     read: list[Any] = []
     query = aws.durable.query
-    aws.durable.query = lambda *arguments, **named: (read.append(named.get("attributes")), query(*arguments, **named))[1]
+    aws.durable.query = lambda *arguments, **named: (
+        read.append(named.get("attributes")),
+        query(*arguments, **named),
+    )[1]
     try:
         aws.manager().delete_session()
     finally:
@@ -203,7 +231,9 @@ def _summaries(fail: bool) -> Model:
 @pytest.mark.parametrize("fail", [True, False])
 def test_defect_c1_a_failed_summary_loses_no_messages(aws: Stores, fail: bool) -> None:
     def manager() -> SummarizingConversationManager:
-        return SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=4, proactive_compression=True)
+        return SummarizingConversationManager(
+            summary_ratio=0.5, preserve_recent_messages=4, proactive_compression=True
+        )
 
     live = aws.agent(_summaries(fail), conversation_manager=manager())
     for number in range(8):

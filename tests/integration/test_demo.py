@@ -1,4 +1,6 @@
-"""The demo's web chat, started by the command line in an empty folder: the other commands see what is said there."""
+"""The demo's web chat, started by the command line in an empty folder: the other commands see what
+is said there.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_what_is_said_in_the_chat_is_found_by_the_other_commands(
         browser.open(found[0], timeout=30).close()
         body = json.dumps({"text": "My favorite genre is mystery."}).encode()
         headers = {"Content-Type": "application/json", "Origin": found[0].rstrip("/")}
-        browser.open(urllib.request.Request(f"{found[0]}messages", body, headers), timeout=30).close()
+        browser.open(
+            urllib.request.Request(f"{found[0]}messages", body, headers), timeout=30
+        ).close()
 
         monkeypatch.chdir(tmp_path)
 

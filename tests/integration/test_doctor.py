@@ -1,4 +1,6 @@
-"""doctor: faults are planted in real servers, and each must be found, with its remedy, by the command itself."""
+"""doctor: faults are planted in real servers, and each must be found, with its remedy, by the
+command itself.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,19 @@ def sqlite_url(tmp_path: Path) -> str:
 def doctor(capsys: Any, *arguments: str) -> tuple[int, list[Finding]]:
     status = run(["doctor", "--json", *arguments])
     found = json.loads(capsys.readouterr().out)
-    findings = [Finding(each["check"], Level(each["level"]), each["detail"], each["remedy"]) for each in found["findings"]]
+    findings = [
+        Finding(each["check"], Level(each["level"]), each["detail"], each["remedy"])
+        for each in found["findings"]
+    ]
     assert found["ok"] is (status == 0)
     return status, findings
 
 
 def the(findings: list[Finding], check: str, level: Level = Level.PROBLEM) -> Finding:
     """Return the one finding of a check, which must be as bad as ``level``, with a remedy."""
-    [found] = [finding for finding in findings if finding.check == check and finding.level is not Level.OK]
+    [found] = [
+        finding for finding in findings if finding.check == check and finding.level is not Level.OK
+    ]
     assert found.level is level
     assert found.remedy
     return found
@@ -68,15 +75,23 @@ def sound(findings: list[Finding], tier: str) -> bool:
 @pytest.fixture
 def replica(valkey_server: servers.Valkey) -> Iterator[servers.Valkey]:
     """A server in good order: with an append-only file and a policy that evicts no index."""
-    with servers.valkey("--appendonly", "yes", "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl") as server:
+    with servers.valkey(
+        "--appendonly", "yes", "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"
+    ) as server:
         yield server
 
 
-def test_the_doctor_closes_the_stores_that_it_opens(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection pool of PostgreSQL would otherwise stay open in a process that runs the checks."""
+def test_the_doctor_closes_the_stores_that_it_opens(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection pool of PostgreSQL would otherwise stay open in a process that runs the
+    checks.
+    """
     closed: list[str] = []
     close = SQLiteTable.close
-    monkeypatch.setattr(SQLiteTable, "close", lambda table: (closed.append(table.schema.name), close(table)))
+    monkeypatch.setattr(
+        SQLiteTable, "close", lambda table: (closed.append(table.schema.name), close(table))
+    )
     list(diagnose(MangaMemorySettings(durable_url=sqlite_url, users_url="true")))
     assert sorted(closed) == sorted([SESSIONS.name, USER_MEMORY.name])
 
@@ -84,24 +99,46 @@ def test_the_doctor_closes_the_stores_that_it_opens(sqlite_url: str, monkeypatch
 def test_a_deployment_in_order_passes(
     replica: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
 ) -> None:
-    durable, users = dynamodb_server.table_url(f"{unique}s"), dynamodb_server.table_url(f"{unique}u")
+    durable, users = (
+        dynamodb_server.table_url(f"{unique}s"),
+        dynamodb_server.table_url(f"{unique}u"),
+    )
     open_table(durable).create_if_missing()
     open_table(users, USER_MEMORY).create_if_missing()
-    status, found = doctor(capsys, "--hot", replica.url, "--durable", durable, "--users", users, "--strict")
+    status, found = doctor(
+        capsys, "--hot", replica.url, "--durable", durable, "--users", users, "--strict"
+    )
     assert [finding for finding in found if finding.remedy] == []
     assert status == 0
     checks = {finding.check for finding in found}
     assert checks >= {
-        *("hot.reach", "hot.version", "hot.eviction", "hot.persistence", "hot.clock", "hot.permission", "hot.memory"),
-        *("durable.reach", "durable.schema", "durable.ttl", "durable.clock", "durable.permission", "durable.sweeper"),
+        *(
+            "hot.reach",
+            "hot.version",
+            "hot.eviction",
+            "hot.persistence",
+            "hot.clock",
+            "hot.permission",
+            "hot.memory",
+        ),
+        *(
+            "durable.reach",
+            "durable.schema",
+            "durable.ttl",
+            "durable.clock",
+            "durable.permission",
+            "durable.sweeper",
+        ),
         *("users.index", "users.ttl", "users.permission", "process.vocabulary"),
     }
     for key in servers.redis.Redis(port=replica.port).scan_iter():
-        assert b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) != -1  # what it tried is gone, or goes
+        assert (
+            b"doctor" not in key or servers.redis.Redis(port=replica.port).ttl(key) != -1
+        )  # what it tried is gone, or goes
     assert list(open_table(durable).query("returns/all")) == []
 
 
-# --- The hot tier -----------------------------------------------------------------------------------------------------------
+# --- The hot tier ---------------------------------------------------------------------------------
 
 
 def test_an_unreachable_server(sqlite_url: str, capsys: Any) -> None:
@@ -124,19 +161,31 @@ def test_a_wrong_password(sqlite_url: str, capsys: Any) -> None:
 
 @pytest.mark.parametrize(
     ("acl", "named"),
-    [("~smm:* +@all -evalsha -eval", "ACL SETUSER"), ("~other:* +@all", "~smm:*"), ("~smm:* +@all -set", "acquire_lease")],
+    [
+        ("~smm:* +@all -evalsha -eval", "ACL SETUSER"),
+        ("~other:* +@all", "~smm:*"),
+        ("~smm:* +@all -set", "acquire_lease"),
+    ],
 )
 def test_a_user_without_permission(sqlite_url: str, capsys: Any, acl: str, named: str) -> None:
     with servers.valkey() as server:
         with server.client() as client:
             client.execute_command("ACL", "SETUSER", "app", "on", ">pw", *acl.split())
-        _, found = doctor(capsys, "--hot", f"redis://app:pw@127.0.0.1:{server.port}/0", "--durable", sqlite_url)
-        refused = [finding for finding in found if finding.check in ("hot.permission", "hot.reach") and finding.remedy]
+        _, found = doctor(
+            capsys, "--hot", f"redis://app:pw@127.0.0.1:{server.port}/0", "--durable", sqlite_url
+        )
+        refused = [
+            finding
+            for finding in found
+            if finding.check in ("hot.permission", "hot.reach") and finding.remedy
+        ]
         assert any(named in finding.detail + finding.remedy for finding in refused)
         assert refused[0].level is Level.PROBLEM
 
 
-def test_an_eviction_policy_that_loses_the_indexes(replica: servers.Valkey, sqlite_url: str, capsys: Any) -> None:
+def test_an_eviction_policy_that_loses_the_indexes(
+    replica: servers.Valkey, sqlite_url: str, capsys: Any
+) -> None:
     with replica.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
     _, found = doctor(capsys, "--hot", replica.url, "--durable", sqlite_url)
@@ -151,7 +200,9 @@ def test_a_server_without_persistence(sqlite_url: str, capsys: Any) -> None:
         assert doctor(capsys, "--hot", server.url, "--durable", sqlite_url, "--strict")[0] == 1
 
 
-def test_a_server_that_is_nearly_full(replica: servers.Valkey, sqlite_url: str, capsys: Any) -> None:
+def test_a_server_that_is_nearly_full(
+    replica: servers.Valkey, sqlite_url: str, capsys: Any
+) -> None:
     with replica.client() as client:
         for number in range(2_000):
             client.set(f"ballast{number}", b"x" * 2_000)
@@ -177,8 +228,14 @@ def test_a_version_that_is_too_old(replica: servers.Valkey, sqlite_url: str, cap
     with replica.client() as client:
         info = client.info("server")
     before = f"valkey_version:{info['valkey_version']}".encode()
-    with Rewriting(replica, before, b"valkey_version:" + b"4.0.14"[: len(before) - 15].ljust(len(before) - 15, b"0")) as old:
-        _, found = doctor(capsys, "--hot", f"redis://127.0.0.1:{old.port}/0", "--durable", sqlite_url)
+    with Rewriting(
+        replica,
+        before,
+        b"valkey_version:" + b"4.0.14"[: len(before) - 15].ljust(len(before) - 15, b"0"),
+    ) as old:
+        _, found = doctor(
+            capsys, "--hot", f"redis://127.0.0.1:{old.port}/0", "--durable", sqlite_url
+        )
     assert "upgrade" in the(found, "hot.version").remedy
 
 
@@ -188,7 +245,9 @@ def test_a_cluster_behind_the_wrong_url_and_one_that_lacks_slots(
 ) -> None:
     node = valkey_cluster.nodes[0]
     _, found = doctor(capsys, "--hot", node.url, "--durable", sqlite_url)
-    assert any("redis+cluster://" in finding.remedy for finding in found if finding.check == "hot.cluster")
+    assert any(
+        "redis+cluster://" in finding.remedy for finding in found if finding.check == "hot.cluster"
+    )
     with node.client() as client:
         client.execute_command("CLUSTER", "DELSLOTS", 7)
         try:
@@ -196,14 +255,20 @@ def test_a_cluster_behind_the_wrong_url_and_one_that_lacks_slots(
 
             def missing() -> bool:
                 found = list(diagnose(settings))
-                return any("slots are not served" in finding.detail and "--cluster fix" in finding.remedy for finding in found)
+                return any(
+                    "slots are not served" in finding.detail and "--cluster fix" in finding.remedy
+                    for finding in found
+                )
 
             servers.wait_until(missing, "finding the slot that is not served")
         finally:
             client.execute_command("CLUSTER", "ADDSLOTS", 7)
     with valkey_cluster.client() as everyone:
         servers.wait_until(
-            lambda: everyone.cluster_info(target_nodes=everyone.get_random_node())["cluster_state"] == "ok",
+            lambda: (
+                everyone.cluster_info(target_nodes=everyone.get_random_node())["cluster_state"]
+                == "ok"
+            ),
             "mending the cluster",
         )
 
@@ -213,7 +278,9 @@ def test_a_hot_tier_in_one_process(sqlite_url: str, capsys: Any) -> None:
     assert "MANGA_MEMORY_HOT_URL" in the(found, "hot.shared", Level.WARNING).remedy
 
 
-def test_clocks_that_differ(replica: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str) -> None:
+def test_clocks_that_differ(
+    replica: servers.Valkey, dynamodb_server: servers.DynamoDB, unique: str
+) -> None:
     durable = dynamodb_server.table_url(unique)
     open_table(durable).create_if_missing()
     settings = MangaMemorySettings(hot_url=replica.url, durable_url=durable)
@@ -223,10 +290,12 @@ def test_clocks_that_differ(replica: servers.Valkey, dynamodb_server: servers.Dy
             assert "NTP" in the(found, check, level).remedy
 
 
-# --- The durable tier -------------------------------------------------------------------------------------------------------
+# --- The durable tier -----------------------------------------------------------------------------
 
 
-def test_a_table_that_is_missing(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
+def test_a_table_that_is_missing(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+) -> None:
     _, found = doctor(capsys, "--durable", dynamodb_server.table_url(unique))
     assert "init-table" in the(found, "durable.table").remedy
 
@@ -237,7 +306,9 @@ def test_an_unreachable_table(capsys: Any) -> None:
     assert "endpoint" in the(found, "durable.reach").remedy
 
 
-def test_ttl_that_is_off_or_for_another_attribute(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
+def test_ttl_that_is_off_or_for_another_attribute(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+) -> None:
     url = dynamodb_server.table_url(unique)
     open_table(url).create_if_missing()
     client = dynamodb_server.client()
@@ -245,24 +316,32 @@ def test_ttl_that_is_off_or_for_another_attribute(dynamodb_server: servers.Dynam
     client.update_time_to_live(TableName=unique, TimeToLiveSpecification=off)
     _, found = doctor(capsys, "--durable", url)
     assert "update-time-to-live" in the(found, "durable.ttl").remedy
-    client.update_time_to_live(TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": "other"})
+    client.update_time_to_live(
+        TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": "other"}
+    )
     _, found = doctor(capsys, "--durable", url)
     assert "'other'" in the(found, "durable.ttl").detail
 
 
-def test_a_missing_index(dynamodb_server: servers.DynamoDB, unique: str, sqlite_url: str, capsys: Any) -> None:
+def test_a_missing_index(
+    dynamodb_server: servers.DynamoDB, unique: str, sqlite_url: str, capsys: Any
+) -> None:
     users = dynamodb_server.table_url(unique)
     open_table(users, USER_MEMORY).create_if_missing()
     name = USER_MEMORY.indexes[1].name
     client = dynamodb_server.client()
-    client.update_table(TableName=unique, GlobalSecondaryIndexUpdates=[{"Delete": {"IndexName": name}}])
+    client.update_table(
+        TableName=unique, GlobalSecondaryIndexUpdates=[{"Delete": {"IndexName": name}}]
+    )
     _, found = doctor(capsys, "--durable", sqlite_url, "--users", users)
     missing = the(found, "users.index")
     assert name in missing.detail
     assert "update-table" in missing.remedy
 
 
-def test_a_table_of_another_shape(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
+def test_a_table_of_another_shape(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+) -> None:
     dynamodb_server.client().create_table(
         TableName=unique,
         BillingMode="PAY_PER_REQUEST",
@@ -287,7 +366,12 @@ def refusing(server: servers.DynamoDB, code: str, *operations: str) -> Iterator[
             operation = self.headers["X-Amz-Target"].rpartition(".")[2]
             if operation in operations:
                 message = f"User is not authorized to perform: dynamodb:{operation}"
-                status, answer = 400, json.dumps({"__type": f"com.amazon.coral.service#{code}", "message": message}).encode()
+                status, answer = (
+                    400,
+                    json.dumps(
+                        {"__type": f"com.amazon.coral.service#{code}", "message": message}
+                    ).encode(),
+                )
             else:
                 there = HTTPConnection(server.host, server.port, timeout=10)
                 there.request("POST", self.path, body, dict(self.headers))
@@ -315,19 +399,29 @@ def refusing(server: servers.DynamoDB, code: str, *operations: str) -> Iterator[
         front.server_close()
 
 
-@pytest.mark.parametrize("operation", ["PutItem", "Query", "TransactWriteItems", "BatchWriteItem", "DescribeTable"])
-def test_a_missing_permission(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any, operation: str) -> None:
+@pytest.mark.parametrize(
+    "operation", ["PutItem", "Query", "TransactWriteItems", "BatchWriteItem", "DescribeTable"]
+)
+def test_a_missing_permission(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any, operation: str
+) -> None:
     open_table(dynamodb_server.table_url(unique)).create_if_missing()
     with refusing(dynamodb_server, "AccessDeniedException", operation) as endpoint:
-        _, found = doctor(capsys, "--durable", f"dynamodb://{unique}?region=us-east-1&endpoint={endpoint}")
+        _, found = doctor(
+            capsys, "--durable", f"dynamodb://{unique}?region=us-east-1&endpoint={endpoint}"
+        )
     denied = the(found, "durable.permission")
     assert operation in denied.detail
     assert "dynamodb:GetItem" in denied.remedy
 
 
-def test_credentials_that_are_refused(dynamodb_server: servers.DynamoDB, unique: str, capsys: Any) -> None:
+def test_credentials_that_are_refused(
+    dynamodb_server: servers.DynamoDB, unique: str, capsys: Any
+) -> None:
     with refusing(dynamodb_server, "UnrecognizedClientException", "DescribeTable") as endpoint:
-        _, found = doctor(capsys, "--durable", f"dynamodb://{unique}?region=us-east-1&endpoint={endpoint}")
+        _, found = doctor(
+            capsys, "--durable", f"dynamodb://{unique}?region=us-east-1&endpoint={endpoint}"
+        )
     assert "get-caller-identity" in the(found, "durable.auth").remedy
 
 
@@ -350,14 +444,16 @@ def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
     table = open_table(sqlite_url)
     scope = ConversationScope("u1", "s1")
     place = Place.of(scope.storage_session_id, "A", "default")
-    table.batch_write(puts=ExpiryIndex.items(place, {"session": "s1", "user": "u1"}, due=time.time() - 7200))
+    table.batch_write(
+        puts=ExpiryIndex.items(place, {"session": "s1", "user": "u1"}, due=time.time() - 7200)
+    )
     table.close()
     _, found = doctor(capsys, "--durable", sqlite_url)
     assert "sweep --loop" in the(found, "durable.sweeper", Level.WARNING).remedy
     assert TieredSessionManager(scope, durable=open_table(sqlite_url)).exists() is False
 
 
-# --- The process ------------------------------------------------------------------------------------------------------------
+# --- The process ----------------------------------------------------------------------------------
 
 
 def test_a_table_that_stops_answering_is_not_called_damaged(
@@ -376,14 +472,18 @@ def test_a_table_that_stops_answering_is_not_called_damaged(
     assert "try again" in the(found, "durable.records").remedy
 
 
-def test_a_deleted_conversation_does_not_show_that_the_codec_reads(sqlite_url: str, capsys: Any) -> None:
+def test_a_deleted_conversation_does_not_show_that_the_codec_reads(
+    sqlite_url: str, capsys: Any
+) -> None:
     with closing(open_table(sqlite_url)) as table:
         manager = TieredSessionManager(ConversationScope("u", "s"), durable=table)
         Agent(model=ScriptedModel(["ok"]), session_manager=manager, callback_handler=None)("hello")
         manager.delete_session()
         manager.close()
     _, found = doctor(capsys, "--durable", sqlite_url)
-    assert next(each for each in found if each.check == "durable.records").detail.startswith("there is no conversation")
+    assert next(each for each in found if each.check == "durable.records").detail.startswith(
+        "there is no conversation"
+    )
 
 
 def test_no_vocabulary(sqlite_url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

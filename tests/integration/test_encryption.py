@@ -1,4 +1,6 @@
-"""Encryption on the client, on real servers: nothing readable is stored, and it is read in its place, by its key."""
+"""Encryption on the client, on real servers: nothing readable is stored, and it is read in its
+place, by its key.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ from strands_manga_memory import (
     Table,
     UserMemoryStore,
 )
-from strands_manga_memory.memory import CallablePreferenceSink, MemoryType, Owner, Preference, PreferenceOutbox
+from strands_manga_memory.memory import (
+    CallablePreferenceSink,
+    MemoryType,
+    Owner,
+    Preference,
+    PreferenceOutbox,
+)
 from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.stores import KeyProvider, TenantCipher, TenantKeys
 from strands_manga_memory.testing import ScriptedModel
@@ -47,7 +55,9 @@ Make = Callable[..., MangaMemory]
 
 @pytest.fixture
 def make(tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str) -> Iterator[Make]:
-    """Open the same stores, with a codec of its own each time: each is a process that knows nothing yet."""
+    """Open the same stores, with a codec of its own each time: each is a process that knows nothing
+    yet.
+    """
     opened: list[MangaMemory] = []
     with valkey_server.client() as client:
 
@@ -56,7 +66,12 @@ def make(tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
             hot = RedisHotStore(client, prefix=unique, deadline=5)
             opened.append(
                 MangaMemory.open(
-                    hot, _elsewhere(tables[0]), memories=_elsewhere(tables[1]), hot_deadline=10.0, **kept, **settings
+                    hot,
+                    _elsewhere(tables[0]),
+                    memories=_elsewhere(tables[1]),
+                    hot_deadline=10.0,
+                    **kept,
+                    **settings,
                 )
             )
             return opened[-1]
@@ -74,7 +89,9 @@ def _elsewhere(table: Table) -> Table:
 
 
 def codec(keys: KeyProvider | None = None, **settings: Any) -> Codec:
-    keys = keys or TenantKeys({"acme": {"k1": ACME}, "other": {"k1": OTHER}, None: {"k0": os.urandom(32)}})
+    keys = keys or TenantKeys(
+        {"acme": {"k1": ACME}, "other": {"k1": OTHER}, None: {"k0": os.urandom(32)}}
+    )
     return Codec(cipher=TenantCipher(keys), **settings)
 
 
@@ -91,9 +108,13 @@ SAID = [
 ]
 
 
-def talk(memory: MangaMemory, tenant: str | None = "acme", session: str = "s1", **kwargs: Any) -> Agent:
+def talk(
+    memory: MangaMemory, tenant: str | None = "acme", session: str = "s1", **kwargs: Any
+) -> Agent:
     """Bring the canary into everything that is stored of a user but ids and keys of preferences."""
-    arguments = memory.agent_kwargs(user_id="u1", tenant=tenant, session_id=session, task_state=True, **kwargs)
+    arguments = memory.agent_kwargs(
+        user_id="u1", tenant=tenant, session_id=session, task_state=True, **kwargs
+    )
     agent = Agent(model=ScriptedModel(SAID), tools=[look_up], callback_handler=None, **arguments)
     agent.state.set("note", CANARY)
     image = {"image": {"format": "png", "source": {"bytes": IMAGE}}}
@@ -112,12 +133,18 @@ def talk(memory: MangaMemory, tenant: str | None = "acme", session: str = "s1", 
 
 
 def dumped(memory: MangaMemory, prefix: str) -> bytes:
-    """Return every byte that the stores have: keys and values of Valkey, the files of SQLite, the items of DynamoDB."""
+    """Return every byte that the stores have: keys and values of Valkey, the files of SQLite, the
+    items of DynamoDB.
+    """
     found: list[bytes] = []
     hot: Any = memory.hot
     for key in hot._client.scan_iter(f"{prefix}:*"):
         kind = hot._client.type(key).decode()
-        read = {"hash": hot._client.hgetall, "string": hot._client.get, "zset": lambda key: hot._client.zrange(key, 0, -1)}
+        read = {
+            "hash": hot._client.hgetall,
+            "string": hot._client.get,
+            "zset": lambda key: hot._client.zrange(key, 0, -1),
+        }
         found += [key, repr(read[kind](key)).encode(), *_flat(read[kind](key))]
     for table in (memory.durable, memory.memories):
         if isinstance(table, SQLiteTable):
@@ -140,8 +167,14 @@ def _flat(value: Any) -> list[bytes]:
 def traces(data: bytes) -> list[str]:
     """Return in which forms the canary is in ``data``."""
     plain = CANARY.encode()
-    forms = {"utf-8": plain, "utf-16": CANARY.encode("utf-16-le"), "ascii": b"Zq7Kx", "json": json.dumps(CANARY)[1:-1].encode()}
-    for shift in range(3):  # base64 of the canary behind 0, 1 or 2 other bytes, without the characters that depend on them
+    forms = {
+        "utf-8": plain,
+        "utf-16": CANARY.encode("utf-16-le"),
+        "ascii": b"Zq7Kx",
+        "json": json.dumps(CANARY)[1:-1].encode(),
+    }
+    # base64 of the canary behind 0, 1 or 2 other bytes, without the characters that depend on them
+    for shift in range(3):
         forms[f"base64+{shift}"] = base64.b64encode(b"x" * shift + plain)[4 if shift else 0 : -4]
     return [name for name, form in forms.items() if form in data]
 
@@ -158,20 +191,30 @@ def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, hist
     data = dumped(memory, unique)
     memory.finalize(ConversationScope("u1", "s1", tenant="acme"))
     assert memory.memories is not None
-    outbox = PreferenceOutbox(memory.memories, CallablePreferenceSink(lambda signal: None), codec=memory.codec)
+    outbox = PreferenceOutbox(
+        memory.memories, CallablePreferenceSink(lambda signal: None), codec=memory.codec
+    )
     store_signal(outbox, Owner("u1", "acme"), Statement(Preference("format", CANARY), 1.0))
     settle(memory)
     data += dumped(memory, unique)
     assert len(data) > 10_000
     assert traces(data) == []
     ids = [str(row["memory_id"]) for row in memory.memories.query("acme:u1")]  # type: ignore[union-attr]
-    assert {id_.partition("#")[0] for id_ in ids} >= {"preference", "fact", "feedback", MemoryType.SUMMARY, "episode"}
+    assert {id_.partition("#")[0] for id_ in ids} >= {
+        "preference",
+        "fact",
+        "feedback",
+        MemoryType.SUMMARY,
+        "episode",
+    }
     anew = make(codec(TenantKeys({"acme": {"k1": ACME}})))
     assert CANARY in repr(messages(anew))
     assert any(CANARY in record.content for record in anew.user("u1", tenant="acme").recall())
 
 
-def test_the_search_for_traces_finds_them_where_nothing_is_encrypted(make: Make, unique: str) -> None:
+def test_the_search_for_traces_finds_them_where_nothing_is_encrypted(
+    make: Make, unique: str
+) -> None:
     memory = make(Codec(compress_from=1 << 40))
     talk(memory)
     assert {"utf-8", "ascii"} <= set(traces(dumped(memory, unique)))
@@ -182,12 +225,18 @@ def fields_of(client: redis.Redis, unique: str) -> dict[tuple[bytes, bytes], byt
     found = {}
     for key in client.scan_iter(f"{unique}:*:c:*"):
         fields: Any = client.hgetall(key)
-        found.update({(key, field): value for field, value in fields.items() if value[:1] == b"\xb7"})
+        found.update(
+            {(key, field): value for field, value in fields.items() if value[:1] == b"\xb7"}
+        )
     return found
 
 
-def test_a_record_is_refused_in_any_place_but_its_own(make: Make, unique: str, valkey_server: servers.Valkey) -> None:
-    """Copied over another record: of another field, session, user, tenant, kind or table; all tenants even share a key."""
+def test_a_record_is_refused_in_any_place_but_its_own(
+    make: Make, unique: str, valkey_server: servers.Valkey
+) -> None:
+    """Copied over another record: of another field, session, user, tenant, kind or table; all
+    tenants even share a key.
+    """
     one = {"k": ACME}
     memory = make(codec(TenantKeys({"acme": one, "other": one, None: one})))
     for tenant, session in (("acme", "s1"), ("acme", "s2"), ("other", "s1"), (None, "s1")):
@@ -199,18 +248,33 @@ def test_a_record_is_refused_in_any_place_but_its_own(make: Make, unique: str, v
         (memory.memories, "sealed", ["acme:u1", "other:u1", "u1"]),
     ):
         assert table is not None
-        cold += [(table, row, attribute) for each in partitions for row in table.query(each) if attribute in row]
+        cold += [
+            (table, row, attribute)
+            for each in partitions
+            for row in table.query(each)
+            if attribute in row
+        ]
     assert len(cold) > 12
     used = codec(TenantKeys({"acme": one, "other": one, None: one}))
-    places = ["/".join((row[table.schema.partition], row[table.schema.sort])) for table, row, _ in cold]
+    places = [
+        "/".join((row[table.schema.partition], row[table.schema.sort])) for table, row, _ in cold
+    ]
     for (_, row, attribute), own in zip(cold, places, strict=True):
         used.unseal(row[attribute], own)
         for place in {*places, *(f"{own}#head", own.upper())} - {own}:
             with pytest.raises(CorruptRecordError):
                 used.unseal(row[attribute], place)
     # The same through the package itself: the victim's record is replaced by the thief's.
-    heads = {row["session_id"]: row for table, row, _ in cold if table is memory.durable and row["sk"].endswith("#HEAD")}
-    for thief, victim in (("acme:u1:s2", "acme:u1:s1"), ("other:u1:s1", "acme:u1:s1"), (":u1:s1", "other:u1:s1")):
+    heads = {
+        row["session_id"]: row
+        for table, row, _ in cold
+        if table is memory.durable and row["sk"].endswith("#HEAD")
+    }
+    for thief, victim in (
+        ("acme:u1:s2", "acme:u1:s1"),
+        ("other:u1:s1", "acme:u1:s1"),
+        (":u1:s1", "other:u1:s1"),
+    ):
         memory.durable.put({**heads[victim], "data": heads[thief]["data"]})
         with valkey_server.client() as client:
             for key in client.scan_iter(f"{unique}:*:c:*"):
@@ -220,10 +284,17 @@ def test_a_record_is_refused_in_any_place_but_its_own(make: Make, unique: str, v
             messages(make(used), session, tenant)
         memory.durable.put(heads[victim])
         assert CANARY in repr(messages(make(used), session, tenant))
-    known = [row for table, row, _ in cold if table is memory.memories and row["memory_id"].startswith("preference#genre")]
+    known = [
+        row
+        for table, row, _ in cold
+        if table is memory.memories and row["memory_id"].startswith("preference#genre")
+    ]
     assert len(known) == 3
     memory.memories.put({**known[0], "sealed": known[1]["sealed"]})  # type: ignore[union-attr]
-    assert all(each.memory_id != "preference#genre" for each in make(used).user("u1", tenant="acme").recall())
+    assert all(
+        each.memory_id != "preference#genre"
+        for each in make(used).user("u1", tenant="acme").recall()
+    )
 
 
 def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
@@ -243,16 +314,21 @@ def test_fields_of_the_hot_tier_are_refused_in_another_field_session_or_tenant(
             number = field[3:]
             if field.startswith(b"f:m") and number.isdigit() and int(number) > 4:
                 continue
-            strangers = [other for place, other in fields.items() if place[1] == field and place[0] != key]
+            strangers = [
+                other for place, other in fields.items() if place[1] == field and place[0] != key
+            ]
             strangers += [other for place, other in own.items() if place[1] != field][:1]
             for stranger in strangers:
                 client.hset(key, field, stranger)
-                try:  # a message costs itself, unless the other tier has it; anything else is an error
+                # a message costs itself, unless the other tier has it; anything else is an error
+                try:
                     found = restored(make(used))
                 except CorruptRecordError:
                     pass
                 else:
-                    assert repr(found) == wanted or (number.isdigit() and UNREADABLE_TEXT in repr(found))
+                    assert repr(found) == wanted or (
+                        number.isdigit() and UNREADABLE_TEXT in repr(found)
+                    )
                 refused += 1
             client.hset(key, field, value)
         assert refused >= 12
@@ -288,7 +364,9 @@ def test_damaged_and_cut_values_are_refused_even_with_a_checksum_that_fits() -> 
             used.decode(forged, place)
     with pytest.raises(CorruptRecordError, match="not encrypted"):
         used.decode(Codec().encode({"said": "I was put here"}, place), place)
-    assert codec(allow_plain=True).decode(Codec().encode("from before", place), place) == "from before"
+    assert (
+        codec(allow_plain=True).decode(Codec().encode("from before", place), place) == "from before"
+    )
 
 
 class _Given:
@@ -323,7 +401,11 @@ def test_a_wrong_or_missing_key_is_an_error_and_overwrites_nothing(
     before = {row["sk"]: row for row in memory.durable.query("acme:u1:s1")}
     known = list(memory.memories.query("acme:u1"))  # type: ignore[union-attr]
     other = make(None if wrong is None else codec(wrong))
-    kind = CorruptRecordError if wrong is not None and "k1" in wrong._keys.get("acme", {}) else KeyMissingError
+    kind = (
+        CorruptRecordError
+        if wrong is not None and "k1" in wrong._keys.get("acme", {})
+        else KeyMissingError
+    )
     for attempt in (
         lambda: restored(other),
         lambda: messages(other),
@@ -345,7 +427,9 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     make: Make, unique: str, valkey_server: servers.Valkey
 ) -> None:
     live = talk(make(codec(TenantKeys({"acme": {"2025": ACME}}))))
-    live("a large one: " + CANARY + base64.b64encode(os.urandom(400_000)).decode())  # does not fit into one item
+    live(
+        "a large one: " + CANARY + base64.b64encode(os.urandom(400_000)).decode()
+    )  # does not fit into one item
     live._session_manager.close()  # type: ignore[union-attr]
     both = codec(TenantKeys({"acme": {"2025": ACME, "2026": OTHER}}))
     memory = make(both)
@@ -360,11 +444,15 @@ def test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs(
     with pytest.raises(KeyMissingError, match="2025"):
         messages(make(codec(TenantKeys({"acme": {"2026": OTHER}}))))
     again = make(both)
-    assert [one["content"] for one in messages(again)] == [one["content"] for one in messages(memory)]
+    assert [one["content"] for one in messages(again)] == [
+        one["content"] for one in messages(memory)
+    ]
     assert len(again.user("u1", tenant="acme").recall()) >= 4
 
 
-def test_after_its_keys_are_destroyed_a_tenant_is_unreadable_and_can_be_forgotten(make: Make, unique: str) -> None:
+def test_after_its_keys_are_destroyed_a_tenant_is_unreadable_and_can_be_forgotten(
+    make: Make, unique: str
+) -> None:
     keys = TenantKeys({"acme": {"k1": ACME}, "other": {"k1": OTHER}})
     memory = make(codec(keys))
     talk(memory)
@@ -373,7 +461,10 @@ def test_after_its_keys_are_destroyed_a_tenant_is_unreadable_and_can_be_forgotte
     settle(memory)
     keys = TenantKeys({"other": {"k1": OTHER}})
     after = make(codec(keys))
-    summary = next(str(row["memory_id"]) for row in after.memories.query("acme:u1", first=f"{MemoryType.SUMMARY}#"))  # type: ignore[union-attr]
+    summary = next(
+        str(row["memory_id"])
+        for row in after.memories.query("acme:u1", first=f"{MemoryType.SUMMARY}#")
+    )  # type: ignore[union-attr]
     for attempt in (
         lambda: restored(after),
         lambda: messages(after),
@@ -391,8 +482,12 @@ def test_after_its_keys_are_destroyed_a_tenant_is_unreadable_and_can_be_forgotte
     with pytest.raises(KeyError):
         keys.current("acme")
     assert CANARY in repr(messages(after, tenant="other"))
-    assert forget_user("u1", tenant="acme", hot=after.hot, durable=after.durable, memories=after.memories).complete
-    again = TenantKeys({"acme": {"k2": os.urandom(32)}, "other": {"k1": OTHER}})  # the tenant comes back, with another key
+    assert forget_user(
+        "u1", tenant="acme", hot=after.hot, durable=after.durable, memories=after.memories
+    ).complete
+    again = TenantKeys(
+        {"acme": {"k2": os.urandom(32)}, "other": {"k1": OTHER}}
+    )  # the tenant comes back, with another key
     assert restored(make(codec(again))) == []
 
 
@@ -425,7 +520,10 @@ def test_the_doctor_says_when_the_codec_is_missing_or_has_another_key(
     wrong = found(codec(TenantKeys({"acme": {"k1": OTHER}})))
     assert wrong["level"] == "problem"
     assert "another key" in wrong["detail"]
-    assert "was not given, or is destroyed" in found(codec(TenantKeys({"other": {"k1": OTHER}})))["detail"]
+    assert (
+        "was not given, or is destroyed"
+        in found(codec(TenantKeys({"other": {"k1": OTHER}})))["detail"]
+    )
     assert found(codec(TenantKeys({"acme": {"k1": ACME}})))["level"] == "ok"
 
 
@@ -433,17 +531,27 @@ def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Tabl
     table = tables[1]
 
     def store(keys: dict[str, bytes], current: str) -> UserMemoryStore:
-        return UserMemoryStore(table, user_id="u1", codec=Codec(cipher=AesGcmCipher(keys, current=current)))
+        return UserMemoryStore(
+            table, user_id="u1", codec=Codec(cipher=AesGcmCipher(keys, current=current))
+        )
 
     old, new = {"k1": bytes(32)}, {"k2": bytes([1]) * 32}
     for _ in range(2):
         first = store(old, "k1").prefer("Secret hiding place", "the cellar")
     store(old, "k1").prefer("genre", "horror")
-    assert {str(item["memory_id"]) for item in table.query("u1")} >= {"preference#genre", first.memory_id}
-    assert not any("secret" in str(item).lower() or "hiding" in str(item).lower() for item in table.query("u1"))
+    assert {str(item["memory_id"]) for item in table.query("u1")} >= {
+        "preference#genre",
+        first.memory_id,
+    }
+    assert not any(
+        "secret" in str(item).lower() or "hiding" in str(item).lower() for item in table.query("u1")
+    )
     again = store(old | new, "k2")
     assert again.prefer("secret  hiding place", "the attic").memory_id == first.memory_id
-    assert {record.content for record in again.recall()} == {"genre: horror", "secret hiding place: the attic"}
+    assert {record.content for record in again.recall()} == {
+        "genre: horror",
+        "secret hiding place: the attic",
+    }
     assert (
         UserMemoryStore(table, user_id="u2", codec=Codec(cipher=AesGcmCipher(new, current="k2")))
         .prefer("secret hiding place", "none")
@@ -452,9 +560,15 @@ def test_ids_of_preferences_tell_nothing_and_outlive_the_keys(tables: tuple[Tabl
     )
 
 
-def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     page = Path(strands_manga_memory.__file__).parent / "guide" / "security.md"
-    [recipe] = [code for code in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S) if "UnwrappedKeys" in code]
+    [recipe] = [
+        code
+        for code in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.S)
+        if "UnwrappedKeys" in code
+    ]
     names: dict[str, Any] = {}
     exec(recipe, names)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -465,18 +579,26 @@ def test_recipe_of_the_guide_unwraps_the_keys_of_each_tenant_with_kms(monkeypatc
 
         def wrapped(tenant: str) -> bytes:
             context = {"tenant": tenant}
-            answer = client.generate_data_key_without_plaintext(KeyId=master, KeySpec="AES_256", EncryptionContext=context)
+            answer = client.generate_data_key_without_plaintext(
+                KeyId=master, KeySpec="AES_256", EncryptionContext=context
+            )
             return bytes(answer["CiphertextBlob"])
 
         keys = names["UnwrappedKeys"](client, master, {"acme": {"1": wrapped("acme")}})
         url = f"sqlite:///{tmp_path}/m.sqlite3"
         with MangaMemory.open(durable=url, codec=codec(keys)) as memory:
-            memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme", callback_handler=None)(CANARY)
+            memory.agent(
+                ScriptedModel(), user_id="u1", session_id="s1", tenant="acme", callback_handler=None
+            )(CANARY)
         keys.wrapped["acme"]["2"] = wrapped("acme")
         assert keys.current("acme").id == "2"
         with MangaMemory.open(durable=url, codec=codec(keys)) as memory:
-            assert CANARY in repr(memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme").messages)
-        assert CANARY.encode() not in b"".join(file.read_bytes() for file in tmp_path.glob("m.sqlite3*"))
+            assert CANARY in repr(
+                memory.agent(ScriptedModel(), user_id="u1", session_id="s1", tenant="acme").messages
+            )
+        assert CANARY.encode() not in b"".join(
+            file.read_bytes() for file in tmp_path.glob("m.sqlite3*")
+        )
         keys.wrapped["other"] = keys.wrapped.pop("acme")
         with pytest.raises(client.exceptions.InvalidCiphertextException):
             keys.current("other")

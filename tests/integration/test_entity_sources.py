@@ -1,4 +1,6 @@
-"""Entities of the state come from the user's own words and from checked ids, never from JSON keys, own blocks or counts."""
+"""Entities of the state come from the user's own words and from checked ids, never from JSON keys,
+own blocks or counts.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,36 @@ def test_json_of_a_tool_gives_ids_and_no_titles(indent: int | None) -> None:
     def find_book(query: str) -> str:
         """Find a book."""
         return json.dumps(
-            {"asin": "B07X1234", "copies": 7, "note": "a “Fine Copy”", "volumes": "全18巻, volume 4"}, indent=indent
+            {
+                "asin": "B07X1234",
+                "copies": 7,
+                "note": "a “Fine Copy”",
+                "volumes": "全18巻, volume 4",
+            },
+            indent=indent,
         )
 
     model = ScriptedModel(
-        [[{"toolUse": {"toolUseId": "t1", "name": "find_book", "input": {"query": 'the "blue" one'}}}], "It is “In Stock”."]
+        [
+            [
+                {
+                    "toolUse": {
+                        "toolUseId": "t1",
+                        "name": "find_book",
+                        "input": {"query": 'the "blue" one'},
+                    }
+                }
+            ],
+            "It is “In Stock”.",
+        ]
     )
     coordinator = StateCoordinator()
     agent = Agent(model=model, tools=[find_book], plugins=[coordinator], callback_handler=None)
     agent("Is it in stock?")
     agent("and now?")
-    assert {entity.type: entity.value for entity in coordinator.entities.active()} == {"asin": "B07X1234"}
+    assert {entity.type: entity.value for entity in coordinator.entities.active()} == {
+        "asin": "B07X1234"
+    }
     assert "asin B07X1234 (inferred)" in str(model.requests[-1].messages[-1])
     assert "title" not in str(model.requests[-1].messages[-1])
 
@@ -97,7 +118,9 @@ def test_text_that_names_no_thing_gives_no_entity(text: str) -> None:
         ("Volume 42 of Berserk", {"volume": ["42"], "series": ["berserk"]}),
     ],
 )
-def test_what_the_user_marks_as_a_thing_is_an_entity(text: str, found: dict[str, list[str]]) -> None:
+def test_what_the_user_marks_as_a_thing_is_an_entity(
+    text: str, found: dict[str, list[str]]
+) -> None:
     assert entities_after(text) == found
 
 
@@ -107,7 +130,9 @@ def test_blocks_of_the_package_in_a_message_give_no_entities() -> None:
 
 
 def test_amount_fills_a_slot_that_asks_for_one_but_is_no_entity() -> None:
-    coordinator = StateCoordinator(intents={"gift": [DialogueSlot(name="budget", question="How much?", entity="price")]})
+    coordinator = StateCoordinator(
+        intents={"gift": [DialogueSlot(name="budget", question="How much?", entity="price")]}
+    )
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
     coordinator.dialogue.set_intent("gift")
     agent("my budget is 3000 yen")

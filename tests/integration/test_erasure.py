@@ -1,4 +1,6 @@
-"""Erasure and export of one user, in both tiers, on real servers: nothing of his is left, nothing of others is gone."""
+"""Erasure and export of one user, in both tiers, on real servers: nothing of his is left, nothing
+of others is gone.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ USERS = [("u1", None), ("u1", "a"), ("u10", None), ("u*", None), ("a:u1", None)]
 
 
 @pytest.fixture
-def memory(tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str) -> Iterator[MangaMemory]:
+def memory(
+    tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
+) -> Iterator[MangaMemory]:
     with valkey_server.client() as client:
-        made = MangaMemory.open(RedisHotStore(client, prefix=unique, deadline=5), tables[0], memories=tables[1])
+        made = MangaMemory.open(
+            RedisHotStore(client, prefix=unique, deadline=5), tables[0], memories=tables[1]
+        )
         yield made
         made.close()
 
@@ -56,13 +62,21 @@ def talk(memory: MangaMemory, user: str, tenant: str | None, session: str, *text
 
 
 def everything(memory: MangaMemory, user: str, tenant: str | None) -> Any:
-    return export_user(user, tenant=tenant, hot=memory.hot, durable=memory.durable, memories=memory.memories)
+    return export_user(
+        user, tenant=tenant, hot=memory.hot, durable=memory.durable, memories=memory.memories
+    )
 
 
 def test_one_user_goes_and_nobody_else(memory: MangaMemory) -> None:
     for user, tenant in USERS:
         for session in ("s1", "s2"):
-            talk(memory, user, tenant, session, f"I am {user} of {tenant}. My favorite genre is horror.")
+            talk(
+                memory,
+                user,
+                tenant,
+                session,
+                f"I am {user} of {tenant}. My favorite genre is horror.",
+            )
         memory.finalize(ConversationScope(user, "s2", tenant=tenant))
         memory.user(user, tenant=tenant).recall()
     settle(memory)
@@ -76,16 +90,26 @@ def test_one_user_goes_and_nobody_else(memory: MangaMemory) -> None:
     gone = everything(memory, "u1", None)
     assert gone["sessions"] == gone["memories"] == gone["waiting_signals"] == []
     assert gone["overrides"] == {}
-    left = {name: value for table in (memory.durable, memory.memories) for name, value in raw(table, "u1").items()}
+    left = {
+        name: value
+        for table in (memory.durable, memory.memories)
+        for name, value in raw(table, "u1").items()
+    }
     assert "horror" not in repr(left)
-    assert {(user, tenant): everything(memory, user, tenant) for user, tenant in USERS[1:]} == others
+    assert {
+        (user, tenant): everything(memory, user, tenant) for user, tenant in USERS[1:]
+    } == others
     assert memory.forget_user("u1").counts == {}
 
 
 def raw(table: Any, user: str) -> dict[str, Any]:
     """What the partitions of a user without tenant hold."""
     partitions = [user, f":{user}:s1", f":{user}:s2", f"user/:{user}"]
-    return {f"{partition}/{number}": item for partition in partitions for number, item in enumerate(table.query(partition))}
+    return {
+        f"{partition}/{number}": item
+        for partition in partitions
+        for number, item in enumerate(table.query(partition))
+    }
 
 
 def test_erasure_while_a_session_is_live(memory: MangaMemory) -> None:
@@ -106,11 +130,17 @@ def test_erasure_while_a_session_is_live(memory: MangaMemory) -> None:
 
 
 class HeldBack:
-    """A table that, once armed, stores a segment only behind the tombstone, and a head when somebody has looked for rest."""
+    """A table that, once armed, stores a segment only behind the tombstone, and a head when
+    somebody has looked for rest.
+    """
 
     def __init__(self, table: Any) -> None:
         self.table = table
-        self.armed, self.buried, self.looked_at = threading.Event(), threading.Event(), threading.Event()
+        self.armed, self.buried, self.looked_at = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.table, name)
@@ -166,13 +196,17 @@ def test_erasure_while_a_finalizer_is_at_work_wins(memory: MangaMemory) -> None:
 
     def erase_meanwhile(lines: Any, *, max_tokens: int) -> SessionSummary:
         assert memory.forget_user("u1").complete
-        return SessionSummary(text="The user's favorite genre is XYZZY.", preferences={"genre": "XYZZY"})
+        return SessionSummary(
+            text="The user's favorite genre is XYZZY.", preferences={"genre": "XYZZY"}
+        )
 
     assert memory.finalize(ConversationScope("u1", "s1"), model=erase_meanwhile) is None
     assert everything(memory, "u1", None)["memories"] == []
 
 
-def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(memory: MangaMemory) -> None:
+def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(
+    memory: MangaMemory,
+) -> None:
     memory.user("u1").prefer("genre", "XYZZY")
     late: list[Any] = [memory.user("u1").preference_log.renew]
 
@@ -190,7 +224,9 @@ def test_a_change_record_of_a_finalizer_that_ends_during_the_erasure_is_erased(m
     assert report.complete, report.left
 
 
-def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_again(memory: MangaMemory) -> None:
+def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_again(
+    memory: MangaMemory,
+) -> None:
     user = memory.user("u1")
     user.prefer("genre", "XYZZY")
     said_at = time.time()
@@ -202,12 +238,18 @@ def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_agai
     assert record.state == "deleted"
 
 
-def test_an_imported_user_keeps_all_preferences_at_the_next_statement(memory: MangaMemory, tmp_path: Path) -> None:
-    """Preferences are derived from statements, so the import stores the statements, too, each once."""
+def test_an_imported_user_keeps_all_preferences_at_the_next_statement(
+    memory: MangaMemory, tmp_path: Path
+) -> None:
+    """Preferences are derived from statements, so the import stores the statements, too, each
+    once.
+    """
     talk(memory, "u1", None, "s1", "My favorite genre is horror.", "I'm allergic to peanuts.")
     settle(memory)
     exported = everything(memory, "u1", None)
-    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True) as other:
+    with MangaMemory.open(
+        "memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True
+    ) as other:
         for _ in range(2):
             import_user(exported, other)
         assert other.export_user("u1")["statements"] == exported["statements"]
@@ -218,13 +260,17 @@ def test_an_imported_user_keeps_all_preferences_at_the_next_statement(memory: Ma
     assert len(stored) == 3
 
 
-def test_an_import_with_a_wrong_agent_id_stores_nothing(memory: MangaMemory, tmp_path: Path) -> None:
+def test_an_import_with_a_wrong_agent_id_stores_nothing(
+    memory: MangaMemory, tmp_path: Path
+) -> None:
     talk(memory, "u1", None, "s1", "I want horror")
     talk(memory, "u1", None, "s2", "I want romance")
     settle(memory)
     exported = everything(memory, "u1", None)
     exported["sessions"][1]["agent_id"] = ""
-    with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True) as other:
+    with MangaMemory.open(
+        "memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True
+    ) as other:
         with pytest.raises(ValueError, match="exported must be what export_user returns"):
             import_user(exported, other)
         assert not other.users().users
@@ -238,7 +284,9 @@ def test_an_erasure_that_is_cut_off_is_completed_by_the_next(memory: MangaMemory
         real, count = memory.durable, iter(range(10_000))
 
         class Dying:
-            def __getattr__(self, name: str, real: Any = real, count: Any = count, calls: int = calls) -> Any:
+            def __getattr__(
+                self, name: str, real: Any = real, count: Any = count, calls: int = calls
+            ) -> Any:
                 attribute = getattr(real, name)
                 if not callable(attribute):
                     return attribute
@@ -265,15 +313,27 @@ def test_an_export_is_json_with_everything(memory: MangaMemory) -> None:
     [session] = exported["sessions"]
     assert session["session_id"] == "s1"
     assert "My favorite genre is horror." in repr(session["records"])
-    assert {known["type"] for known in exported["memories"]} >= {"preference", "interaction_summary", "episode"}
+    assert {known["type"] for known in exported["memories"]} >= {
+        "preference",
+        "interaction_summary",
+        "episode",
+    }
     assert exported["environments"] == []
     assert memory.export_user("u1")["sessions"] == []
 
 
-def test_what_was_published_for_a_session_is_exported_until_it_is_erased(memory: MangaMemory) -> None:
-    for user, session, item in (("u1", "s1", "B07X1234"), ("u1", "s2", "B07X5678"), ("u2", "s1", "B07X9999")):
+def test_what_was_published_for_a_session_is_exported_until_it_is_erased(
+    memory: MangaMemory,
+) -> None:
+    for user, session, item in (
+        ("u1", "s1", "B07X1234"),
+        ("u1", "s2", "B07X5678"),
+        ("u2", "s1", "B07X9999"),
+    ):
         talk(memory, user, None, session, "hello")
-        memory.changes(user_id=user, session_id=session).publish(cart=[{"asin": item, "quantity": 2}], tier="premium")
+        memory.changes(user_id=user, session_id=session).publish(
+            cart=[{"asin": item, "quantity": 2}], tier="premium"
+        )
     talk(memory, "u1", None, "s3", "nothing is published here")
     found = json.loads(json.dumps(memory.export_user("u1")))["environments"]
     assert sorted(found, key=lambda each: str(each["session_id"])) == [
@@ -289,11 +349,16 @@ def test_a_sealed_environment_is_exported_by_who_has_the_key(
     tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
 ) -> None:
     with valkey_server.client() as client:
-        hot, codec = RedisHotStore(client, prefix=unique, deadline=5), Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
+        hot, codec = (
+            RedisHotStore(client, prefix=unique, deadline=5),
+            Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")),
+        )
         memory = MangaMemory.open(hot, tables[0], memories=tables[1], codec=codec)
         talk(memory, "u1", None, "s1", "hello")
         memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X1234"])
-        assert memory.export_user("u1")["environments"] == [{"session_id": "s1", "cart": ["B07X1234"]}]
+        assert memory.export_user("u1")["environments"] == [
+            {"session_id": "s1", "cart": ["B07X1234"]}
+        ]
         memory.close()
 
 
@@ -301,7 +366,9 @@ def hot_texts(valkey: servers.Valkey, prefix: str) -> bytes:
     """Return all that the hot tier has under a prefix."""
     with valkey.client() as client:
         keys = [key for key in client.scan_iter(f"*{prefix}*") if client.type(key) == b"hash"]
-        return b"".join(part for key in keys for pair in client.hgetall(key).items() for part in pair)
+        return b"".join(
+            part for key in keys for pair in client.hgetall(key).items() for part in pair
+        )
 
 
 @pytest.mark.parametrize("given", [None, InMemoryHotStore()], ids=["none", "memory"])
@@ -313,7 +380,12 @@ def test_an_erasure_without_the_hot_tier_says_so_and_leaves_to_the_next_what_it_
     durable, memories = tables
     with valkey_server.client() as client:
         plain = Codec(compress_from=1 << 40)
-        memory = MangaMemory.open(RedisHotStore(client, prefix=unique, deadline=5), durable, memories=memories, codec=plain)
+        memory = MangaMemory.open(
+            RedisHotStore(client, prefix=unique, deadline=5),
+            durable,
+            memories=memories,
+            codec=plain,
+        )
         talk(memory, "u", None, "s", "I love quokkas.")
         settle(memory)
         exported = export_user("u", hot=given, durable=durable, memories=memories)
@@ -344,7 +416,9 @@ def test_a_deletion_without_the_hot_tier_is_completed_by_who_has_it(memory: Mang
     assert forget_user("u", hot=None, durable=memory.durable, memories=memory.memories).complete
 
 
-def test_sessions_that_no_hot_tier_ever_had_are_erased_without_one(tables: tuple[Table, Table]) -> None:
+def test_sessions_that_no_hot_tier_ever_had_are_erased_without_one(
+    tables: tuple[Table, Table],
+) -> None:
     memory = MangaMemory.open(durable=tables[0], memories=tables[1])
     talk(memory, "u", None, "s", "one")
     assert memory.export_user("u")["not_looked_at"] == []
@@ -352,8 +426,12 @@ def test_sessions_that_no_hot_tier_ever_had_are_erased_without_one(tables: tuple
     memory.close()
 
 
-@pytest.mark.parametrize("damage", [{"user": 5}, {"tenant": ["x"]}, {"user": None, "tenant": "other"}], ids=repr)
-def test_a_session_whose_entry_is_damaged_is_exported_and_erased(memory: MangaMemory, damage: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "damage", [{"user": 5}, {"tenant": ["x"]}, {"user": None, "tenant": "other"}], ids=repr
+)
+def test_a_session_whose_entry_is_damaged_is_exported_and_erased(
+    memory: MangaMemory, damage: dict[str, Any]
+) -> None:
     talk(memory, "u", None, "s", "one")
     [row] = [row for row in memory.durable.query("user/:u") if row.get("session")]
     memory.durable.put({**row, **damage})
@@ -363,7 +441,9 @@ def test_a_session_whose_entry_is_damaged_is_exported_and_erased(memory: MangaMe
 
 
 @pytest.mark.parametrize("session", [None, 5, "", "another"])
-def test_an_entry_that_does_not_say_which_session_it_lists_is_named(memory: MangaMemory, session: Any) -> None:
+def test_an_entry_that_does_not_say_which_session_it_lists_is_named(
+    memory: MangaMemory, session: Any
+) -> None:
     talk(memory, "u", None, "s", "one")
     [row] = [row for row in memory.durable.query("user/:u") if row.get("session")]
     memory.durable.put({**row, "session": session})
@@ -385,7 +465,9 @@ def test_export_raises_while_the_hot_tier_is_down(memory: MangaMemory) -> None:
         export_user("u1", hot=hot, durable=memory.durable, memories=memory.memories)
 
 
-def test_import_that_was_interrupted_is_completed(memory: MangaMemory, tables: tuple[Table, Table]) -> None:
+def test_import_that_was_interrupted_is_completed(
+    memory: MangaMemory, tables: tuple[Table, Table]
+) -> None:
     for content in ("Owns volume 3 of Uzumaki.", "Collects lighthouse postcards."):
         memory.user("u1").remember(content)
     exported = {**memory.export_user("u1"), "user_id": "u2"}
@@ -399,7 +481,10 @@ def test_import_that_was_interrupted_is_completed(memory: MangaMemory, tables: t
                 raise StoreUnavailableError("the process ends here")
             return tables[1].put(item, **settings)
 
-    with pytest.raises(StoreUnavailableError), MangaMemory.open(None, tables[0], memories=InterruptedTable()) as other:  # type: ignore[arg-type]
+    with (
+        pytest.raises(StoreUnavailableError),
+        MangaMemory.open(None, tables[0], memories=InterruptedTable()) as other,
+    ):  # type: ignore[arg-type]
         import_user(exported, other)
     import_user(exported, memory)
     assert len(memory.user("u2").recall(query="volume")) == 2

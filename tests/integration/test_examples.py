@@ -16,7 +16,9 @@ PNG = b"\x89PNG"
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 def report(example: str, *options: str) -> Any:
@@ -54,7 +56,11 @@ def test_a_squad_of_three_agents() -> None:
 @pytest.mark.long
 def test_a_graph_that_is_killed_goes_on() -> None:
     found = report("multi_agent.py", "--backend", "services")
-    assert found["graph"] == {"killed": True, "asked_again": ["offer"], "order": ["find", "check", "offer"]}
+    assert found["graph"] == {
+        "killed": True,
+        "asked_again": ["offer"],
+        "order": ["find", "check", "offer"],
+    }
     assert found["swarm"] == ["finder", "seller"]
     assert found["tools"] == ["text", "toolUse", "toolResult", "text"]
 
@@ -85,7 +91,9 @@ def test_a_plot_without_matplotlib_says_what_to_install(tmp_path: Path) -> None:
     assert "--plot needs matplotlib: pip install matplotlib" in found.stderr
 
 
-def test_the_story_of_guarded_tools_and_its_timeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_story_of_guarded_tools_and_its_timeline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import guarded_tools
 
@@ -93,9 +101,25 @@ def test_the_story_of_guarded_tools_and_its_timeline(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(guarded_tools, "PAUSE", 0.0)
     told = guarded_tools.story(talk=False)
     came = [what for _, tool, what in told.calls if tool == "stock"]
-    assert came == ["success", *["tool_error"] * 5, "stale", "circuit_open", "tool_error", "circuit_open", "success", "success"]
+    assert came == [
+        "success",
+        *["tool_error"] * 5,
+        "stale",
+        "circuit_open",
+        "tool_error",
+        "circuit_open",
+        "success",
+        "success",
+    ]
     assert {what for _, tool, what in told.calls if tool == "price"} == {"success"}
-    assert [state for _, state in told.states] == ["closed", "open", "half_open", "open", "half_open", "closed"]
+    assert [state for _, state in told.states] == [
+        "closed",
+        "open",
+        "half_open",
+        "open",
+        "half_open",
+        "closed",
+    ]
     assert "hunter2" not in " ".join(told.results)
     picture = tmp_path / "timeline.png"
     guarded_tools.plot(told).savefig(picture)

@@ -60,7 +60,11 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("way", ["saved turn", "restored agent"])
 def test_a_turn_enters_at_most_25_files(ways: dict[str, list[str]], way: str) -> None:
-    assert {"session/tiered_manager.py", "session/protocol/durable_tier.py", "stores/sqlite.py"} <= set(ways[way])
+    assert {
+        "session/tiered_manager.py",
+        "session/protocol/durable_tier.py",
+        "stores/sqlite.py",
+    } <= set(ways[way])
     assert len(ways[way]) <= 25, ways[way]
 
 
@@ -68,6 +72,8 @@ def test_a_turn_enters_at_most_25_files(ways: dict[str, list[str]], way: str) ->
 def ways(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Files of the package that are entered, by part of a conversation."""
     folder: Path = tmp_path_factory.mktemp("ways")
-    ran = subprocess.run([sys.executable, "-c", CHILD, str(folder)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder)], capture_output=True, text=True, check=True
+    )
     found: dict[str, list[str]] = json.loads(ran.stdout.splitlines()[-1])
     return found

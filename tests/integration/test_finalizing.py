@@ -1,4 +1,6 @@
-"""From a session that ends to what is known of its user: finalizer, sweeper, roll-ups, on stores of every kind."""
+"""From a session that ends to what is known of its user: finalizer, sweeper, roll-ups, on stores of
+every kind.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,17 @@ class World:
         self.memories: Any = tables[1]
 
     def talk(
-        self, session: str, *texts: str, user: str = "u1", reply: str = "Noted.", close: bool = True, tools: Any = ()
+        self,
+        session: str,
+        *texts: str,
+        user: str = "u1",
+        reply: str = "Noted.",
+        close: bool = True,
+        tools: Any = (),
     ) -> Agent:
-        manager = TieredSessionManager(ConversationScope(user, session), hot=self.hot, durable=self.durable, clock=self.clock)
+        manager = TieredSessionManager(
+            ConversationScope(user, session), hot=self.hot, durable=self.durable, clock=self.clock
+        )
         model = ScriptedModel(lambda messages: reply) if not tools else ScriptedModel(tools[1])
         agent = Agent(
             model=model,
@@ -62,7 +72,9 @@ class World:
         self.talk("now", "Is my order on its way?")
         self.finalizer().run(ConversationScope("u1", "now"))
         rollups = [
-            record for type_ in ("weekly_rollup", "monthly_rollup") for record in self.store().recall(type=type_, limit=None)
+            record
+            for type_ in ("weekly_rollup", "monthly_rollup")
+            for record in self.store().recall(type=type_, limit=None)
         ]
         return {record.memory_id: record.version for record in rollups}
 
@@ -71,20 +83,33 @@ class World:
         return SessionFinalizer(**stores, model=model, clock=self.clock, **named)
 
     def sweeper(self, model: Any = None, **named: Any) -> SessionSweeper:
-        return SessionSweeper(hot=self.hot, durable=self.durable, finalizer=self.finalizer(model, **named), clock=self.clock)
+        return SessionSweeper(
+            hot=self.hot,
+            durable=self.durable,
+            finalizer=self.finalizer(model, **named),
+            clock=self.clock,
+        )
 
     def store(self, user: str = "u1") -> UserMemoryStore:
         return UserMemoryStore(self.memories, user_id=user, clock=self.clock)
 
     def summaries(self, user: str = "u1") -> list[Any]:
-        return sorted(self.store(user).recall(type="interaction_summary", limit=None), key=lambda record: record.memory_id)
+        return sorted(
+            self.store(user).recall(type="interaction_summary", limit=None),
+            key=lambda record: record.memory_id,
+        )
 
     def durable_rows(self) -> list[str]:
         if isinstance(self.durable, SQLiteTable):
             with self.durable._connected() as connection:
-                return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
+                return [
+                    f"{row[0]} {row[1]}"
+                    for row in connection.execute("SELECT partition, sort FROM manga_sessions")
+                ]
         pages = self.durable.client.get_paginator("scan").paginate(TableName=self.durable.name)
-        return [f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]]
+        return [
+            f"{row['session_id']['S']} {row['sk']['S']}" for page in pages for row in page["Items"]
+        ]
 
 
 @pytest.fixture(params=[True, False], ids=["hot", "durable only"])
@@ -103,7 +128,10 @@ def quick(tmp_path: Path) -> tuple[Table, Table]:
 
 def test_what_is_kept_of_a_session(world: World) -> None:
     world.talk(
-        "s1", "My favorite genre is horror.", "Thank you, do you have volume 3 of 『Uzumaki』?", reply="Let me check that."
+        "s1",
+        "My favorite genre is horror.",
+        "Thank you, do you have volume 3 of 『Uzumaki』?",
+        reply="Let me check that.",
     )
     world.clock.advance(1801)
     assert world.sweeper().run_once() == 1
@@ -117,16 +145,30 @@ def test_what_is_kept_of_a_session(world: World) -> None:
     assert summary.expires_at == int(summary.metadata["ended_at"] + 90 * DAY)
     assert estimate_tokens(summary.content) <= 60
     [preference] = world.store().recall(type="preference")
-    assert (preference.metadata["preference_key"], preference.metadata["value"]) == ("genre", "horror")
-    assert world.store().reader.search("uzumaki volume")[0].record.type in ("episode", "interaction_summary")
+    assert (preference.metadata["preference_key"], preference.metadata["value"]) == (
+        "genre",
+        "horror",
+    )
+    assert world.store().reader.search("uzumaki volume")[0].record.type in (
+        "episode",
+        "interaction_summary",
+    )
     assert world.sweeper().run_once() == 0
     assert len(world.summaries()) == 1
 
 
 def test_a_summary_of_a_model_that_answers_in_json_or_in_prose(world: World) -> None:
     preferences = {"genre": "horror"}
-    typed = json.dumps({"text": "The user wants horror manga.", "sentiment": "positive", "preferences": preferences})
-    for number, answer in enumerate([typed, "The user asked for horror manga and was told what there is."]):
+    typed = json.dumps(
+        {
+            "text": "The user wants horror manga.",
+            "sentiment": "positive",
+            "preferences": preferences,
+        }
+    )
+    for number, answer in enumerate(
+        [typed, "The user asked for horror manga and was told what there is."]
+    ):
         scope = ConversationScope(f"u{number}", "s1")
         world.talk("s1", "I want horror manga please", user=scope.user_id)
         summary = world.finalizer(ScriptedModel([answer])).run(scope)
@@ -139,8 +181,16 @@ def test_a_summary_of_a_model_that_answers_in_json_or_in_prose(world: World) -> 
 @pytest.mark.parametrize(
     ("said", "answer", "is_closed"),
     [
-        ("Any news on those prints?", "Yes, two signed Urasawa prints are left at 60 pounds each.", True),
-        ("Any news on those prints?", "I am still checking whether signed Urasawa prints are available.", False),
+        (
+            "Any news on those prints?",
+            "Yes, two signed Urasawa prints are left at 60 pounds each.",
+            True,
+        ),
+        (
+            "Any news on those prints?",
+            "I am still checking whether signed Urasawa prints are available.",
+            False,
+        ),
         ("Do you have prints?", "We have prints of Totoro.", False),
     ],
 )
@@ -161,7 +211,9 @@ def test_a_later_session_closes_the_open_questions_that_it_answers(
     assert (f"- {question}" in world.store().build_agent_context()) is not is_closed
 
 
-@pytest.mark.parametrize("is_late", [True, False], ids=["finalized after the answer", "made again after a retraction"])
+@pytest.mark.parametrize(
+    "is_late", [True, False], ids=["finalized after the answer", "made again after a retraction"]
+)
 def test_an_answered_question_stays_closed_in_a_summary_made_after_the_answer(
     quick: tuple[Table, Table], is_late: bool
 ) -> None:
@@ -169,7 +221,11 @@ def test_an_answered_question_stays_closed_in_a_summary_made_after_the_answer(
     question = "Could you find out if the signed Urasawa prints are still available?"
     agent = world.talk("s1", question, "I moved to Kyoto.", reply="I will ask my colleague.")
     world.clock.advance(DAY)
-    world.talk("s2", "Any news on those prints?", reply="Yes, two signed Urasawa prints are left at 60 pounds each.")
+    world.talk(
+        "s2",
+        "Any news on those prints?",
+        reply="Yes, two signed Urasawa prints are left at 60 pounds each.",
+    )
     if is_late:
         scopes.reverse()
     for scope in scopes:
@@ -182,12 +238,18 @@ def test_an_answered_question_stays_closed_in_a_summary_made_after_the_answer(
 
 
 @pytest.mark.parametrize(("volume", "is_closed"), [(3, False), (4, True)])
-def test_an_answer_about_another_volume_closes_no_question(quick: tuple[Table, Table], volume: int, is_closed: bool) -> None:
+def test_an_answer_about_another_volume_closes_no_question(
+    quick: tuple[Table, Table], volume: int, is_closed: bool
+) -> None:
     world = World(quick, hot=True)
     question = "When does volume 4 of Uzumaki arrive?"
     world.talk("s1", question, reply="I will check.")
     world.finalizer().run(ConversationScope("u1", "s1"))
-    world.talk("s2", f"Is volume {volume} of Uzumaki in stock?", reply=f"Volume {volume} of Uzumaki arrives on Friday.")
+    world.talk(
+        "s2",
+        f"Is volume {volume} of Uzumaki in stock?",
+        reply=f"Volume {volume} of Uzumaki arrives on Friday.",
+    )
     world.finalizer().run(ConversationScope("u1", "s2"))
     assert (f"- {question}" in world.store().build_agent_context()) is not is_closed
 
@@ -204,7 +266,16 @@ def test_an_answer_about_another_volume_closes_no_question(quick: tuple[Table, T
         "Quarterly revenue increased because shareholders celebrated dividends.",
         "horror " * 5000,
     ],
-    ids=["raises", "empty", "refusal", "no json", "not text", "no text", "nonsense", "longer than its source"],
+    ids=[
+        "raises",
+        "empty",
+        "refusal",
+        "no json",
+        "not text",
+        "no text",
+        "nonsense",
+        "longer than its source",
+    ],
 )
 def test_a_model_that_fails_costs_no_summary(quick: tuple[Table, Table], answer: Any) -> None:
     world = World(quick)
@@ -257,7 +328,9 @@ def test_each_incarnation_has_a_summary_of_its_own_also_under_the_same_ids(world
     assert len(world.summaries()) == 2
 
 
-def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(tables: tuple[Table, Table]) -> None:
+def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(
+    tables: tuple[Table, Table],
+) -> None:
     world = World(tables)
     world.talk("s1", "I want horror manga")
     world.clock.advance(6 * 3600)
@@ -266,7 +339,9 @@ def test_from_the_durable_log_when_the_hot_copy_is_gone_and_nobody_swept(tables:
     assert "horror" in world.summaries()[0].content
 
 
-def test_from_the_durable_log_when_the_tables_own_expiry_took_the_head(tables: tuple[Table, Table]) -> None:
+def test_from_the_durable_log_when_the_tables_own_expiry_took_the_head(
+    tables: tuple[Table, Table],
+) -> None:
     world = World(tables)
     world.talk("s1", "I want horror manga")
     world.clock.advance(3 * DAY)
@@ -293,7 +368,9 @@ def test_an_incarnation_that_nobody_swept_before_the_user_came_back(world: World
     assert {record.version for record in world.summaries()} == {1}
 
 
-def test_an_incarnation_that_nobody_swept_before_the_user_came_back_and_said_nothing(world: World) -> None:
+def test_an_incarnation_that_nobody_swept_before_the_user_came_back_and_said_nothing(
+    world: World,
+) -> None:
     world.talk("s1", "Please ship order ord-41.")
     world.clock.advance(25 * 3600)  # the session is over, and nobody has looked at it
     assert world.talk("s1").messages == []
@@ -313,7 +390,9 @@ def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table,
     world.clock.advance(0.5 * DAY)
     world.sweeper().run_once()
     world.clock.advance(DAY)
-    with mock.patch.object(DurableTier, "purge", side_effect=StoreUnavailableError("the worker died here")):
+    with mock.patch.object(
+        DurableTier, "purge", side_effect=StoreUnavailableError("the worker died here")
+    ):
         world.sweeper().run_once()
     assert any("#TURN#" in row for row in world.durable_rows())
     for _ in range(4):
@@ -323,7 +402,9 @@ def test_a_sweeper_that_dies_behind_its_grave_leaves_no_log(tables: tuple[Table,
 
 
 @pytest.mark.parametrize("begun_anew", [False, True])
-def test_what_came_late_of_a_deleted_session_goes_at_the_next_look(tables: tuple[Table, Table], begun_anew: bool) -> None:
+def test_what_came_late_of_a_deleted_session_goes_at_the_next_look(
+    tables: tuple[Table, Table], begun_anew: bool
+) -> None:
     world = World(tables, hot=False)
     agent = world.talk("s1", "I want horror manga")
     log = next(row.split(" ") for row in world.durable_rows() if "#TURN#" in row)
@@ -390,7 +471,9 @@ def test_a_crash_at_any_step_is_completed_later(tables: tuple[Table, Table], ste
     world.sweeper().run_once()
     [summary] = world.summaries()
     assert summary.version == 1
-    assert [record.content for record in world.store().recall(type="preference")] == ["genre: horror"]
+    assert [record.content for record in world.store().recall(type="preference")] == [
+        "genre: horror"
+    ]
     assert len(world.store().recall(type="episode")) == 1
 
 
@@ -466,7 +549,9 @@ def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Ta
     assert estimate_tokens(context) <= 800
     assert "by week" in context
     assert "by month" in context
-    weeks, months = (store.recall(type=type_, limit=None) for type_ in ("weekly_rollup", "monthly_rollup"))
+    weeks, months = (
+        store.recall(type=type_, limit=None) for type_ in ("weekly_rollup", "monthly_rollup")
+    )
     assert all(estimate_tokens(record.content) <= 40 for record in weeks)
     assert all(estimate_tokens(record.content) <= 25 for record in months)
     current = [record.metadata["value"] for record in store.recall(type="preference", limit=None)]
@@ -477,7 +562,8 @@ def test_weeks_and_months_within_their_caps_with_pointers(quick: tuple[Table, Ta
     assert sources
     world.clock.advance(45 * DAY)
     later = [
-        set(map(str, store.sources(record.memory_id).values())) for record in store.recall(type="monthly_rollup", limit=None)
+        set(map(str, store.sources(record.memory_id).values()))
+        for record in store.recall(type="monthly_rollup", limit=None)
     ]
     assert any("expired" in found and len(found) > 1 for found in later)
 
@@ -506,7 +592,11 @@ def test_a_forgotten_session_leaves_no_trace_in_roll_ups(tables: tuple[Table, Ta
 
 def test_a_recalled_turn_is_followed_by_its_correction(world: World) -> None:
     """The outdated value alone would contradict the stored preference."""
-    world.talk("s1", "My budget for this month is around 40 pounds.", "Actually make that 60, I just got paid.")
+    world.talk(
+        "s1",
+        "My budget for this month is around 40 pounds.",
+        "Actually make that 60, I just got paid.",
+    )
     world.finalizer().run(ConversationScope("u1", "s1"))
     found = [entry.content for entry in asyncio.run(world.store().search("What is my budget?"))]
     outdated = [each for each in found if "around 40 pounds" in each]

@@ -1,4 +1,6 @@
-"""What live agents leave for the garbage collector, and what they take: a server may hold thousands of them."""
+"""What live agents leave for the garbage collector, and what they take: a server may hold thousands
+of them.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,35 @@ pytestmark = pytest.mark.xdist_group("footprint")  # its servers and processes a
 
 @pytest.fixture(scope="module")
 def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    command = [sys.executable, "-W", "error", footprint_child.__file__, str(tmp_path_factory.mktemp("told")), valkey_server.url]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        footprint_child.__file__,
+        str(tmp_path_factory.mktemp("told")),
+        valkey_server.url,
+    ]
     folder = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:
-    """Also one whose save failed: an error holds the frames it went through, and none of those may hold the error."""
-    assert told["garbage"].pop("let go") == {}, "an agent that is let go is freed with its last work"
+    """Also one whose save failed: an error holds the frames it went through, and none of those may
+    hold the error.
+    """
+    assert told["garbage"].pop("let go") == {}, (
+        "an agent that is let go is freed with its last work"
+    )
     assert told["garbage"] == {"texts": {}, "tools": {}, "everything": {}, "a tier is down": {}}
 
 
 def test_a_live_agent_of_sixty_messages_is_small(told: dict[str, Any]) -> None:
     assert len(told["size"]["tables"]) <= 1
-    assert 30 < told["size"]["kb"] <= 160, told["size"]["most"]  # the records of its messages would be 35 KB more
+    assert 30 < told["size"]["kb"] <= 160, told["size"][
+        "most"
+    ]  # the records of its messages would be 35 KB more
     assert 100 < told["size"]["objects"] <= 420, "what the garbage collector would have to look at"

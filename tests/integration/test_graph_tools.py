@@ -1,4 +1,6 @@
-"""Nodes of a Graph that run at the same time share one invocation state; each tool gets its own agent all the same."""
+"""Nodes of a Graph that run at the same time share one invocation state; each tool gets its own
+agent all the same.
+"""
 
 from __future__ import annotations
 
@@ -68,11 +70,19 @@ class Undecorated(AgentTool):
         schema = {"type": "object", "properties": {"mine": {"type": "string"}}}
         return {"name": "undecorated", "description": "Mark.", "inputSchema": {"json": schema}}
 
-    async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
+    async def stream(
+        self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
+    ) -> ToolGenerator:
         await asyncio.sleep(0.01)
         agent = invocation_state["agent"]
         agent.state.set("marks", [tool_use["input"]["mine"]])
-        yield ToolResultEvent({"toolUseId": tool_use["toolUseId"], "status": "success", "content": [{"text": agent.agent_id}]})
+        yield ToolResultEvent(
+            {
+                "toolUseId": tool_use["toolUseId"],
+                "status": "success",
+                "content": [{"text": agent.agent_id}],
+            }
+        )
 
 
 async def pausing(
@@ -108,7 +118,14 @@ def _middleware_then_pause(used: AgentTool) -> dict[str, Any]:
     return {"tools": [used], "inner": [BreakerMiddleware(PATIENT), pausing]}
 
 
-WAYS = [_deadline, _deadline_then_pause, _guard, _guard_in_deadline, _middleware, _middleware_then_pause]
+WAYS = [
+    _deadline,
+    _deadline_then_pause,
+    _guard,
+    _guard_in_deadline,
+    _middleware,
+    _middleware_then_pause,
+]
 
 
 def _graph(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> Graph:
@@ -117,8 +134,16 @@ def _graph(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> Graph
     for name in NODES:
         settings = way(used)
         inner = settings.pop("inner", [])
-        use = {"toolUse": {"toolUseId": f"use-{name}", "name": used.tool_name, "input": {"mine": name}}}
-        node = Agent(model=ScriptedModel([[use], "done"]), agent_id=name, name=name, callback_handler=None, **settings)
+        use = {
+            "toolUse": {"toolUseId": f"use-{name}", "name": used.tool_name, "input": {"mine": name}}
+        }
+        node = Agent(
+            model=ScriptedModel([[use], "done"]),
+            agent_id=name,
+            name=name,
+            callback_handler=None,
+            **settings,
+        )
         for middleware in inner:
             node.add_middleware(ExecuteToolStage, middleware)
         builder.add_node(node, name)
@@ -143,24 +168,34 @@ def _said(agent: Agent) -> list[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("used", [mark, mark_async, Undecorated()], ids=lambda used: used.tool_name)
-def test_a_tool_writes_into_the_state_of_its_own_agent(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> None:
+def test_a_tool_writes_into_the_state_of_its_own_agent(
+    way: Callable[[AgentTool], dict[str, Any]], used: AgentTool
+) -> None:
     graph = _graph(way, used)
     shared: dict[str, Any] = {}
     assert graph("go", shared).status == Status.COMPLETED
     agents = {name: _agent(graph, name) for name in NODES}
-    assert {name: set(agent.state.get("marks") or []) for name, agent in agents.items()} == {name: {name} for name in NODES}
-    assert {name: _said(agent) for name, agent in agents.items()} == {name: [name] for name in NODES}
+    assert {name: set(agent.state.get("marks") or []) for name, agent in agents.items()} == {
+        name: {name} for name in NODES
+    }
+    assert {name: _said(agent) for name, agent in agents.items()} == {
+        name: [name] for name in NODES
+    }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_tools_write_into_the_invocation_state_is_seen_by_all(way: Callable[[AgentTool], dict[str, Any]]) -> None:
+def test_what_tools_write_into_the_invocation_state_is_seen_by_all(
+    way: Callable[[AgentTool], dict[str, Any]],
+) -> None:
     shared: dict[str, Any] = {}
     _graph(way, mark)("go", shared)
     assert sorted(shared["marked"]) == sorted(NODES)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_interrupt_is_its_own_nodes_and_the_user_is_asked_once(way: Callable[[AgentTool], dict[str, Any]]) -> None:
+def test_an_interrupt_is_its_own_nodes_and_the_user_is_asked_once(
+    way: Callable[[AgentTool], dict[str, Any]],
+) -> None:
     graph = _graph(way, ask)
     result = graph("go")
     assert result.status == Status.INTERRUPTED
@@ -170,4 +205,6 @@ def test_an_interrupt_is_its_own_nodes_and_the_user_is_asked_once(way: Callable[
         for interrupt in result.interrupts
     ]
     assert graph(answers).status == Status.COMPLETED
-    assert {name: _said(_agent(graph, name)) for name in NODES} == {name: [f"yes, {name}"] for name in NODES}
+    assert {name: _said(_agent(graph, name)) for name in NODES} == {
+        name: [f"yes, {name}"] for name in NODES
+    }

@@ -1,4 +1,6 @@
-"""``guard_tool`` takes every kind of tool that an agent takes, and settings of a policy do not change one another."""
+"""``guard_tool`` takes every kind of tool that an agent takes, and settings of a policy do not
+change one another.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,21 @@ class Shelf(ToolProvider):
 
 def _agent(tools: list[Any], *calls: tuple[str, dict[str, Any]]) -> Agent:
     uses: list[Any] = [
-        {"toolUse": {"toolUseId": f"t{at}", "name": name, "input": given}} for at, (name, given) in enumerate(calls)
+        {"toolUse": {"toolUseId": f"t{at}", "name": name, "input": given}}
+        for at, (name, given) in enumerate(calls)
     ]
-    return Agent(model=ScriptedModel([*([use] for use in uses), "done"]), tools=tools, callback_handler=None)
+    return Agent(
+        model=ScriptedModel([*([use] for use in uses), "done"]), tools=tools, callback_handler=None
+    )
 
 
 def _results(agent: Agent) -> list[dict[str, Any]]:
-    return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    return [
+        block["toolResult"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,9 +65,15 @@ def _results(agent: Agent) -> list[dict[str, Any]]:
         (lambda: {"name": "price_lookup", "path": str(_PRICE)}, ["price_lookup"]),
         (lambda: f"{_STOCK}:in_stock", ["in_stock"]),
         (lambda: stock, ["in_stock", "on_order"]),
-        (lambda: [price_lookup, stock.in_stock, [stock.on_order]], ["in_stock", "on_order", "price_lookup"]),
+        (
+            lambda: [price_lookup, stock.in_stock, [stock.on_order]],
+            ["in_stock", "on_order", "price_lookup"],
+        ),
         (lambda: Shelf(), ["in_stock"]),
-        (lambda: Agent(model=ScriptedModel(["12 dollars"]), name="clerk", callback_handler=None), ["clerk"]),
+        (
+            lambda: Agent(model=ScriptedModel(["12 dollars"]), name="clerk", callback_handler=None),
+            ["clerk"],
+        ),
     ],
     ids=[
         "module",
@@ -154,7 +170,9 @@ def _errors_of_one_user(policy: BreakerPolicy | None) -> str:
     ],
 )
 def test_errors_of_one_user_close_a_tool_for_nobody_else(policy: BreakerPolicy | None) -> None:
-    """Five wrong order numbers of one user leave the tool open to others, whichever other setting the policy has."""
+    """Five wrong order numbers of one user leave the tool open to others, whichever other setting
+    the policy has.
+    """
     assert _errors_of_one_user(policy) == "closed"
 
 

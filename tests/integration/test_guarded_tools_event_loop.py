@@ -40,13 +40,22 @@ async def _longest_pause(agent: Agent) -> float:
 
 
 def _said(agent: Agent) -> str:
-    return next(str(block["toolResult"]) for message in agent.messages for block in message["content"] if "toolResult" in block)
+    return next(
+        str(block["toolResult"])
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    )
 
 
 @pytest.mark.parametrize("unit", _UNITS)
 @pytest.mark.parametrize(("is_raised", "middleware"), [(True, False), (True, True), (False, False)])
-async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(unit: str, is_raised: bool, middleware: bool) -> None:
-    """The rules look at the beginning of an error text, so their time does not grow with its length."""
+async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(
+    unit: str, is_raised: bool, middleware: bool
+) -> None:
+    """The rules look at the beginning of an error text, so their time does not grow with its
+    length.
+    """
     text = "Tool execution failed: " + unit * (_MEGABYTES * 1_000_000 // len(unit))
 
     @tool
@@ -60,13 +69,19 @@ async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(unit: st
     if middleware:
         agent.add_middleware(ExecuteToolStage, BreakerMiddleware())
     else:
-        agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)], callback_handler=None)
+        agent = Agent(
+            model=ScriptedModel([[_CALL], "done"]),
+            tools=[guard_tool(report)],
+            callback_handler=None,
+        )
     assert await _longest_pause(agent) < 0.5
     assert len(_said(agent)) < 5_000
 
 
 async def test_a_partial_result_of_megabytes_does_not_block_the_event_loop() -> None:
-    """What a tool had streamed until it failed is quoted in part, and encoded no further than that."""
+    """What a tool had streamed until it failed is quoted in part, and encoded no further than
+    that.
+    """
     chunks: list[Any] = ["y" * 30_000_000, *[{"data": [["z" * 10] * 3000] * 3000}] * 2]
 
     @tool
@@ -76,7 +91,9 @@ async def test_a_partial_result_of_megabytes_does_not_block_the_event_loop() -> 
             yield chunk
         raise RuntimeError("the source went away")
 
-    agent = Agent(model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)], callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel([[_CALL], "done"]), tools=[guard_tool(report)], callback_handler=None
+    )
     assert await _longest_pause(agent) < 0.3
     assert "yyyy" in _said(agent)
     assert "zzzz" in _said(agent)

@@ -1,4 +1,6 @@
-"""The default budget of a history follows the window of the agent's model, however the agent is built."""
+"""The default budget of a history follows the window of the agent's model, however the agent is
+built.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import pytest
 from strands import Agent
 from strands.models import ModelRouter
 
-from strands_manga_memory import HistoryRecall, ImportanceWeightedConversationManager, MangaMemory, MangaMemorySettings
+from strands_manga_memory import (
+    HistoryRecall,
+    ImportanceWeightedConversationManager,
+    MangaMemory,
+    MangaMemorySettings,
+)
 from strands_manga_memory.conversation import SummaryTrigger, budget_plan
 from strands_manga_memory.testing import ScriptedModel
 
@@ -41,8 +48,12 @@ def _agents(memory: MangaMemory, window: int | None, **asked: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("window", _BUDGETS)
-def test_every_way_to_build_an_agent_gives_the_same_default_budget(window: int | None, memory: MangaMemory) -> None:
-    """A quarter of the model's window, at most 16,384 tokens; 4,096 if the model does not know its window."""
+def test_every_way_to_build_an_agent_gives_the_same_default_budget(
+    window: int | None, memory: MangaMemory
+) -> None:
+    """A quarter of the model's window, at most 16,384 tokens; 4,096 if the model does not know its
+    window.
+    """
     for agent in _agents(memory, window):
         assert agent.conversation_manager.usage(agent)["budget"] == _BUDGETS[window]
     assert budget_plan(window=window).history == _BUDGETS[window]
@@ -50,7 +61,9 @@ def test_every_way_to_build_an_agent_gives_the_same_default_budget(window: int |
 
 @pytest.mark.parametrize("window", _BUDGETS)
 def test_summaries_and_recall_follow_the_window(window: int | None, memory: MangaMemory) -> None:
-    """With summaries a history keeps at most 4,096 tokens and is summarized at 8,000, at most at half the window."""
+    """With summaries a history keeps at most 4,096 tokens and is summarized at 8,000, at most at
+    half the window.
+    """
     budget = min(4_096, _BUDGETS[window])
     for agent in _agents(memory, window, history="summarize", recall=True):
         manager = agent.conversation_manager
@@ -64,13 +77,23 @@ def test_summaries_and_recall_follow_the_window(window: int | None, memory: Mang
 
 
 def test_a_history_of_the_facade_costs_what_the_default_says(memory: MangaMemory) -> None:
-    """With a window of 200,000 tokens no request of either way has more history than 16,384 tokens, or much less."""
+    """With a window of 200,000 tokens no request of either way has more history than 16,384 tokens,
+    or much less.
+    """
     largest = []
     for number, agent in enumerate(_agents(memory, 200_000)[:2]):
         agent.messages.clear()
         for turn in range(60):
-            agent(f"Question {turn} of agent {number}: " + "is the volume in stock that came after the one I bought? " * 35)
-        largest.append(max(agent.conversation_manager.history.tokens(request.messages) for request in agent.model.requests))
+            agent(
+                f"Question {turn} of agent {number}: "
+                + "is the volume in stock that came after the one I bought? " * 35
+            )
+        largest.append(
+            max(
+                agent.conversation_manager.history.tokens(request.messages)
+                for request in agent.model.requests
+            )
+        )
     assert all(14_000 < tokens <= 16_384 for tokens in largest)
 
 
@@ -87,7 +110,10 @@ def test_settings_take_the_place_of_the_default(memory: MangaMemory, tmp_path: P
 
 def test_a_manager_alone_keeps_4096_unless_it_is_told_to_follow_the_window() -> None:
     """``max_tokens=None`` follows the window."""
-    alone, following = ImportanceWeightedConversationManager(), ImportanceWeightedConversationManager(None)
+    alone, following = (
+        ImportanceWeightedConversationManager(),
+        ImportanceWeightedConversationManager(None),
+    )
     for manager in (alone, following):
         Agent(model=_model(32_768), conversation_manager=manager, callback_handler=None)
     assert (alone.max_tokens, following.max_tokens) == (4_096, 8_192)

@@ -46,7 +46,14 @@ CAT = "By the way, my cat is called Momo."
 COUNTER = default_counter()
 
 
-def made(recall: HistoryRecall, *, model: Any = None, manager: Any = None, before: Sequence[Any] = (), **more: Any) -> Agent:
+def made(
+    recall: HistoryRecall,
+    *,
+    model: Any = None,
+    manager: Any = None,
+    before: Sequence[Any] = (),
+    **more: Any,
+) -> Agent:
     return Agent(
         model=model or ScriptedModel(lambda _: "answer " * 30),
         conversation_manager=manager or SlidingWindowConversationManager(window_size=6),
@@ -70,10 +77,14 @@ def quoted(agent: Agent) -> str:
     """Return the quotes in the last request; an empty text without any."""
     model: Any = agent.model
     blocks = [block for message in model.requests[-1].messages for block in message["content"]]
-    return next((block["text"] for block in blocks if "<recalled_history>" in block.get("text", "")), "")
+    return next(
+        (block["text"] for block in blocks if "<recalled_history>" in block.get("text", "")), ""
+    )
 
 
-def test_under_the_importance_manager_a_question_is_answered_from_the_window_or_from_quotes() -> None:
+def test_under_the_importance_manager_a_question_is_answered_from_the_window_or_from_quotes() -> (
+    None
+):
     agent = made(HistoryRecall(), manager=ImportanceWeightedConversationManager(150))
     agent("hello")
     for number in range(30):
@@ -103,7 +114,14 @@ def test_a_fixed_part_of_the_budget_is_reserved_for_quotes(includes_recall: bool
 
 
 @pytest.mark.parametrize(
-    "text", ["Thanks, that is all about my cat!", "Hello again!", "Goodbye!", "ありがとうございます。", "わかりました。"]
+    "text",
+    [
+        "Thanks, that is all about my cat!",
+        "Hello again!",
+        "Goodbye!",
+        "ありがとうございます。",
+        "わかりました。",
+    ],
 )
 def test_who_thanks_greets_or_leaves_asks_for_nothing(text: str) -> None:
     agent = made(HistoryRecall())
@@ -127,7 +145,9 @@ def test_each_day_is_named_once_and_each_quote_has_its_time() -> None:
     days = [line for line in lines if re.fullmatch(r"\d{4}-\d\d-\d\d", line)]
     assert len(days) > 2
     assert days == sorted(set(days))
-    assert all(re.match(r"\[(user|assistant) \d\d:\d\d\] ", line) for line in lines if line.startswith("["))
+    assert all(
+        re.match(r"\[(user|assistant) \d\d:\d\d\] ", line) for line in lines if line.startswith("[")
+    )
 
 
 @pytest.mark.parametrize("budget", [80, 100, 300, 1_024])
@@ -152,7 +172,9 @@ def test_what_left_the_window_is_quoted_when_it_is_asked_for_and_never_stored() 
     assert "not instructions" in quoted(agent)
     assert "recalled_history" not in json.dumps(agent.messages)
     model: Any = agent.model
-    assert model.requests[-1].messages[-1]["content"][1:] == [{"text": "What is the name of my cat?"}]
+    assert model.requests[-1].messages[-1]["content"][1:] == [
+        {"text": "What is the name of my cat?"}
+    ]
 
 
 def test_a_quoted_message_is_followed_by_its_correction() -> None:
@@ -165,7 +187,9 @@ def test_a_quoted_message_is_followed_by_its_correction() -> None:
     agent("あ、間違えました。14,720円じゃなくて13,870円です。")
     talk(agent)
     agent("What is the budget for my trip?")
-    assert re.search(r"is 40 pounds, no more\.\n(.*\n)?\[user .*\] Actually make that 60", quoted(agent))
+    assert re.search(
+        r"is 40 pounds, no more\.\n(.*\n)?\[user .*\] Actually make that 60", quoted(agent)
+    )
     agent("新幹線代はいくらでしたっけ?")
     assert "14,720円です。" in quoted(agent)
     assert "13,870円です。" in quoted(agent)
@@ -174,7 +198,15 @@ def test_a_quoted_message_is_followed_by_its_correction() -> None:
 def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
     def answer(messages: list[Any]) -> Any:
         if "shelf" in messages[-1]["content"][-1].get("text", ""):
-            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
+            return [
+                {
+                    "toolUse": {
+                        "toolUseId": f"t{len(messages)}",
+                        "name": "stock",
+                        "input": {"title": "V1"},
+                    }
+                }
+            ]
         return "answer " * 30
 
     agent = made(HistoryRecall(), model=ScriptedModel(answer), tools=[stock])
@@ -195,7 +227,11 @@ def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
 def test_quotes_stay_in_a_turn_that_waited_for_an_approval() -> None:
     def answer(messages: list[Any]) -> Any:
         is_asked = "shelf" in messages[-1]["content"][-1].get("text", "")
-        return [{"toolUse": {"toolUseId": "t1", "name": "stock", "input": {"title": "V1"}}}] if is_asked else "answer " * 30
+        return (
+            [{"toolUse": {"toolUseId": "t1", "name": "stock", "input": {"title": "V1"}}}]
+            if is_asked
+            else "answer " * 30
+        )
 
     agent = made(HistoryRecall(), model=ScriptedModel(answer), tools=[stock])
     agent.add_hook(lambda event: event.interrupt("approval", reason="?"), BeforeToolCallEvent)
@@ -237,7 +273,9 @@ def test_quotes_are_escaped_and_keep_to_their_budget() -> None:
     assert COUNTER.count({"role": "user", "content": [{"text": quoted(agent)}]}) <= 200
 
 
-def test_a_history_that_cannot_be_read_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_history_that_cannot_be_read_is_logged_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     reads = []
 
     def broken() -> Any:
@@ -257,7 +295,7 @@ def test_a_history_that_cannot_be_read_is_logged_and_tried_again(caplog: pytest.
     assert next(hit.message.text for hit in recall.search("cat")) == CAT
 
 
-# --- Whichever manager took it out --------------------------------------------------------------------------------------------
+# --- Whichever manager took it out ----------------------------------------------------------------
 
 
 def verified() -> VerifiedSummarizingConversationManager:
@@ -279,7 +317,8 @@ MANAGERS: dict[str, Any] = {
         trimmer=ImportanceWeightedConversationManager(300),
     ),
     "compaction with summaries": lambda: TieredCompactionConversationManager(
-        [ToolResultCap(200), Snip(), MicroCompaction(200), VerifiedSummary(verified()), Reactive()], window=2_000
+        [ToolResultCap(200), Snip(), MicroCompaction(200), VerifiedSummary(verified()), Reactive()],
+        window=2_000,
     ),
     "sliding window": lambda: SlidingWindowConversationManager(window_size=6),
 }
@@ -311,17 +350,29 @@ def test_what_left_the_window_is_found_whichever_manager_took_it_out(kind: str) 
         said |= {message["tracking_id"] for message in agent.messages if not is_summary(message)}
     agent("What next?")  # what the turn before said is taken in
     present = {message["tracking_id"]: message for message in agent.messages}
-    gone = [number for number in range(16) if f"QX{number:03}Z" not in json.dumps(list(present.values()))]
+    gone = [
+        number
+        for number in range(16)
+        if f"QX{number:03}Z" not in json.dumps(list(present.values()))
+    ]
     assert said - present.keys(), "nothing has left the window"
     for number in gone:
-        assert f"QX{number:03}Z" in recall.search(f"What is the code QX{number:03}Z?")[0].message.text
+        assert (
+            f"QX{number:03}Z" in recall.search(f"What is the code QX{number:03}Z?")[0].message.text
+        )
     for number in range(14):
-        assert any(f"SH-V{number}" in hit.message.text for hit in recall.search(f"shelf SH-V{number}")[:3])
+        assert any(
+            f"SH-V{number}" in hit.message.text for hit in recall.search(f"shelf SH-V{number}")[:3]
+        )
     texts = [hit.message.text for hit in recall.search("torn page, in stock, talked, thanks")]
-    assert not [text for text in texts if "[…]" in text or "conversation_summary" in text or "characters cut" in text]
+    assert not [
+        text
+        for text in texts
+        if "[…]" in text or "conversation_summary" in text or "characters cut" in text
+    ]
 
 
-# --- What must not come back --------------------------------------------------------------------------------------------------
+# --- What must not come back ----------------------------------------------------------------------
 
 SECRET = "my secret word is xyzzy"
 
@@ -343,13 +394,19 @@ def test_what_a_guardrail_redacts_in_its_turn_is_never_indexed() -> None:
 
 
 @pytest.mark.parametrize("turns_before", [0, 3])
-def test_nor_is_it_taken_from_the_log_that_is_read_in_the_same_turn(tmp_path: Path, turns_before: int) -> None:
+def test_nor_is_it_taken_from_the_log_that_is_read_in_the_same_turn(
+    tmp_path: Path, turns_before: int
+) -> None:
     table = open_table(f"sqlite:///{tmp_path}/sessions.sqlite3")
     table.create_if_missing()
     for _ in range(2):
         session = TieredSessionManager("s1", durable=table)
         recall = HistoryRecall(history=session.records)
-        agent = made(recall, model=GuardedModel(lambda _: "answer " * 30, secret="xyzzy"), session_manager=session)
+        agent = made(
+            recall,
+            model=GuardedModel(lambda _: "answer " * 30, secret="xyzzy"),
+            session_manager=session,
+        )
         talk(agent, turns_before)
         agent(SECRET)
         assert not is_findable(recall)
@@ -370,7 +427,9 @@ def test_what_is_changed_in_the_history_later_is_changed_in_the_index() -> None:
     agent("so")
     assert not is_findable(recall)
     assert is_findable(recall, "plugh")
-    next(message for message in agent.messages if "plugh" in json.dumps(message))["content"] = [{"text": "[gone]"}]
+    next(message for message in agent.messages if "plugh" in json.dumps(message))["content"] = [
+        {"text": "[gone]"}
+    ]
     talk(agent)
     assert not is_findable(recall, "plugh")
 
@@ -394,7 +453,9 @@ def test_what_is_redacted_after_it_has_left_the_history_can_be_forgotten() -> No
 def test_a_message_of_the_present_turn_can_be_forgotten_too() -> None:
     recall = HistoryRecall()
     agent = made(recall)
-    agent.add_hook(lambda event: recall.forget(event.agent.messages[-2]["tracking_id"]), AfterInvocationEvent)
+    agent.add_hook(
+        lambda event: recall.forget(event.agent.messages[-2]["tracking_id"]), AfterInvocationEvent
+    )
     agent(SECRET)
     del agent.messages[-2:]
     agent.messages.append({"role": "user", "content": [{"text": "hi"}]})
@@ -441,25 +502,35 @@ def test_a_deleted_session_is_forgotten(tmp_path: Path) -> None:
     assert not is_findable(recall)
 
 
-# --- The tool, and settings ---------------------------------------------------------------------------------------------------
+# --- The tool, and settings -----------------------------------------------------------------------
 
 
 def test_the_model_can_search_for_itself() -> None:
-    call = [{"toolUse": {"toolUseId": "t1", "name": "search_history", "input": {"query": "cat name"}}}]
-    model = ScriptedModel(lambda messages: call if messages[-1]["content"][0].get("text") == "please search" else "ok " * 30)
+    call = [
+        {"toolUse": {"toolUseId": "t1", "name": "search_history", "input": {"query": "cat name"}}}
+    ]
+    model = ScriptedModel(
+        lambda messages: (
+            call if messages[-1]["content"][0].get("text") == "please search" else "ok " * 30
+        )
+    )
     recall = HistoryRecall()
     agent = made(recall, model=model)
     agent(CAT)
     talk(agent)
     agent("please search")
-    result = next(block["toolResult"] for block in agent.messages[-2]["content"] if "toolResult" in block)
+    result = next(
+        block["toolResult"] for block in agent.messages[-2]["content"] if "toolResult" in block
+    )
     assert CAT in json.dumps(result["content"])
     talk(agent)
-    assert not [hit for hit in recall.search("cat name Momo") if "recalled_history" in hit.message.text]  # no quotes of quotes
+    assert not [
+        hit for hit in recall.search("cat name Momo") if "recalled_history" in hit.message.text
+    ]  # no quotes of quotes
     assert "search_history" not in made(HistoryRecall(offer_tool=False)).tool_names
 
 
-# --- The facade ---------------------------------------------------------------------------------------------------------------
+# --- The facade -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("history", ["importance", "summarize"])
@@ -468,7 +539,9 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
 
     def start(user: str = "u1", session: str = "s1") -> Agent:
         model = ScriptedModel(lambda _: "answer " * 30)
-        arguments = memory.agent_kwargs(user_id=user, session_id=session, history=history, max_tokens=800, recall=True)
+        arguments = memory.agent_kwargs(
+            user_id=user, session_id=session, history=history, max_tokens=800, recall=True
+        )
         return Agent(model=model, callback_handler=None, **arguments)
 
     agent = start()
@@ -482,8 +555,12 @@ def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history:
     model: Any = agent.model
     for number in range(0, 40, 4):
         agent(f"What is the name of cat number {number}?")
-        sent = [json.dumps(request.messages) for request in model.requests]  # summaries, too, are asked of this model
-        assert f"Momo{number} " in next(text for text in reversed(sent) if f"of cat number {number}?" in text)
+        sent = [
+            json.dumps(request.messages) for request in model.requests
+        ]  # summaries, too, are asked of this model
+        assert f"Momo{number} " in next(
+            text for text in reversed(sent) if f"of cat number {number}?" in text
+        )
     assert any("recalled_history" in json.dumps(request.messages) for request in model.requests)
     assert "search_history" in agent.tool_names
     for user, session in (("u1", "s2"), ("u2", "s1")):
@@ -501,7 +578,9 @@ def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path
     def reads(turn: int) -> int:
         """Let a worker that keeps nothing answer one message."""
         arguments = memory.agent_kwargs(user_id="u1", session_id="s1", max_tokens=800, recall=True)
-        agent = Agent(model=ScriptedModel(lambda _: "answer " * 30), callback_handler=None, **arguments)
+        agent = Agent(
+            model=ScriptedModel(lambda _: "answer " * 30), callback_handler=None, **arguments
+        )
         before = table.calls.count("query")
         agent(f"What is the name of cat number {turn}?")
         queries = table.calls.count("query") - before
@@ -510,14 +589,25 @@ def test_the_log_is_read_only_when_something_has_left_the_history(tmp_path: Path
 
     table.create_if_missing()
     counts = [reads(turn) for turn in range(25)]
-    assert counts[:5] == [1, 0, 0, 0, 0], "a new conversation looks for a log that an earlier one left"
+    assert counts[:5] == [
+        1,
+        0,
+        0,
+        0,
+        0,
+    ], "a new conversation looks for a log that an earlier one left"
     recall, room = counts[-5:].count(1), counts[-5:].count(2)
-    assert (recall, room) in ((5, 0), (4, 1)), "a turn that makes room reads the end of the log, too"
+    assert (recall, room) in (
+        (5, 0),
+        (4, 1),
+    ), "a turn that makes room reads the end of the log, too"
     memory.close()
 
 
 def test_blocks_of_other_plugins_are_no_part_of_the_question() -> None:
-    agent = made(HistoryRecall(), before=[ContextInjector(lambda _: "The cat is Momo.", trigger="everyTurn")])
+    agent = made(
+        HistoryRecall(), before=[ContextInjector(lambda _: "The cat is Momo.", trigger="everyTurn")]
+    )
     agent("hello")
     agent(CAT)
     talk(agent)
@@ -528,7 +618,9 @@ def test_blocks_of_other_plugins_are_no_part_of_the_question() -> None:
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one_is_shown(*, shown: bool) -> None:
+def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one_is_shown(
+    *, shown: bool
+) -> None:
     listed = "The book about cats is on shelf 12, beside the window of the second floor."
 
     @tool(name="stock")
@@ -538,7 +630,15 @@ def test_two_results_of_a_tool_with_the_same_text_are_quoted_once_and_not_if_one
 
     def replies(messages: list[Any]) -> Any:
         if messages[-1]["content"][-1].get("text", "").startswith("look"):
-            return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "stock", "input": {"title": "V1"}}}]
+            return [
+                {
+                    "toolUse": {
+                        "toolUseId": f"t{len(messages)}",
+                        "name": "stock",
+                        "input": {"title": "V1"},
+                    }
+                }
+            ]
         return "answer " * 30
 
     agent = made(HistoryRecall(), model=ScriptedModel(replies), tools=[same_stock])

@@ -1,4 +1,6 @@
-"""A worker that keeps no agents: each message has an agent of its own, and the memory table is hardly read for it."""
+"""A worker that keeps no agents: each message has an agent of its own, and the memory table is
+hardly read for it.
+"""
 
 from __future__ import annotations
 
@@ -85,16 +87,22 @@ def asked(memory: MangaMemory, text: str) -> str:
     return str(model.requests[-1].messages[-1])
 
 
-def test_ten_messages_read_the_memories_twice_and_find_them_each_time(worker: Worker, table: Reads) -> None:
+def test_ten_messages_read_the_memories_twice_and_find_them_each_time(
+    worker: Worker, table: Reads
+) -> None:
     memory = worker()
     for number in range(40):
-        memory.user("u1").remember(f"The parcel of Uzumaki number {number} is kept at the locker GX{number}.")
+        memory.user("u1").remember(
+            f"The parcel of Uzumaki number {number} is kept at the locker GX{number}."
+        )
     told = [asked(memory, "Where is the parcel of Uzumaki number 7 kept?") for _ in range(10)]
     assert all("GX7" in each for each in told)
     assert table.whole <= 2
 
 
-def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known_to_the_next(worker: Worker) -> None:
+def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known_to_the_next(
+    worker: Worker,
+) -> None:
     memory = worker()
     old = memory.user("u1").remember("The parcel is at the locker GX1.")
     for _ in range(3):
@@ -111,7 +119,9 @@ def test_what_is_remembered_forgotten_or_preferred_between_two_messages_is_known
     assert "romance" in told
 
 
-def test_what_is_dropped_while_the_table_is_read_is_not_kept(hot: RedisHotStore, table: Reads, worker: Worker) -> None:
+def test_what_is_dropped_while_the_table_is_read_is_not_kept(
+    hot: RedisHotStore, table: Reads, worker: Worker
+) -> None:
     memory = worker()
     asked(memory, "hello")
     copy = HotProfile(hot, Owner("u1"))
@@ -138,11 +148,15 @@ def test_a_copy_is_sealed_and_gone_with_its_user(hot: RedisHotStore, worker: Wor
     assert left is None or MEMORIES not in left.fields
 
 
-def test_a_copy_that_cannot_be_read_counts_as_none(hot: RedisHotStore, table: Reads, worker: Worker) -> None:
+def test_a_copy_that_cannot_be_read_counts_as_none(
+    hot: RedisHotStore, table: Reads, worker: Worker
+) -> None:
     memory = worker()
     memory.user("u1").remember("The parcel is at the locker GX5.")
     asked(memory, "hello")
-    copy = HotProfile(hot, Owner("u1"), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
+    copy = HotProfile(
+        hot, Owner("u1"), codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k"))
+    )
     _, seen = copy.load_memories()
     assert seen is not None
     assert copy.store_memories(UserMemoryStore(table, user_id="u1").partition.load(), seen)  # type: ignore[arg-type]
@@ -154,4 +168,6 @@ def test_without_the_hot_tier_the_table_is_read(hot: RedisHotStore, table: Reads
     down.down = True
     store = UserMemoryStore(table, user_id="u1", hot=down)  # type: ignore[arg-type]
     store.remember("The parcel is at the locker GX6.")
-    assert [hit.content for hit in store.reader.search("the parcel")] == ["The parcel is at the locker GX6."]
+    assert [hit.content for hit in store.reader.search("the parcel")] == [
+        "The parcel is at the locker GX6."
+    ]

@@ -17,10 +17,19 @@ from strands.agent.conversation_manager import (
     SlidingWindowConversationManager,
     SummarizingConversationManager,
 )
-from strands.session import FileSessionManager, S3SessionManager, SessionManager, SnapshotSessionManager
+from strands.session import (
+    FileSessionManager,
+    S3SessionManager,
+    SessionManager,
+    SnapshotSessionManager,
+)
 from strands.storage import InMemoryStorage, LocalFileStorage
 
-from strands_manga_memory import ConversationScope, ImportanceWeightedConversationManager, MangaMemory
+from strands_manga_memory import (
+    ConversationScope,
+    ImportanceWeightedConversationManager,
+    MangaMemory,
+)
 from strands_manga_memory.ops import SessionsReport, import_sessions
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
@@ -41,7 +50,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["file", "s3", "snapshot"])
-def open_source(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+def open_source(
+    request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Opener]:
     """A function that opens the session manager of a session id, over one store of the kind."""
     if request.param == "file":
         yield lambda session_id: FileSessionManager(session_id, storage_dir=str(folder))
@@ -54,7 +65,9 @@ def open_source(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytes
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
         with mock_aws():
             boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="sessions")
-            yield lambda session_id: S3SessionManager(session_id, "sessions", prefix="logs/x", region_name="us-east-1")
+            yield lambda session_id: S3SessionManager(
+                session_id, "sessions", prefix="logs/x", region_name="us-east-1"
+            )
 
 
 @tool
@@ -66,7 +79,11 @@ def look(what: str) -> str:
 @tool(context=True)
 def pay(amount: int, tool_context: ToolContext) -> str:
     """Pay, if a human agrees."""
-    return f"paid {amount}" if tool_context.interrupt("approval", reason={"amount": amount}) == "yes" else "not paid"
+    return (
+        f"paid {amount}"
+        if tool_context.interrupt("approval", reason={"amount": amount}) == "yes"
+        else "not paid"
+    )
 
 
 def answer(messages: Any) -> Any:
@@ -74,20 +91,34 @@ def answer(messages: Any) -> Any:
     texts = [block["text"] for block in messages[-1]["content"] if "text" in block]
     number = sum(message["role"] == "user" for message in messages)
     if texts and number % 3 == 0:
-        return [{"toolUse": {"toolUseId": f"t{len(messages)}", "name": "look", "input": {"what": texts[0]}}}]
+        return [
+            {
+                "toolUse": {
+                    "toolUseId": f"t{len(messages)}",
+                    "name": "look",
+                    "input": {"what": texts[0]},
+                }
+            }
+        ]
     return f"answer {len(messages)}"
 
 
 MANAGERS: dict[str, Callable[[], Any]] = {
     "null": NullConversationManager,
     "sliding": lambda: SlidingWindowConversationManager(window_size=6),
-    "summarizing": lambda: SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=4),
+    "summarizing": lambda: SummarizingConversationManager(
+        summary_ratio=0.5, preserve_recent_messages=4
+    ),
     "importance": lambda: ImportanceWeightedConversationManager(120),
 }
 
 
 def build(
-    session: SessionManager | None, manager: str = "sliding", agent_id: str = "a", model: Any = None, **more: Any
+    session: SessionManager | None,
+    manager: str = "sliding",
+    agent_id: str = "a",
+    model: Any = None,
+    **more: Any,
 ) -> Agent:
     return Agent(
         model=model or ScriptedModel(answer),
@@ -103,7 +134,12 @@ def build(
 def talk(agent: Agent, turns: int = 8) -> Agent:
     agent.state.set("cart", {"items": [1, "日本"]})
     for number in range(turns):
-        agent([{"text": f"question {number}"}, {"image": {"format": "png", "source": {"bytes": b"\x89\xff\x00"}}}])
+        agent(
+            [
+                {"text": f"question {number}"},
+                {"image": {"format": "png", "source": {"bytes": b"\x89\xff\x00"}}},
+            ]
+        )
         if number == 5 and isinstance(agent.conversation_manager, SummarizingConversationManager):
             agent.conversation_manager.reduce_context(agent)
             agent._session_manager.sync_agent(agent)
@@ -111,7 +147,12 @@ def talk(agent: Agent, turns: int = 8) -> Agent:
 
 
 def state_of(agent: Agent) -> Any:
-    return agent.messages, agent.state.get(), agent.conversation_manager.get_state(), agent._interrupt_state.to_dict()
+    return (
+        agent.messages,
+        agent.state.get(),
+        agent.conversation_manager.get_state(),
+        agent._interrupt_state.to_dict(),
+    )
 
 
 def outcomes(report: SessionsReport) -> dict[tuple[str, str], str]:
@@ -124,58 +165,82 @@ def test_imported_agent_has_the_messages_and_states_that_the_source_restores(
 ) -> None:
     talk(build(open_source("s1"), manager))
     expected = state_of(build(open_source("s1"), manager))
-    report = import_sessions(open_source("s1"), [("s1", "a")], memory, conversation_manager=MANAGERS[manager])
+    report = import_sessions(
+        open_source("s1"), [("s1", "a")], memory, conversation_manager=MANAGERS[manager]
+    )
     assert report.complete, report
     [done] = report.sessions
     assert (done.outcome, done.window) == ("imported", len(expected[0]))
     here = build(memory.session("s1"), manager)
     restored = state_of(here)
     assert restored[:2] == expected[:2]
-    assert {**restored[2], "layout": None} == {**expected[2], "layout": None}  # ours needs none under our session manager
+    assert {**restored[2], "layout": None} == {
+        **expected[2],
+        "layout": None,
+    }  # ours needs none under our session manager
     assert restored[3] == expected[3]
 
 
 @pytest.mark.parametrize("manager", ["null", "sliding", "summarizing"])
-def test_managers_of_strands_need_not_be_named(open_source: Opener, manager: str, memory: MangaMemory) -> None:
+def test_managers_of_strands_need_not_be_named(
+    open_source: Opener, manager: str, memory: MangaMemory
+) -> None:
     talk(build(open_source("s1"), manager))
     expected = state_of(build(open_source("s1"), manager))
     assert import_sessions(open_source("s1"), [("s1", "a")], memory).complete
     assert state_of(build(memory.session("s1"), manager)) == expected
 
 
-def test_every_agent_of_every_session_is_imported_under_its_own_ids(open_source: Opener, memory: MangaMemory) -> None:
+def test_every_agent_of_every_session_is_imported_under_its_own_ids(
+    open_source: Opener, memory: MangaMemory
+) -> None:
     ids = [("s1", "a"), ("s1", "b:msg:3"), ("s#:[1]%2F", "日本 *?"), ("session", "a")]
     expected = {}
     for session_id, agent_id in ids:
         talk(build(open_source(session_id), agent_id=agent_id), turns=2 + len(expected))
         expected[session_id, agent_id] = state_of(build(open_source(session_id), agent_id=agent_id))
     for session_id in {session for session, _ in ids}:
-        report = import_sessions(open_source(session_id), [pair for pair in ids if pair[0] == session_id], memory)
+        report = import_sessions(
+            open_source(session_id), [pair for pair in ids if pair[0] == session_id], memory
+        )
         assert set(outcomes(report).values()) == {"imported"}, report
     for (session_id, agent_id), state in expected.items():
         assert state_of(build(memory.session(session_id), agent_id=agent_id)) == state
 
 
-def test_session_that_exists_here_is_left_as_it_is(open_source: Opener, memory: MangaMemory) -> None:
+def test_session_that_exists_here_is_left_as_it_is(
+    open_source: Opener, memory: MangaMemory
+) -> None:
     talk(build(open_source("s1")))
-    assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {("s1", "a"): "imported"}
+    assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {
+        ("s1", "a"): "imported"
+    }
     here = build(memory.session("s1"))
     here("and now?")
     here._session_manager.flush()
     report = import_sessions(open_source("s1"), [("s1", "a")], memory)
-    assert (outcomes(report), report.counts) == ({("s1", "a"): "exists"}, {"exists": 1, "messages": 0})
+    assert (outcomes(report), report.counts) == (
+        {("s1", "a"): "exists"},
+        {"exists": 1, "messages": 0},
+    )
     assert build(memory.session("s1")).messages == here.messages
 
 
-def test_session_that_was_deleted_here_does_not_come_back(open_source: Opener, memory: MangaMemory) -> None:
+def test_session_that_was_deleted_here_does_not_come_back(
+    open_source: Opener, memory: MangaMemory
+) -> None:
     talk(build(open_source("s1")), turns=1)
     import_sessions(open_source("s1"), [("s1", "a")], memory)
     memory.session("s1").delete_session()
-    assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {("s1", "a"): "ended"}
+    assert outcomes(import_sessions(open_source("s1"), [("s1", "a")], memory)) == {
+        ("s1", "a"): "ended"
+    }
     assert not memory.session("s1").exists("a")
 
 
-def test_ids_that_the_source_does_not_have_are_missing_and_leave_it_unchanged(folder: Path, memory: MangaMemory) -> None:
+def test_ids_that_the_source_does_not_have_are_missing_and_leave_it_unchanged(
+    folder: Path, memory: MangaMemory
+) -> None:
     talk(build(FileSessionManager("s1", storage_dir=str(folder))), turns=1)
     before = sorted(folder.rglob("*"))
     wanted = [("s1", "nobody"), ("other", "a")]
@@ -217,7 +282,9 @@ def test_damaged_session_is_named_and_the_others_are_imported(
     for session_id in ("s1", "s2"):
         talk(build(FileSessionManager(session_id, storage_dir=str(folder))), turns=2)
     damage(folder)
-    report = import_sessions(FileSessionManager("s2", storage_dir=str(folder)), [("s1", "a"), ("s2", "a")], memory)
+    report = import_sessions(
+        FileSessionManager("s2", storage_dir=str(folder)), [("s1", "a"), ("s2", "a")], memory
+    )
     assert outcomes(report) == {("s1", "a"): "failed", ("s2", "a"): "imported"}
     assert not report.complete
     assert "session 's1' of agent 'a' cannot be read" in report.sessions[0].error
@@ -242,7 +309,9 @@ def test_log_is_whole_and_keeps_the_time_of_each_message(folder: Path, memory: M
     )
     import_sessions(FileSessionManager("s1", storage_dir=str(folder)), [("s1", "a")], memory)
     records = list(memory.session("s1").records("a"))
-    assert [record["message"]["tracking_id"] for record in records] == [one["message"]["tracking_id"] for one in files]
+    assert [record["message"]["tracking_id"] for record in records] == [
+        one["message"]["tracking_id"] for one in files
+    ]
     assert records[0]["message"]["content"][1]["image"]["source"]["bytes"] == b"\x89\xff\x00"
     times = [record["at"] for record in records]
     assert times == sorted(times)
@@ -250,7 +319,9 @@ def test_log_is_whole_and_keeps_the_time_of_each_message(folder: Path, memory: M
     assert memory.session("s1").metadata("a")["turn_count"] == 12
 
 
-def test_messages_without_tracking_ids_get_the_same_ones_at_each_import(folder: Path, tmp_path: Path) -> None:
+def test_messages_without_tracking_ids_get_the_same_ones_at_each_import(
+    folder: Path, tmp_path: Path
+) -> None:
     """Early releases of Strands stored none."""
     talk(build(FileSessionManager("s1", storage_dir=str(folder))))
     for file in folder.glob("*/agents/agent_a/messages/*.json"):
@@ -261,24 +332,36 @@ def test_messages_without_tracking_ids_get_the_same_ones_at_each_import(folder: 
     logs = []
     for name in ("one", "two"):
         with MangaMemory.open(durable=f"sqlite:///{tmp_path}/{name}.sqlite3") as memory:
-            import_sessions(FileSessionManager("s1", storage_dir=str(folder)), [("s1", "a")], memory)
+            import_sessions(
+                FileSessionManager("s1", storage_dir=str(folder)), [("s1", "a")], memory
+            )
             messages = build(memory.session("s1")).messages
-            assert [(m["role"], m["content"]) for m in messages] == [(m["role"], m["content"]) for m in expected]
+            assert [(m["role"], m["content"]) for m in messages] == [
+                (m["role"], m["content"]) for m in expected
+            ]
             logs.append(list(memory.session("s1").history("a")))
     assert logs[0] == logs[1]
     assert len({message["tracking_id"] for message in logs[0]}) == len(logs[0])
 
 
-def test_pending_interrupt_is_answered_after_the_import(open_source: Opener, memory: MangaMemory) -> None:
+def test_pending_interrupt_is_answered_after_the_import(
+    open_source: Opener, memory: MangaMemory
+) -> None:
     live = build(
-        open_source("s1"), model=ScriptedModel([[{"toolUse": {"toolUseId": "p", "name": "pay", "input": {"amount": 7}}}]])
+        open_source("s1"),
+        model=ScriptedModel(
+            [[{"toolUse": {"toolUseId": "p", "name": "pay", "input": {"amount": 7}}}]]
+        ),
     )
     result = live("buy it")
     assert result.stop_reason == "interrupt"
     import_sessions(open_source("s1"), [("s1", "a")], memory)
     here = build(memory.session("s1"), model=ScriptedModel(["thank you"]))
     assert here.messages == live.messages
-    answers: Any = [{"interruptResponse": {"interruptId": one.id, "response": "yes"}} for one in result.interrupts]
+    answers: Any = [
+        {"interruptResponse": {"interruptId": one.id, "response": "yes"}}
+        for one in result.interrupts
+    ]
     assert here(answers).stop_reason == "end_turn"
     assert here.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "paid 7"}]
 
@@ -304,15 +387,25 @@ def test_sessions_are_given_to_users(folder: Path, memory: MangaMemory) -> None:
 
     ids = [("hanako-s1", "a"), ("taro-s1", "a")]
     manager = FileSessionManager("taro-s1", storage_dir=str(folder))
-    assert import_sessions(manager, ids, memory, scope_of=scope_of).counts == {"imported": 2, "messages": 4}
-    assert len(list(memory.session(ConversationScope("hanako", "s1", tenant="shop")).history("a"))) == 2
+    assert import_sessions(manager, ids, memory, scope_of=scope_of).counts == {
+        "imported": 2,
+        "messages": 4,
+    }
+    assert (
+        len(list(memory.session(ConversationScope("hanako", "s1", tenant="shop")).history("a")))
+        == 2
+    )
 
 
-def test_other_managers_and_other_sessions_of_a_snapshot_manager_are_refused(memory: MangaMemory) -> None:
+def test_other_managers_and_other_sessions_of_a_snapshot_manager_are_refused(
+    memory: MangaMemory,
+) -> None:
     with pytest.raises(ValueError, match="got str"):
         import_sessions("sessions", [("s1", "a")], memory)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="reads session 's1', not 's2'"):
-        import_sessions(SnapshotSessionManager("s1", storage=InMemoryStorage()), [("s2", "a")], memory)
+        import_sessions(
+            SnapshotSessionManager("s1", storage=InMemoryStorage()), [("s2", "a")], memory
+        )
 
 
 def test_export_keeps_times_media_history_and_states(tmp_path: Path, capsys: Any) -> None:

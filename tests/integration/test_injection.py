@@ -1,4 +1,6 @@
-"""What is remembered and told again is data: no text can end the block it stands in, begin one, or fill the request."""
+"""What is remembered and told again is data: no text can end the block it stands in, begin one, or
+fill the request.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.conversation import SummarySizes, SummaryTrigger
 from strands_manga_memory.memory import Preference
-from strands_manga_memory.messages.injection import BLOCKS, escape_line, escape_own_tags, escape_tags
+from strands_manga_memory.messages.injection import (
+    BLOCKS,
+    escape_line,
+    escape_own_tags,
+    escape_tags,
+)
 from strands_manga_memory.squad import Handoff
 from strands_manga_memory.state import DialogueSlot
 from strands_manga_memory.testing import ScriptedModel
@@ -49,26 +56,48 @@ LIKE = str.maketrans("＜﹤‹❮⟨〈\u2329《ᐸ˂＞﹥›❯⟩〉\u232a�
 def attacks(tag: str) -> list[str]:
     """Return texts that try to end the block ``tag``, each with an order of its own number."""
     names = {"tag": tag, "TAG": tag.upper(), "half": tag[:4], "rest": tag[4:]}
-    return [f"find n{number} " + way.format(**names, order=ORDER) for number, way in enumerate(WAYS)]
+    return [
+        f"find n{number} " + way.format(**names, order=ORDER) for number, way in enumerate(WAYS)
+    ]
 
 
 def folded(text: str) -> str:
-    """Return a text as somebody reads it who is easily fooled: no invisible signs, every look-alike taken for the real one."""
-    visible = "".join(sign for sign in text if unicodedata.category(sign) not in ("Cf", "Cc", "Cn", "Co") or sign == "\n")
+    """Return a text as somebody reads it who is easily fooled: no invisible signs, every look-alike
+    taken for the real one.
+    """
+    visible = "".join(
+        sign
+        for sign in text
+        if unicodedata.category(sign) not in ("Cf", "Cc", "Cn", "Co") or sign == "\n"
+    )
     return unicodedata.normalize("NFKC", visible.translate(LIKE)).translate(LIKE)
 
 
 def tags_in(text: str) -> list[str]:
-    return [tag.casefold() for tag in re.findall(rf"<[\s/]*(?:{'|'.join(BLOCKS)})\b", folded(text), re.IGNORECASE)]
+    return [
+        tag.casefold()
+        for tag in re.findall(rf"<[\s/]*(?:{'|'.join(BLOCKS)})\b", folded(text), re.IGNORECASE)
+    ]
 
 
 def told(model: ScriptedModel, tag: str) -> str:
-    """Return the one block of the last request that ``tag`` marks; nothing in it looks like a tag of ours."""
+    """Return the one block of the last request that ``tag`` marks; nothing in it looks like a tag
+    of ours.
+    """
     request = model.requests[-1]
     system = request.system_prompt_content or []
     texts = [block["text"] for block in system if "text" in block]
-    texts += [block["text"] for message in request.messages for block in message["content"] if "text" in block]
-    blocks = [text.strip() for text in texts if f"<{tag}" in text and text.strip().startswith(("<context>", f"<{tag}"))]
+    texts += [
+        block["text"]
+        for message in request.messages
+        for block in message["content"]
+        if "text" in block
+    ]
+    blocks = [
+        text.strip()
+        for text in texts
+        if f"<{tag}" in text and text.strip().startswith(("<context>", f"<{tag}"))
+    ]
     assert len(blocks) == 1, (tag, len(blocks))
     [block] = blocks
     found = tags_in(block)
@@ -76,7 +105,10 @@ def told(model: ScriptedModel, tag: str) -> str:
     if block.startswith("<context>"):
         assert found[0] == "<context"
         assert found[-1] == "</context"
-        assert all(closing == f"</{opening[1:]}" for opening, closing in zip(found[1:-1:2], found[2:-1:2], strict=True))
+        assert all(
+            closing == f"</{opening[1:]}"
+            for opening, closing in zip(found[1:-1:2], found[2:-1:2], strict=True)
+        )
     else:
         assert found == [f"<{tag}", f"</{tag}"]
     assert "\x1b" not in block
@@ -92,7 +124,9 @@ def memory(tmp_path: Path) -> Any:
         finish_writes(*pair)
 
 
-def agent_of(memory: MangaMemory, model: ScriptedModel, session: str = "s1", **kwargs: Any) -> Agent:
+def agent_of(
+    memory: MangaMemory, model: ScriptedModel, session: str = "s1", **kwargs: Any
+) -> Agent:
     tools = kwargs.pop("tools", [])
     arguments = memory.agent_kwargs(user_id="u1", session_id=session, **kwargs)
     return Agent(model=model, callback_handler=None, tools=tools, **arguments)
@@ -103,7 +137,11 @@ def test_preferences_overrides_and_earlier_sessions(memory: MangaMemory, tag: st
     user = memory.user("u1")
     for number, attack in enumerate(attacks(tag)):
         user.prefer(f"k{number} {attack[:60]}"[:180], attack)
-        user.remember(attack, type="interaction_summary", metadata={"topics": [attack], "open_questions": [attack]})
+        user.remember(
+            attack,
+            type="interaction_summary",
+            metadata={"topics": [attack], "open_questions": [attack]},
+        )
     model = ScriptedModel()
     agent = agent_of(memory, model)
     cache = memory._profile_cache(memory.user("u1"))
@@ -128,12 +166,19 @@ def test_memories_that_the_manager_finds(memory: MangaMemory) -> None:
 def test_memories_that_the_model_searches_itself(memory: MangaMemory) -> None:
     for number, attack in enumerate(attacks("user_memory")):
         memory.user("u1").remember(
-            f"likes {number} {attack} \u202e " + "words and more words " * 190, metadata={"topics": [attack]}
+            f"likes {number} {attack} \u202e " + "words and more words " * 190,
+            metadata={"topics": [attack]},
         )
-    call = {"toolUse": {"toolUseId": "t1", "name": "search_memory", "input": {"query": "likes words"}}}
+    call = {
+        "toolUse": {"toolUseId": "t1", "name": "search_memory", "input": {"query": "likes words"}}
+    }
     model = ScriptedModel([[call], "ok"])
     agent_of(memory, model)("hello")
-    [result] = [block["toolResult"] for block in model.requests[-1].messages[-1]["content"] if "toolResult" in block]
+    [result] = [
+        block["toolResult"]
+        for block in model.requests[-1].messages[-1]["content"]
+        if "toolResult" in block
+    ]
     text = str(result["content"])
     assert "likes" in text
     assert not re.search("[<>\u202e]", text)
@@ -165,9 +210,22 @@ def test_what_the_state_says(memory: MangaMemory) -> None:
             """Look a title up."""
             raise ValueError(f"cannot find {attack}")
 
-        calls = [[{"toolUse": {"toolUseId": f"t{number}", "name": "look_up", "input": {"title": attack}}}] for number in (1, 2)]
+        calls = [
+            [
+                {
+                    "toolUse": {
+                        "toolUseId": f"t{number}",
+                        "name": "look_up",
+                        "input": {"title": attack},
+                    }
+                }
+            ]
+            for number in (1, 2)
+        ]
         model = ScriptedModel([*calls, "no", "ok"])
-        coordinator = StateCoordinator(intents={"reorder": [DialogueSlot(name="volume", question=attack)]})
+        coordinator = StateCoordinator(
+            intents={"reorder": [DialogueSlot(name="volume", question=attack)]}
+        )
         agent = Agent(model=model, callback_handler=None, tools=[look_up], plugins=[coordinator])
         coordinator.dialogue.set_intent("reorder")
         coordinator.dialogue.fill_slot("volume", attack)
@@ -187,13 +245,24 @@ def test_summaries(number: int) -> None:
 
     model = ScriptedModel()
     manager = VerifiedSummarizingConversationManager(
-        SummaryTrigger(tokens=300, keep_recent_turns=1), model=write, sizes=SummarySizes(summary_tokens=200)
+        SummaryTrigger(tokens=300, keep_recent_turns=1),
+        model=write,
+        sizes=SummarySizes(summary_tokens=200),
     )
     agent = Agent(model=model, callback_handler=None, conversation_manager=manager)
     for turn in range(6):
         agent(f"turn {turn}: I promise to pay order ORD-1234{turn}. {attack} " + "words " * 60)
-    shown = [text for message in agent.messages for block in message["content"] if (text := block.get("text", ""))]
-    summaries = [text for text in shown if text.startswith(("<conversation_summary>", "<conversation_facts>"))]
+    shown = [
+        text
+        for message in agent.messages
+        for block in message["content"]
+        if (text := block.get("text", ""))
+    ]
+    summaries = [
+        text
+        for text in shown
+        if text.startswith(("<conversation_summary>", "<conversation_facts>"))
+    ]
     assert summaries
     for text in summaries:
         name = text[1 : text.index(">")]
@@ -208,8 +277,12 @@ def test_what_the_finalizer_makes_of_a_session(memory: MangaMemory) -> None:
     memory.finalize(ConversationScope("u1", "old"))
     after = ScriptedModel()
     agent_of(memory, after, "new")("hello")
-    texts = [block["text"] for block in after.requests[-1].messages[-1]["content"] if "text" in block]
-    texts += [block["text"] for block in after.requests[-1].system_prompt_content or [] if "text" in block]
+    texts = [
+        block["text"] for block in after.requests[-1].messages[-1]["content"] if "text" in block
+    ]
+    texts += [
+        block["text"] for block in after.requests[-1].system_prompt_content or [] if "text" in block
+    ]
     for text in texts:
         if text.startswith("<"):
             assert len(tags_in(text)) == (4 if text.startswith("<context>") else 2)
@@ -233,7 +306,10 @@ def test_handoffs() -> None:
 
 
 def test_texts_of_all_kinds_stay_readable() -> None:
-    assert escape_tags("進撃の巨人〈上〉《完全版》 1 & 2\nline") == "進撃の巨人〈上〉《完全版》 1 & 2\nline"
+    assert (
+        escape_tags("進撃の巨人〈上〉《完全版》 1 & 2\nline")
+        == "進撃の巨人〈上〉《完全版》 1 & 2\nline"
+    )
     assert escape_line("a\nb\t<c>") == "a b &lt;c&gt;"
     assert escape_own_tags("<b> </conversation_state>") == "<b> &lt;/conversation_state>"
     for tag in TAGS:

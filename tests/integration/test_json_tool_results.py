@@ -16,13 +16,29 @@ from strands_manga_memory.conversation import TieredCompactionConversationManage
 from strands_manga_memory.testing import ScriptedModel
 
 ORDERS = 20
-WORDS = ["dark", "dreary", "spiral", "town", "ghost", "story", "sea", "silent", "moon", "paper", "old"]
+WORDS = [
+    "dark",
+    "dreary",
+    "spiral",
+    "town",
+    "ghost",
+    "story",
+    "sea",
+    "silent",
+    "moon",
+    "paper",
+    "old",
+]
 FORMS: dict[str, Callable[[Any], str]] = {
     "compact": lambda value: json.dumps(value, separators=(",", ":")),
     "escaped": json.dumps,
     "indented": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
-    "lines": lambda value: "\n".join(json.dumps(part) for part in [{"order": value["order"]}, *value["items"]]),
-    "fence": lambda value: f"Here it is:\n```json\n{json.dumps(value, indent=2)}\n```\nAnything else?",
+    "lines": lambda value: "\n".join(
+        json.dumps(part) for part in [{"order": value["order"]}, *value["items"]]
+    ),
+    "fence": lambda value: (
+        f"Here it is:\n```json\n{json.dumps(value, indent=2)}\n```\nAnything else?"
+    ),
     "sentence": lambda value: f"One order was found: {json.dumps(value)}",
     "python": str,
     "nested": lambda value: json.dumps({"content": [{"type": "text", "text": json.dumps(value)}]}),
@@ -42,11 +58,17 @@ def order_of(number: int) -> dict[str, Any]:
         }
         for item in range(3)
     ]
-    return {"ok": True, "items": items, "order": {"order_id": f"ORD-{5_000 + number}", "お届け先": "京都市"}}
+    return {
+        "ok": True,
+        "items": items,
+        "order": {"order_id": f"ORD-{5_000 + number}", "お届け先": "京都市"},
+    }
 
 
 def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text") -> str:
-    """Look up 20 orders, one a turn, then ask a question; return the request of the question as text."""
+    """Look up 20 orders, one a turn, then ask a question; return the request of the question as
+    text.
+    """
 
     @tool
     def find_order(number: int) -> dict[str, Any]:
@@ -57,10 +79,18 @@ def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text
 
     replies: list[Any] = []
     for number in range(ORDERS):
-        call = {"toolUse": {"toolUseId": f"call-{number}", "name": "find_order", "input": {"number": number}}}
+        call = {
+            "toolUse": {
+                "toolUseId": f"call-{number}",
+                "name": "find_order",
+                "input": {"number": number},
+            }
+        }
         replies += [[call], "I have found it."]
     model = ScriptedModel([*replies, "Twenty."])
-    agent = Agent(model=model, tools=[find_order], conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=model, tools=[find_order], conversation_manager=manager, callback_handler=None
+    )
     for number in range(ORDERS):
         agent(f"Please look up number {number} of my orders.")
     agent("How many orders are there?")
@@ -73,11 +103,15 @@ def test_all_order_ids_of_a_session_stay_in_a_window_of_4096_tokens(form: str) -
     request = talk(FORMS.get(form), ImportanceWeightedConversationManager(4_096))
     assert len(set(re.findall(r"ORD-5\d{3}", request))) == ORDERS
     assert "characters cut" in request
-    assert re.search(r": ?, ?\W*:", request) is None, "no key and no value is missing its other half"
+    assert re.search(r": ?, ?\W*:", request) is None, (
+        "no key and no value is missing its other half"
+    )
 
 
 def test_compaction_keeps_the_ids_of_capped_results() -> None:
-    """A cap of 400 characters a result leaves its keys and identifiers, and keeps the text readable as JSON."""
+    """A cap of 400 characters a result leaves its keys and identifiers, and keeps the text readable
+    as JSON.
+    """
     manager = TieredCompactionConversationManager(window=6_000)
     request = talk(FORMS["indented"], manager)
     texts = [

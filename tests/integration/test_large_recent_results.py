@@ -23,14 +23,22 @@ def _tokens(messages: list[Message]) -> int:
 
 
 def _call(number: int) -> list[dict[str, Any]]:
-    return [{"toolUse": {"toolUseId": f"t{number}", "name": "search", "input": {"query": str(number)}}}]
+    return [
+        {"toolUse": {"toolUseId": f"t{number}", "name": "search", "input": {"query": str(number)}}}
+    ]
 
 
 @tool
 def search(query: str) -> dict[str, Any]:
     """Search the shop."""
-    titles = [{"id": f"B{query}{at:04d}", "title": f"A Silent Voice {at}", "price": 4.5, "stock": at} for at in range(1_500)]
-    return {"status": "success", "content": [{"json": {"query": query, "titles": titles, "total": 1_500}}]}
+    titles = [
+        {"id": f"B{query}{at:04d}", "title": f"A Silent Voice {at}", "price": 4.5, "stock": at}
+        for at in range(1_500)
+    ]
+    return {
+        "status": "success",
+        "content": [{"json": {"query": query, "titles": titles, "total": 1_500}}],
+    }
 
 
 def _agent(turns: int, **more: Any) -> Agent:
@@ -48,11 +56,18 @@ def _agent(turns: int, **more: Any) -> Agent:
 
 
 def _results(messages: list[Message]) -> list[Any]:
-    return [block["toolResult"] for message in messages for block in message["content"] if "toolResult" in block]
+    return [
+        block["toolResult"]
+        for message in messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
 
 
 def test_large_results_among_the_latest_messages_are_capped() -> None:
-    """Two results that alone exceed the trigger are cut to 10,000 characters each before the model is asked again."""
+    """Two results that alone exceed the trigger are cut to 10,000 characters each before the model
+    is asked again.
+    """
     agent = _agent(2)
     for number in range(2):
         agent(f"What about {number}?")
@@ -63,26 +78,37 @@ def test_large_results_among_the_latest_messages_are_capped() -> None:
 
 
 def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
-    """A capped result keeps its keys and some items, counts the others, and names the tool that returns all of it."""
+    """A capped result keeps its keys and some items, counts the others, and names the tool that
+    returns all of it.
+    """
     agent = _agent(1)
     agent("What about 0?")
     text, _, note = _results(agent.messages)[0]["content"][0]["text"].partition("\n[... ")
     shown = json.loads(text)
     assert shown.keys() == {"query", "titles", "total"}
-    assert shown["titles"][0] == {"id": "B00000", "title": "A Silent Voice 0", "price": 4.5, "stock": 0}
+    assert shown["titles"][0] == {
+        "id": "B00000",
+        "title": "A Silent Voice 0",
+        "price": 4.5,
+        "stock": 0,
+    }
     assert f"[... {1_500 - len(shown['titles']) + 1} more items ...]" in shown["titles"]
     assert len(shown["titles"]) > 50
     name = note.partition("read_cut_message('")[2].partition("'")[0]
     read, more = "", True
     while more:
-        page = agent.tool.read_cut_message(name=name, offset=len(read), record_direct_tool_call=False)
+        page = agent.tool.read_cut_message(
+            name=name, offset=len(read), record_direct_tool_call=False
+        )
         part, more, _ = page["content"][0]["text"].partition("\n[characters")
         read += part
     assert len(json.loads(read)["titles"]) == 1_500
 
 
 def test_compaction_goes_on_after_runs_that_find_nothing_to_do() -> None:
-    """A history whose recent messages cannot be made smaller does not stop the compaction of later ones."""
+    """A history whose recent messages cannot be made smaller does not stop the compaction of later
+    ones.
+    """
     pasted = "I read this review today. " * 2_400
     agent = _agent(30)
     agent.model = ScriptedModel(lambda messages: "Noted.", usage=lambda _: 0)
@@ -102,7 +128,13 @@ def test_pinned_results_are_not_capped() -> None:
     """A message that is pinned keeps its results, however large."""
     agent = _agent(2)
     agent("What about 0?")
-    large = {"toolResult": {"toolUseId": "p", "status": "success", "content": [{"text": "found " * 4_000}]}}
+    large = {
+        "toolResult": {
+            "toolUseId": "p",
+            "status": "success",
+            "content": [{"text": "found " * 4_000}],
+        }
+    }
     use = {"toolUse": {"toolUseId": "p", "name": "search", "input": {"query": "p"}}}
     agent.messages += [
         {"role": "user", "content": [{"text": "look"}]},
@@ -112,22 +144,45 @@ def test_pinned_results_are_not_capped() -> None:
     ]
     pin_message(agent.messages, len(agent.messages) - 2)
     agent("What about 1?")
-    assert next(result for result in _results(agent.messages) if result["toolUseId"] == "p") == large["toolResult"]
+    assert (
+        next(result for result in _results(agent.messages) if result["toolUseId"] == "p")
+        == large["toolResult"]
+    )
 
 
 def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) -> None:
-    """An agent built for each request shows the same capped results, and reads the whole ones from the session's log."""
+    """An agent built for each request shows the same capped results, and reads the whole ones from
+    the session's log.
+    """
     url = f"sqlite:///{tmp_path}/memory.db"
     with MangaMemory.open(durable=url) as memory:
         for number in range(3):
             model = ScriptedModel([_call(number), "In stock."], usage=lambda _: 0)
             model.update_config(context_window_limit=_WINDOW)
-            agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search], callback_handler=None)
+            agent = memory.agent(
+                model,
+                user_id="u",
+                session_id="s",
+                history="compact",
+                tools=[search],
+                callback_handler=None,
+            )
             agent(f"What about {number}?")
             assert all(_tokens(request.messages) < _TRIGGER for request in model.requests)
-        agent = memory.agent(model, user_id="u", session_id="s", history="compact", tools=[search], callback_handler=None)
-        assert all(len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages))
-        name = _results(agent.messages)[0]["content"][0]["text"].partition("read_cut_message('")[2][:8]
+        agent = memory.agent(
+            model,
+            user_id="u",
+            session_id="s",
+            history="compact",
+            tools=[search],
+            callback_handler=None,
+        )
+        assert all(
+            len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages)
+        )
+        name = _results(agent.messages)[0]["content"][0]["text"].partition("read_cut_message('")[2][
+            :8
+        ]
         page = agent.tool.read_cut_message(name=name, offset=12_000, record_direct_tool_call=False)
         assert "A Silent Voice" in page["content"][0]["text"]
 
@@ -143,10 +198,18 @@ def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
         return f"saved {path}"
 
     content = "One line of the chapter about the shop.\n" * 700
-    call = {"toolUse": {"toolUseId": "t1", "name": "save_file", "input": {"path": "chapter.md", "content": content}}}
+    call = {
+        "toolUse": {
+            "toolUseId": "t1",
+            "name": "save_file",
+            "input": {"path": "chapter.md", "content": content},
+        }
+    }
     model = ScriptedModel([[call], "Saved.", "Yes.", "Yes."])
     manager = ImportanceWeightedConversationManager(2_048)
-    agent = Agent(model=model, tools=[save_file], conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=model, tools=[save_file], conversation_manager=manager, callback_handler=None
+    )
     agent("Save the chapter.")
     agent("Is it saved?")
     assert written == [content]
@@ -158,9 +221,14 @@ def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
 
 
 def test_large_result_of_the_current_turn_leaves_room_for_earlier_words() -> None:
-    """A history that is trimmed in steps truncates the result before it evicts all that was said."""
+    """A history that is trimmed in steps truncates the result before it evicts all that was
+    said.
+    """
     result = json.dumps(
-        [{"id": f"B{n:04d}", "price": 500 + n, "description": "An edition of 300 pages. " * 12} for n in range(20)]
+        [
+            {"id": f"B{n:04d}", "price": 500 + n, "description": "An edition of 300 pages. " * 12}
+            for n in range(20)
+        ]
     )
 
     @tool

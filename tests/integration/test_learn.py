@@ -1,4 +1,6 @@
-"""What a user says is learned by rules, and by a model in the background where that is asked for."""
+"""What a user says is learned by rules, and by a model in the background where that is asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ SAID = "Well, since the move the shelves go by the colour of the spines."
 
 
 def preferences(*stated: tuple[int, str, str]) -> str:
-    return json.dumps({"preferences": [{"line": line, "key": key, "value": value} for line, key, value in stated]})
+    return json.dumps(
+        {"preferences": [{"line": line, "key": key, "value": value} for line, key, value in stated]}
+    )
 
 
 class Thinking(ScriptedModel):
@@ -30,7 +34,9 @@ class Thinking(ScriptedModel):
         self.may, self.asked, self.prompts = threading.Event(), threading.Event(), []
         self.may.set()
 
-    async def structured_output(self, output_model: Any, prompt: Any, *args: Any, **kwargs: Any) -> Any:
+    async def structured_output(
+        self, output_model: Any, prompt: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         self.prompts.append(prompt[0]["content"][0]["text"])
         self.asked.set()
         assert self.may.wait(20)
@@ -49,11 +55,15 @@ def known(memory: MangaMemory) -> set[str]:
 
 def agent_of(memory: MangaMemory, model: ScriptedModel, **options: Any) -> Agent:
     answers = ScriptedModel(lambda _: "ok")
-    return memory.agent(answers, user_id="u", session_id="s", aux_model=model, callback_handler=None, **options)
+    return memory.agent(
+        answers, user_id="u", session_id="s", aux_model=model, callback_handler=None, **options
+    )
 
 
 def test_a_model_finds_what_the_rules_do_not(tmp_path: Path) -> None:
-    model = Thinking([preferences((1, "preferred format", "spines"), (1, "shelves", "the colour of the spines"))])
+    model = Thinking(
+        [preferences((1, "preferred format", "spines"), (1, "shelves", "the colour of the spines"))]
+    )
     with open_memory(tmp_path) as memory:
         agent_of(memory, model, learn="model")(SAID)
         assert known(memory) == {"format: spines", "shelves: the colour of the spines"}
@@ -100,22 +110,31 @@ def test_what_was_not_said_is_not_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reply", ["no json", RuntimeError("down")])
-def test_a_model_that_fails_leaves_the_rules(tmp_path: Path, reply: Any, caplog: pytest.LogCaptureFixture) -> None:
-    with open_memory(tmp_path) as memory, caplog.at_level(logging.DEBUG, "strands_manga_memory.memory.plugin"):
+def test_a_model_that_fails_leaves_the_rules(
+    tmp_path: Path, reply: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        open_memory(tmp_path) as memory,
+        caplog.at_level(logging.DEBUG, "strands_manga_memory.memory.plugin"),
+    ):
         agent_of(memory, Thinking([reply]), learn="model")("My favourite genre is horror.")
         assert known(memory) == {"genre: horror"}
     assert "the model failed to extract preferences" in caplog.text
     assert "horror" not in caplog.text
 
 
-def test_a_model_without_structured_output_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_without_structured_output_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Without(ScriptedModel):
         def structured_output(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError
 
     with open_memory(tmp_path) as memory, caplog.at_level(logging.INFO):
         for session in "abc":  # an agent and a model for each request
-            agent = memory.agent(Without(), user_id="u", session_id=session, learn="model", callback_handler=None)
+            agent = memory.agent(
+                Without(), user_id="u", session_id=session, learn="model", callback_handler=None
+            )
             for number in range(3):
                 agent(f"{SAID} {number}")
                 settle(memory)
@@ -148,7 +167,10 @@ def test_it_needs_memories_and_a_name_that_is_known(tmp_path: Path) -> None:
         pytest.raises(ValueError, match="memories is None"),
     ):
         memory.agent_kwargs(user_id="u", session_id="s", learn="model")
-    with open_memory(tmp_path) as memory, pytest.raises(ValueError, match="'rules', 'model', 'nothing', got 'models'"):
+    with (
+        open_memory(tmp_path) as memory,
+        pytest.raises(ValueError, match="'rules', 'model', 'nothing', got 'models'"),
+    ):
         memory.agent_kwargs(user_id="u", session_id="s", learn="models")  # type: ignore[arg-type]
 
 

@@ -17,7 +17,9 @@ from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.unit.session.support import same
 
-GUIDE = (Path(__file__).parents[2] / "strands_manga_memory/guide/migration.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parents[2] / "strands_manga_memory/guide/migration.md").read_text(
+    encoding="utf-8"
+)
 DIFFS = re.findall(r"```diff\n(.*?)```", GUIDE, re.DOTALL)
 NAMES = ["sliding", "summarizing", "files", "s3", "snapshots", "auto"]
 
@@ -53,7 +55,11 @@ def test_each_diff_is_short() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("sign", ["-", "+"])
 def test_both_sides_of_each_diff_run(
-    name: str, sign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    name: str,
+    sign: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     if name == "s3":
         request.getfixturevalue("bucket" if sign == "-" else "aws")

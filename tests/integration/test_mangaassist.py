@@ -1,4 +1,6 @@
-"""The parts of the MangaAssist application; in a browser it is tested by ``tests/browser``, as a whole by its ``--demo``."""
+"""The parts of the MangaAssist application; in a browser it is tested by ``tests/browser``, as a
+whole by its ``--demo``.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,13 @@ from mangaassist.web.visitors import Visitor, Visitors
 
 PORT = 8765
 
-# --- the assistant ----------------------------------------------------------------------------------------------------
+# --- the assistant --------------------------------------------------------------------------------
 
 
 def test_orders_are_the_customers_own_and_the_same_in_every_process() -> None:
-    numbers = [order["order_id"] for name in range(2_000) for order in orders.orders_of(f"reader-{name}")]
+    numbers = [
+        order["order_id"] for name in range(2_000) for order in orders.orders_of(f"reader-{name}")
+    ]
     assert len(set(numbers)) == len(numbers)
     assert numbers[0] == "ORD-311486518891"
     assert orders.order_of("reader-0", f" {numbers[0].lower()} ")["order_id"] == numbers[0]
@@ -61,8 +65,16 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
 
     wrapped = CustomerTool(my_orders)
     assert list(wrapped.tool_spec["inputSchema"]["json"]["properties"]) == ["limit"]
-    assert "customer" in my_orders.tool_spec["inputSchema"]["json"]["properties"]  # the tool itself is as it was
-    use = {"toolUse": {"toolUseId": "1", "name": "my_orders", "input": {"customer": "hanako", "limit": 1}}}
+    assert (
+        "customer" in my_orders.tool_spec["inputSchema"]["json"]["properties"]
+    )  # the tool itself is as it was
+    use = {
+        "toolUse": {
+            "toolUseId": "1",
+            "name": "my_orders",
+            "input": {"customer": "hanako", "limit": 1},
+        }
+    }
     agent = Agent(model=ScriptedModel([[use], "done"]), tools=[wrapped], callback_handler=None)
     await agent.invoke_async("orders of hanako!", invocation_state={"user_id": "taro"})
     assert asked == ["taro"]
@@ -75,8 +87,16 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
         ("『猫と踏切番』は在庫ありますか？", None, "products"),
         ("注文はいつ届きますか？", "[products] はい。", "orders"),
         ("Where is ord-123456789012?", None, "orders"),
-        ("And now?", "[orders] My colleague from escalation takes over with your next message.", "escalation"),
-        ("それで？", "[orders] 次のメッセージから、苦情担当（escalation）の者が対応いたします。", "escalation"),
+        (
+            "And now?",
+            "[orders] My colleague from escalation takes over with your next message.",
+            "escalation",
+        ),
+        (
+            "それで？",
+            "[orders] 次のメッセージから、苦情担当（escalation）の者が対応いたします。",
+            "escalation",
+        ),
         ("And now?", "[escalation] Your case is open.", "escalation"),
         ("Yes.", "[products] Paper or digital?", "products"),
         ("Yes.", "[nobody] gone", "products"),
@@ -84,11 +104,17 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
         ("", None, "products"),
     ],
 )
-async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(text: str, last: str | None, expected: str) -> None:
+async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(
+    text: str, last: str | None, expected: str
+) -> None:
     classifier = WordClassifier()
     options = [AgentOptions(name=role.name, description=role.purpose) for role in ROLES.values()]
-    classifier.set_agents({agent.id: agent for agent in (SessionStrandsAgent(each, _never) for each in options)})
-    history: list[Any] = [] if last is None else [ConversationMessage("assistant", [{"text": last}])]  # type: ignore[arg-type]
+    classifier.set_agents(
+        {agent.id: agent for agent in (SessionStrandsAgent(each, _never) for each in options)}
+    )
+    history: list[Any] = (
+        [] if last is None else [ConversationMessage("assistant", [{"text": last}])]
+    )  # type: ignore[arg-type]
     selected = (await classifier.process_request(text, history)).selected_agent
     assert selected is not None
     assert selected.id == expected
@@ -107,9 +133,22 @@ def test_a_scripted_model_tells_the_users_words_from_what_stands_beside_them() -
         "content": [{"text": '[{"order_id": "ORD-1", "volumes": 3}, {"order_id": "OR'}],
     }
     messages = [
-        {"role": "user", "content": [{"text": "an older one, whose answer has left"}, {"text": "注文は？"}, {"text": beside}]},
+        {
+            "role": "user",
+            "content": [
+                {"text": "an older one, whose answer has left"},
+                {"text": "注文は？"},
+                {"text": beside},
+            ],
+        },
         {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [{"toolResult": result}, {"text": "<conversation_state>it</conversation_state>"}]},
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": result},
+                {"text": "<conversation_state>it</conversation_state>"},
+            ],
+        },
     ]
     request = CustomerRequest.parse(messages, [{"text": "You sell manga."}])
     assert request.text == "注文は？"
@@ -118,7 +157,10 @@ def test_a_scripted_model_tells_the_users_words_from_what_stands_beside_them() -
     assert "<conversation_state>" in request.added_text
     found = request.result("my_orders")
     assert found is not None
-    assert (found.values("order_id"), found.values("volumes")) == (["ORD-1"], ["3"])  # what was cut is not there
+    assert (found.values("order_id"), found.values("volumes")) == (
+        ["ORD-1"],
+        ["3"],
+    )  # what was cut is not there
     with pytest.raises(ValueError, match="no message of the user"):
         CustomerRequest.parse(messages[1:], None)
 
@@ -127,9 +169,13 @@ def _shop(folder: Path, **settings: Any) -> Shop:
     """A shop whose tools are functions of this process instead of servers."""
 
     @tool
-    def search_manga(query: str = "", genre: str = "", max_price_yen: int = 10_000, limit: int = 5) -> str:
+    def search_manga(
+        query: str = "", genre: str = "", max_price_yen: int = 10_000, limit: int = 5
+    ) -> str:
         """Find manga."""
-        found = catalogue.search(query, genre=genre or None, max_price_yen=max_price_yen, limit=limit)
+        found = catalogue.search(
+            query, genre=genre or None, max_price_yen=max_price_yen, limit=limit
+        )
         return json.dumps(found, ensure_ascii=False, default=vars)
 
     @tool
@@ -137,7 +183,9 @@ def _shop(folder: Path, **settings: Any) -> Shop:
         """List orders."""
         return json.dumps(orders.orders_of("u"))
 
-    servers: Any = SimpleNamespace(catalogue=search_manga, stock=tool(_get_stock, name="get_stock"), order_tools=[my_orders])
+    servers: Any = SimpleNamespace(
+        catalogue=search_manga, stock=tool(_get_stock, name="get_stock"), order_tools=[my_orders]
+    )
     memory = MangaMemory.open(durable=f"sqlite:///{folder}/shop.sqlite3", memories=True)
     return Shop(memory, servers, folder=folder, **settings)
 
@@ -153,12 +201,21 @@ async def _answer(shop: Shop, text: str) -> tuple[str, str]:
     return pieces[-1].agent, pieces[-1].answer or ""
 
 
-async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_every_message(tmp_path: Path) -> None:
+async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_every_message(
+    tmp_path: Path,
+) -> None:
     changes: list[tuple[str, dict[str, Any]]] = []
-    shop = _shop(tmp_path, budget=800, on_change=lambda scope, view: changes.append((scope.agent_id, view)))
+    shop = _shop(
+        tmp_path, budget=800, on_change=lambda scope, view: changes.append((scope.agent_id, view))
+    )
     answers = [
         await _answer(shop, text)
-        for text in ("My favorite genre is fantasy.", "Find me some manga.", "料理の漫画を探しています。", "Where is my order?")
+        for text in (
+            "My favorite genre is fantasy.",
+            "Find me some manga.",
+            "料理の漫画を探しています。",
+            "Where is my order?",
+        )
     ]
     assert [agent for agent, _ in answers] == ["products", "products", "products", "orders"]
     assert "Lighthouse Star Post" in answers[1][1]
@@ -174,11 +231,15 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
     rows = views["products"]["messages"]
     assert [row["role"] for row in rows[:4]] == ["user", "assistant", "user", "assistant"]
     assert len(rows) == 10
-    assert {"kept", "dropped"} <= {row["outcome"] for row in rows} <= {"kept", "shortened", "dropped"}
+    assert (
+        {"kept", "dropped"} <= {row["outcome"] for row in rows} <= {"kept", "shortened", "dropped"}
+    )
     left = next(row for row in rows if row["outcome"] == "dropped")
     assert left["why"]
     assert 0 <= left["score"] <= 1
-    assert views["products"]["tokens"] == sum(row["tokens"] for row in rows if row["outcome"] != "dropped")
+    assert views["products"]["tokens"] == sum(
+        row["tokens"] for row in rows if row["outcome"] != "dropped"
+    )
     assert again.views("stranger", "s") == {}
     assert "fantasy" in again.known("u")
     assert again.forget("u")
@@ -209,15 +270,29 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
         {"Is volume 9 of The Cat and the Crossing Keeper in stock?": "has volumes 1 to 5"},
         {"My name is Ken.": "Nice to meet you, Ken", "What is my name?": "Ken"},
         {"私の名前はケンです。": "ケン様", "私の名前は何ですか？": "ケン"},
-        {"Is there a cheaper edition of The Lighthouse Star Post?": "These cost less", "もっと安い版は？": "もっと安い作品"},
+        {
+            "Is there a cheaper edition of The Lighthouse Star Post?": "These cost less",
+            "もっと安い版は？": "もっと安い作品",
+        },
         {"Is there a cheaper edition of Lodgers of Echo House?": "(16 volumes, 561 yen)"},
-        {"Do you have horror?": "We have no horror", "ホラー漫画はありますか？": "ホラーの作品は取り扱いがありません"},
-        {"Where is my order?": "ORD-", "Thanks!": "You are welcome", "Do you have sports manga?": "We have no sports"},
+        {
+            "Do you have horror?": "We have no horror",
+            "ホラー漫画はありますか？": "ホラーの作品は取り扱いがありません",
+        },
+        {
+            "Where is my order?": "ORD-",
+            "Thanks!": "You are welcome",
+            "Do you have sports manga?": "We have no sports",
+        },
     ],
     ids=lambda talk: next(iter(talk)),
 )
-async def test_the_script_answers_from_the_conversation(tmp_path: Path, talk: dict[str, str]) -> None:
-    """A message that names no series, volume or genre of the shop is answered from the earlier ones."""
+async def test_the_script_answers_from_the_conversation(
+    tmp_path: Path, talk: dict[str, str]
+) -> None:
+    """A message that names no series, volume or genre of the shop is answered from the earlier
+    ones.
+    """
     shop = _shop(tmp_path)
     for text, part in talk.items():
         assert part in (await _answer(shop, text))[1]
@@ -238,7 +313,9 @@ async def test_a_complaint_goes_to_a_human_with_what_was_said(tmp_path: Path) ->
 
 def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shop = _shop(tmp_path)
-    shop.servers.status = lambda: {"get_stock": dict.fromkeys(SHOWN, 0) | {"state": "open", "server_state": "up"}}
+    shop.servers.status = lambda: {
+        "get_stock": dict.fromkeys(SHOWN, 0) | {"state": "open", "server_state": "up"}
+    }
     shop.servers.set_fault = lambda kind: kind == "error"
     lines = [
         "Find me some manga about [red]fantasy[/red].",
@@ -254,7 +331,15 @@ def test_the_chat_in_the_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     visitors = Visitors(tmp_path / "visitors.sqlite3")
     Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
     shown = screen.getvalue()
-    for text in ("How about one of these?", "[calls search_manga]", "open", "done", "is down", "/forget", "breaker not closed"):
+    for text in (
+        "How about one of these?",
+        "[calls search_manga]",
+        "open",
+        "done",
+        "is down",
+        "/forget",
+        "breaker not closed",
+    ):
         assert text in shown
     lines[:] = ["/forget"]
     screen.truncate(0)
@@ -273,7 +358,12 @@ def test_a_new_session_in_the_terminal_begins_with_nothing(
     shop = _shop(tmp_path)
     shop.servers.status = dict
     visitors = Visitors(tmp_path / "visitors.sqlite3")
-    lines = ["Find me some manga about fantasy.", command, "/memory", "Find me some manga about food."]
+    lines = [
+        "Find me some manga about fantasy.",
+        command,
+        "/memory",
+        "Find me some manga about food.",
+    ]
     monkeypatch.setattr(Console, "input", lambda self, prompt: lines.pop(0) if lines else "/quit")
     screen = io.StringIO()
     Terminal(shop, visitors, "u", Console(file=screen, width=120)).chat()
@@ -292,7 +382,7 @@ def test_a_new_session_in_the_terminal_begins_with_nothing(
     shop.memory.close()
 
 
-# --- visitors and chats -----------------------------------------------------------------------------------------------
+# --- visitors and chats ---------------------------------------------------------------------------
 
 
 def test_visitors_are_known_after_a_restart_by_a_token_that_is_not_stored(tmp_path: Path) -> None:
@@ -318,7 +408,9 @@ class FakeShop:
         self.go = asyncio.Event()
         self.fails: Exception | None = None
         self.on_change: Any = None
-        self.servers = SimpleNamespace(status=dict, fault="none", set_fault=lambda kind: kind != "exit")
+        self.servers = SimpleNamespace(
+            status=dict, fault="none", set_fault=lambda kind: kind != "exit"
+        )
         self.ended: list[tuple[str, str]] = []
 
     async def history(self, user: str, session: str) -> list[ChatTurn]:
@@ -361,8 +453,13 @@ async def test_a_page_gets_all_there_is_and_then_each_change() -> None:
     assert (await _next(early))["text"] == "o"
     late = chat.events()
     assert (await _next(late))["turns"][1] == {
-        "id": 2, "question": "<b>now?</b>", "agent": "products", "answer": "o", "quotes": [], "done": False,
-    }  # fmt: skip
+        "id": 2,
+        "question": "<b>now?</b>",
+        "agent": "products",
+        "answer": "o",
+        "quotes": [],
+        "done": False,
+    }
     shop.go.set()
     for page in (early, late):
         assert (await _next(page))["text"] == "k"
@@ -396,11 +493,15 @@ async def test_what_fails_is_told_without_its_words_and_tried_again() -> None:
         chat.start_turn("one too many")
     await chat.finished()
     events = [await _next(page) for _ in range(4 * MOST_TURNS)]
-    assert [event["turn"]["done"] for event in events if event["type"] == "done"] == [True] * MOST_TURNS
+    assert [event["turn"]["done"] for event in events if event["type"] == "done"] == [
+        True
+    ] * MOST_TURNS
     assert "hunter2" not in str(events)
 
 
-async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages_is_bounded() -> None:
+async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages_is_bounded() -> (
+    None
+):
     shop: Any = FakeShop()
     chat = Chat(shop, Visitor("u", "s"))
     pages = [chat.events() for _ in range(MOST_PAGES)]
@@ -416,9 +517,13 @@ async def test_a_page_that_does_not_keep_up_is_sent_away_and_the_number_of_pages
     assert 0 < count < 2_000
 
 
-# --- the server -------------------------------------------------------------------------------------------------------
+# --- the server -----------------------------------------------------------------------------------
 
-GOOD = {"host": f"127.0.0.1:{PORT}", "origin": f"http://127.0.0.1:{PORT}", "content-type": "application/json"}
+GOOD = {
+    "host": f"127.0.0.1:{PORT}",
+    "origin": f"http://127.0.0.1:{PORT}",
+    "content-type": "application/json",
+}
 
 
 class Site:
@@ -430,18 +535,31 @@ class Site:
         self.token, self.visitor = self.visitors.welcome()
         self.app = Web(self.shop, self.visitors, port=PORT).app
 
-    async def send(self, method: str, path: str, body: bytes = b"{}", **headers: str | None) -> tuple[int, dict[str, str], str]:
+    async def send(
+        self, method: str, path: str, body: bytes = b"{}", **headers: str | None
+    ) -> tuple[int, dict[str, str], str]:
         given = {
             **GOOD,
             "cookie": f"{COOKIE}={self.token}",
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        raw = [(name.encode(), value.encode()) for name, value in given.items() if value is not None]
+        raw = [
+            (name.encode(), value.encode()) for name, value in given.items() if value is not None
+        ]
         scope = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": raw,
-            "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", PORT), "client": ("127.0.0.1", 1), "root_path": "",
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": raw,
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("127.0.0.1", PORT),
+            "client": ("127.0.0.1", 1),
+            "root_path": "",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
-        }  # fmt: skip
+        }
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -452,7 +570,11 @@ class Site:
 
         await self.app(scope, receive, send)
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], found, b"".join(each.get("body", b"") for each in sent[1:]).decode()
+        return (
+            sent[0]["status"],
+            found,
+            b"".join(each.get("body", b"") for each in sent[1:]).decode(),
+        )
 
 
 @pytest.fixture
@@ -479,7 +601,9 @@ def site(tmp_path: Path) -> Any:
         {"sec_fetch_site": "same-site", "sec_fetch_mode": "no-cors"},
     ],
 )
-async def test_other_sites_may_not_change_anything(site: Site, headers: dict[str, str | None]) -> None:
+async def test_other_sites_may_not_change_anything(
+    site: Site, headers: dict[str, str | None]
+) -> None:
     for path in ("/messages", "/sessions", "/fork", "/rewind", "/forget", "/stock"):
         status, _, _ = await site.send("POST", path, b'{"text": "hello"}', **headers)
         assert status == 403
@@ -497,7 +621,9 @@ async def test_text_that_no_page_could_show_is_refused_or_mended(site: Site) -> 
 
 
 async def test_a_visitor_gets_a_cookie_that_scripts_and_other_sites_do_not_see(site: Site) -> None:
-    status, headers, body = await site.send("GET", "/", cookie=None, sec_fetch_site="cross-site", sec_fetch_mode="navigate")
+    status, headers, body = await site.send(
+        "GET", "/", cookie=None, sec_fetch_site="cross-site", sec_fetch_mode="navigate"
+    )
     assert status == 200
     assert {"HttpOnly", "SameSite=lax"} <= set(headers["set-cookie"].split("; "))
     assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
@@ -527,10 +653,18 @@ async def test_requests_are_checked_and_bounded(site: Site) -> None:
             assert (await site.send("POST", path, named))[0] == 422
     assert await say(b"{") == 400
     assert await say(b"\xff\xfe") == 400
-    for body in ("[]", "{}", '{"text": 5}', '{"text": " "}', json.dumps({"text": "x" * (MOST_CHARACTERS + 1)})):
+    for body in (
+        "[]",
+        "{}",
+        '{"text": 5}',
+        '{"text": " "}',
+        json.dumps({"text": "x" * (MOST_CHARACTERS + 1)}),
+    ):
         assert await say(body.encode()) == 422
     assert await say(b'{"text": "' + b"x" * 20_000 + b'"}') == 413
-    assert [await say(b'{"text": "\xe6\xbc\xab\xe7\x94\xbb"}') for _ in range(MOST_TURNS + 1)] == [202] * MOST_TURNS + [429]
+    assert [await say(b'{"text": "\xe6\xbc\xab\xe7\x94\xbb"}') for _ in range(MOST_TURNS + 1)] == [
+        202
+    ] * MOST_TURNS + [429]
     assert (await site.send("GET", "/page.js", host="evil.example"))[0] == 403
     site.shop.go.set()
     assert (await site.send("POST", "/stock", b'{"fault": "fire"}'))[0] == 422

@@ -1,4 +1,6 @@
-"""Guarded tools in agents: what Strands does with tools goes on working, and nothing takes the agent down."""
+"""Guarded tools in agents: what Strands does with tools goes on working, and nothing takes the
+agent down.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +69,19 @@ def broken() -> str:
     raise OSError("disk full, password=hunter2")
 
 
-# --- one turn of an agent ----------------------------------------------------------------------------------------------
+# --- one turn of an agent -------------------------------------------------------------------------
 
 
 def test_sick_and_healthy_tools_in_parallel(client: MCPClient) -> None:
     guarded = GuardedMCPTools(client, policy(), overrides={"hang": policy(timeout=0.3)})
-    uses = [("hang", {}), ("boom", {}), ("ok", {"n": 2}), ("add", {"a": 1, "b": 2}), ("broken", {}), ("nothing", {})]
+    uses = [
+        ("hang", {}),
+        ("boom", {}),
+        ("ok", {"n": 2}),
+        ("add", {"a": 1, "b": 2}),
+        ("broken", {}),
+        ("nothing", {}),
+    ]
     agent = agent_of(guarded, guard_tool(add), guard_tool(broken), uses=uses)
     assert str(agent("go")).strip() == "done"
     results = results_of(agent)
@@ -95,7 +104,10 @@ def test_a_cancelled_agent_counts_against_nobody(client: MCPClient) -> None:
     agent = agent_of(guarded, hanging, uses=[("hang", {}), ("stuck", {})])
     with ThreadPoolExecutor(1) as threads:
         turn = threads.submit(agent, "go")
-        wait_until(lambda: guarded.status()["hang"]["in_flight"] and hanging.status()["in_flight"], "both calls")
+        wait_until(
+            lambda: guarded.status()["hang"]["in_flight"] and hanging.status()["in_flight"],
+            "both calls",
+        )
         agent.cancel()
         turn.result(timeout=20)
     assert guarded.status()["hang"]["failures"] == {"cancelled": 1}
@@ -108,8 +120,15 @@ def test_two_agents_in_two_threads_share_one_client_and_its_breakers(client: MCP
     turns = [[("ok", {"n": number}), ("boom", {})] for number in range(2)]
 
     def work(uses: list[tuple[str, dict[str, Any]]]) -> Agent:
-        blocks = [{"toolUse": {"toolUseId": f"u{n}", "name": name, "input": value}} for n, (name, value) in enumerate(uses)]
-        agent = Agent(model=ScriptedModel([blocks, "one", blocks, "two"]), tools=[guarded], callback_handler=None)
+        blocks = [
+            {"toolUse": {"toolUseId": f"u{n}", "name": name, "input": value}}
+            for n, (name, value) in enumerate(uses)
+        ]
+        agent = Agent(
+            model=ScriptedModel([blocks, "one", blocks, "two"]),
+            tools=[guarded],
+            callback_handler=None,
+        )
         agent("go")
         agent("again")
         return agent
@@ -149,7 +168,9 @@ def test_streaming_tools_stream() -> None:
 
     seen: list[Any] = []
     agent = agent_of(guard_tool(count), uses=[("count", {})])
-    agent.callback_handler = lambda **event: seen.append(event.get("tool_stream_event", {}).get("data"))
+    agent.callback_handler = lambda **event: seen.append(
+        event.get("tool_stream_event", {}).get("data")
+    )
     agent("go")
     assert [data for data in seen if data is not None] == [0, 1, 2, "done"]
     assert results_of(agent)["count"].text == "done"
@@ -191,7 +212,7 @@ def test_background_tools_are_guarded(client: MCPClient) -> None:
     assert guarded.status()["calls"] >= 1
 
 
-# --- deadlines ---------------------------------------------------------------------------------------------------------
+# --- deadlines ------------------------------------------------------------------------------------
 
 
 async def test_the_deadline_holds_even_if_the_tool_ignores_its_cancellation() -> None:
@@ -245,15 +266,19 @@ async def test_a_probe_that_hangs_ends_and_the_next_one_may_try() -> None:
     assert guarded.breaker.state == "closed"
 
 
-# --- the server's tools change -----------------------------------------------------------------------------------------
+# --- the server's tools change --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("line", ["sdk", "legacy"])
 def test_the_agents_tools_change_with_the_servers(line: str) -> None:
     heard: list[list[str]] = []
-    with mcp_servers.client_of(line, "stdio", on_tools_changed=lambda before, tools: heard.append(before)) as client:
+    with mcp_servers.client_of(
+        line, "stdio", on_tools_changed=lambda before, tools: heard.append(before)
+    ) as client:
         guarded = GuardedMCPTools(client, policy())
-        agent = Agent(model=ScriptedModel(), tools=[add, guarded], hooks=[guarded], callback_handler=None)
+        agent = Agent(
+            model=ScriptedModel(), tools=[add, guarded], hooks=[guarded], callback_handler=None
+        )
         order = agent.tool_names
         breaker = agent.tool_registry.registry["ok"].breaker  # type: ignore[attr-defined]
         client.call_tool_sync("t1", "grow", {"name": "newer"})
@@ -277,12 +302,14 @@ def test_an_agent_is_known_from_its_first_call_on() -> None:
         assert agent.tool.grown()["status"] == "success"
 
 
-# --- life of the client ------------------------------------------------------------------------------------------------
+# --- life of the client ---------------------------------------------------------------------------
 
 
 def test_a_client_that_was_started_here_ends_with_the_last_agent() -> None:
     with mcp_servers.client_of("legacy", "stdio", prefix="shop") as client:
-        guarded = GuardedMCPTools(client, policy(), overrides={"ok": policy(timeout=3), "shop_boom": policy(timeout=4)})
+        guarded = GuardedMCPTools(
+            client, policy(), overrides={"ok": policy(timeout=3), "shop_boom": policy(timeout=4)}
+        )
         one, two = agent_of(guarded), agent_of(guarded)
         assert one.tool.shop_ok(n=1)["status"] == "success"
         by_name = guarded.status()
@@ -307,7 +334,12 @@ def test_a_client_that_was_started_elsewhere_stays(client: MCPClient) -> None:
 def test_a_server_that_cannot_be_reached_is_an_error_or_no_tools_as_the_client_says() -> None:
     with pytest.raises(ValueError, match="cannot load the tools"):
         agent_of(GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp")))
-    assert agent_of(GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp", continue_on_error=True))).tool_names == []
+    assert (
+        agent_of(
+            GuardedMCPTools(MCPClient(url="http://127.0.0.1:9/mcp", continue_on_error=True))
+        ).tool_names
+        == []
+    )
     assert issubclass(ToolProviderException, Exception)
 
 
@@ -367,20 +399,32 @@ def test_what_we_know_of_the_inside_of_the_client_is_there() -> None:
         stop(client)
 
 
-# --- the facade and the middleware -------------------------------------------------------------------------------------
+# --- the facade and the middleware ----------------------------------------------------------------
 
 
-def test_a_policy_for_a_tool_that_does_not_exist_is_reported(client: MCPClient, caplog: pytest.LogCaptureFixture) -> None:
-    overrides = {"flakey": policy(failures=1), "flaky": policy(failures=1), "get_backup": policy(failures=1)}
+def test_a_policy_for_a_tool_that_does_not_exist_is_reported(
+    client: MCPClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    overrides = {
+        "flakey": policy(failures=1),
+        "flaky": policy(failures=1),
+        "get_backup": policy(failures=1),
+    }
 
     @tool
     def get_backup() -> str:
         """Answer instead."""
         return "backup"
 
-    guarded = GuardedMCPTools(client, overrides=overrides, fallbacks={"flaky": get_backup, "hangs": "ok"})
+    guarded = GuardedMCPTools(
+        client, overrides=overrides, fallbacks={"flaky": get_backup, "hangs": "ok"}
+    )
     asyncio.run(guarded.load_tools())
-    reported = [record.getMessage().partition(" | ")[0] for record in caplog.records if "does not exist" in record.getMessage()]
+    reported = [
+        record.getMessage().partition(" | ")[0]
+        for record in caplog.records
+        if "does not exist" in record.getMessage()
+    ]
     assert [each.partition("tool=")[2] for each in reported] == ["<flakey>", "<hangs>"]
 
 
@@ -390,7 +434,9 @@ def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -
     assert memory.guard(client) is guarded
     assert memory.guard(client, policy(failures=1, users=1), stale_ttl=60) is guarded
     with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as other:
-        assert other.guard(client, policy(failures=2)) is not guarded, "another facade cannot choose its policy"
+        assert other.guard(client, policy(failures=2)) is not guarded, (
+            "another facade cannot choose its policy"
+        )
     with pytest.raises(ValueError, match="guarded already"):
         memory.guard(client, policy(failures=2))
 
@@ -416,10 +462,18 @@ def test_middleware_guards_tools_made_elsewhere() -> None:
     agent.add_middleware(ExecuteToolStage, middleware)
     assert agent.tool.add(a=1, b=2)["content"] == [{"text": "3"}]
     assert Answer(agent.tool.stuck()).code == "timeout"
-    assert [Answer(agent.tool.broken()).code for _ in range(3)] == ["tool_error", "tool_error", "circuit_open"]
+    assert [Answer(agent.tool.broken()).code for _ in range(3)] == [
+        "tool_error",
+        "tool_error",
+        "circuit_open",
+    ]
     assert Answer(agent.tool.add(a="x", b=2)).status == "error"
     status = middleware.status()
-    assert (status["broken"]["calls"], status["broken"]["state"], status["add"]["failures_in_a_row"]) == (2, "open", 0)
+    assert (
+        status["broken"]["calls"],
+        status["broken"]["state"],
+        status["add"]["failures_in_a_row"],
+    ) == (2, "open", 0)
 
 
 @pytest.mark.parametrize("by", ["guard", "middleware"])
@@ -435,7 +489,9 @@ def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
 
 
 async def test_middleware_ends_a_call_whose_tool_ignores_its_cancellation() -> None:
-    """The agent goes on after the deadline and the grace period, and an outer cancellation is neutral for the breaker."""
+    """The agent goes on after the deadline and the grace period, and an outer cancellation is
+    neutral for the breaker.
+    """
     middleware = BreakerMiddleware(policy(failures=2, timeout=0.3))
     agent = agent_of(stubborn, uses=[("stubborn", {"seconds": 1.2})])
     agent.add_middleware(ExecuteToolStage, middleware)
@@ -474,13 +530,17 @@ def test_middleware_and_a_raw_client(client: MCPClient) -> None:
     assert middleware.status()["ok"]["state"] == "closed"
 
 
-# --- guard_tool --------------------------------------------------------------------------------------------------------
+# --- guard_tool -----------------------------------------------------------------------------------
 
 
 def test_a_guarded_tool_is_the_tool_to_whoever_looks() -> None:
     guarded = guard_tool(add)
     assert isinstance(guarded, AgentTool)
-    assert (guarded.tool_name, guarded.tool_spec, guarded.tool_type) == (add.tool_name, add.tool_spec, add.tool_type)
+    assert (guarded.tool_name, guarded.tool_spec, guarded.tool_type) == (
+        add.tool_name,
+        add.tool_spec,
+        add.tool_type,
+    )
     assert guarded.supports_hot_reload == add.supports_hot_reload
     assert guarded.get_display_properties() == add.get_display_properties()
 
@@ -491,7 +551,9 @@ def test_what_cannot_be_guarded_is_refused() -> None:
     client = MCPClient(url="http://127.0.0.1:9/mcp")
     with pytest.raises(ValueError, match=r"overrides\['ok'\] must be BreakerPolicy, got 5"):
         GuardedMCPTools(client, overrides={"ok": 5})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"fallbacks\['ok'\]\[0\] must be .*AgentTool or a text, got 5"):
+    with pytest.raises(
+        ValueError, match=r"fallbacks\['ok'\]\[0\] must be .*AgentTool or a text, got 5"
+    ):
         GuardedMCPTools(client, fallbacks={"ok": [5]})  # type: ignore[list-item]
     with pytest.raises(ValueError, match="stale_ttl must be"):
         guard_tool(add, stale_ttl=0)
@@ -508,7 +570,11 @@ async def test_tools_that_fall_back_on_one_another_do_not_go_in_circles() -> Non
     two.fall_back_on([one])
     await call(one)
     answer = await call(one)
-    assert (answer.code, answer.details["alternatives"], two.breaker.failures) == ("circuit_open", ["other"], 1)
+    assert (answer.code, answer.details["alternatives"], two.breaker.failures) == (
+        "circuit_open",
+        ["other"],
+        1,
+    )
     assert "other" in answer.text
 
 

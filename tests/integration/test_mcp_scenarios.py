@@ -1,4 +1,6 @@
-"""What can go wrong between an agent and an MCP server, one after the other, on real servers of each kind."""
+"""What can go wrong between an agent and an MCP server, one after the other, on real servers of
+each kind.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ from tests.servers import wait_until
 pytestmark = pytest.mark.xdist_group("mcp scenarios")  # its servers and processes are started once
 
 IS_CLIENT_1 = version("mcp").startswith("1.")
-LONG = ("sdk", "stdio"), ("legacy", "http")  # the others have both kinds of servers and both transports
-KINDS = [pytest.param(kind, id="-".join(kind), marks=pytest.mark.long if kind in LONG else ()) for kind in mcp_servers.KINDS]
+LONG = (
+    ("sdk", "stdio"),
+    ("legacy", "http"),
+)  # the others have both kinds of servers and both transports
+KINDS = [
+    pytest.param(kind, id="-".join(kind), marks=pytest.mark.long if kind in LONG else ())
+    for kind in mcp_servers.KINDS
+]
 QUICK = {"hang": policy(timeout=0.15), "crawls": policy(timeout=1.5)}
 
 
@@ -46,7 +54,7 @@ def shop(client: MCPClient) -> Shop:
     return Shop(GuardedMCPTools(client, policy(), overrides=QUICK))
 
 
-# --- a server that lives ----------------------------------------------------------------------------------------------
+# --- a server that lives --------------------------------------------------------------------------
 
 
 async def test_a_tool_that_works_is_answered_as_without_a_guard(shop: Shop) -> None:
@@ -78,7 +86,12 @@ async def test_wrong_arguments_never_count(shop: Shop) -> None:
     assert not answers[0].details["retryable"]
     assert "n" in answers[0].text
     status = shop["ok"].status()
-    assert (status["calls"], status["rejected"], status["state"], status["health"]) == (0, 20, "closed", "healthy")
+    assert (status["calls"], status["rejected"], status["state"], status["health"]) == (
+        0,
+        20,
+        "closed",
+        "healthy",
+    )
 
 
 async def test_an_unknown_tool_never_counts(client: MCPClient, shop: Shop) -> None:
@@ -89,7 +102,9 @@ async def test_an_unknown_tool_never_counts(client: MCPClient, shop: Shop) -> No
 
 
 async def test_a_hanging_tool_ends_in_time_and_cuts_nobody_elses_call(shop: Shop) -> None:
-    other = asyncio.create_task(call(Shop(GuardedMCPTools(shop.guarded.client, policy()))["hang"], {"seconds": 0.9}))
+    other = asyncio.create_task(
+        call(Shop(GuardedMCPTools(shop.guarded.client, policy()))["hang"], {"seconds": 0.9})
+    )
     answers = [await shop.call("hang") for _ in range(5)]
     assert {answer.code for answer in answers} == {"timeout"}
     assert answers[0].details["side_effects_unknown"]
@@ -115,7 +130,11 @@ async def test_progress_is_kept_as_a_partial_result(kind: tuple[str, str], shop:
     answer = await shop.call("crawls")
     assert answer.code == "timeout"
     if kind != ("legacy", "http"):  # it has no stream from the server to the client
-        assert [step["message"] for step in answer.details["partial"]] == ["step 1", "step 2", "step 3"]
+        assert [step["message"] for step in answer.details["partial"]] == [
+            "step 1",
+            "step 2",
+            "step 3",
+        ]
         assert "step 3" in answer.text
 
 
@@ -141,7 +160,9 @@ async def test_a_flood_of_progress_while_a_call_works_is_no_time_out(
     assert redacted == [], "what is told to nobody is not worked on"
 
 
-async def test_a_tool_that_blocks_its_server_is_blamed_and_not_those_it_holds_up(shop: Shop) -> None:
+async def test_a_tool_that_blocks_its_server_is_blamed_and_not_those_it_holds_up(
+    shop: Shop,
+) -> None:
     held_up = Shop(GuardedMCPTools(shop.guarded.client, policy(timeout=1.0)))
     blocking = asyncio.create_task(held_up.call("blocks", seconds=1.7))
     await until(lambda: held_up["blocks"].status()["in_flight"])
@@ -162,13 +183,21 @@ async def test_a_cancelled_task_counts_for_nothing_and_stops_at_once(shop: Shop)
     with pytest.raises(asyncio.CancelledError):
         await task
     status = shop["hang"].status()
-    assert (status["failures"], status["failures_in_a_row"], status["in_flight"]) == ({"cancelled": 1}, 0, {})
+    assert (status["failures"], status["failures_in_a_row"], status["in_flight"]) == (
+        {"cancelled": 1},
+        0,
+        {},
+    )
 
 
 async def test_a_probe_finds_that_a_tool_works_again(client: MCPClient) -> None:
     shop = Shop(GuardedMCPTools(client, policy(failures=2, reset_after=0.05)))
     await shop.call("repair", works=False)
-    assert [(await shop.call("flaky")).code for _ in range(3)] == ["tool_error", "tool_error", "circuit_open"]
+    assert [(await shop.call("flaky")).code for _ in range(3)] == [
+        "tool_error",
+        "tool_error",
+        "circuit_open",
+    ]
     await shop.call("repair")
     await asyncio.sleep(0.06)
     answers = await asyncio.gather(*(shop.call("flaky") for _ in range(20)))
@@ -203,7 +232,7 @@ async def test_another_tool_answers_instead(client: MCPClient) -> None:
     assert shop["boom"].status()["fallbacks"] == 1
 
 
-# --- a server that dies --------------------------------------------------------------------------------------------------
+# --- a server that dies ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -243,14 +272,20 @@ async def _recovered(shop: Shop) -> Answer:
     return await shop.call("ok", n=5)
 
 
-async def test_a_server_killed_between_calls_is_connected_anew(mortal: tuple[Shop, Any], kind: tuple[str, str]) -> None:
+async def test_a_server_killed_between_calls_is_connected_anew(
+    mortal: tuple[Shop, Any], kind: tuple[str, str]
+) -> None:
     shop, server = mortal
     await shop.call("ok")
     await _killed(shop, server)
     assert (await shop.call("ok")).code == "server_unavailable"
     assert str(shop.guarded.supervisor.state) == "down"
     rejected = await shop.call("boom")
-    assert (rejected.code, rejected.details["health"], rejected.details["failures"]) == ("server_unavailable", "unavailable", 0)
+    assert (rejected.code, rejected.details["health"], rejected.details["failures"]) == (
+        "server_unavailable",
+        "unavailable",
+        0,
+    )
     if server is not None:
         server.start()
     assert (await _recovered(shop)).text == "ok 5"
@@ -258,13 +293,16 @@ async def test_a_server_killed_between_calls_is_connected_anew(mortal: tuple[Sho
     assert {shop.state(name) for name in ("ok", "boom", "hang")} == {"closed"}
 
 
-async def test_a_server_killed_in_the_middle_of_calls_opens_no_breaker(mortal: tuple[Shop, Any]) -> None:
+async def test_a_server_killed_in_the_middle_of_calls_opens_no_breaker(
+    mortal: tuple[Shop, Any],
+) -> None:
     shop, server = mortal
     calls = [asyncio.create_task(shop.call("hang")) for _ in range(6)]
     await until(lambda: shop["hang"].status()["calls"] == 6)
     await _killed(shop, server)
     answers = await asyncio.gather(*calls)
-    # A server on the 1.x SDK ends its streams first: one of them may count, and the connection is found lost by the next call.
+    # A server on the 1.x SDK ends its streams first: one of them may count, and the connection is
+    # found lost by the next call.
     assert {answer.code for answer in answers} <= {"server_unavailable", "protocol_error"}
     assert all(answer.details["side_effects_unknown"] for answer in answers)
     assert shop.state("hang") == "closed"
@@ -277,7 +315,9 @@ async def test_a_server_killed_in_the_middle_of_calls_opens_no_breaker(mortal: t
 
 
 @pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
-async def test_a_tool_that_kills_its_server_leaves_the_others_usable(mortal: tuple[Shop, Any]) -> None:
+async def test_a_tool_that_kills_its_server_leaves_the_others_usable(
+    mortal: tuple[Shop, Any],
+) -> None:
     shop, server = mortal
     assert (await shop.call("dies")).code == "server_unavailable"
     if server is not None:
@@ -287,7 +327,9 @@ async def test_a_tool_that_kills_its_server_leaves_the_others_usable(mortal: tup
 
 
 @pytest.mark.parametrize("kind", [("legacy", "stdio"), ("legacy", "http")], ids="-".join)
-async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(mortal: tuple[Shop, Any]) -> None:
+async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(
+    mortal: tuple[Shop, Any],
+) -> None:
     shop, server = mortal
     await _killed(shop, server)
     assert (await shop.call("ok")).code == "server_unavailable"
@@ -300,7 +342,7 @@ async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(m
     assert shop.guarded.supervisor.reconnects == 1
 
 
-# --- a server that talks nonsense ----------------------------------------------------------------------------------------
+# --- a server that talks nonsense -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -314,14 +356,18 @@ async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(m
         ("html", "protocol_error"),
     ],
 )
-async def test_nonsense_counts_against_the_tool_and_does_not_reconnect(fault: str, code: str) -> None:
+async def test_nonsense_counts_against_the_tool_and_does_not_reconnect(
+    fault: str, code: str
+) -> None:
     with mcp_servers.mortal("legacy", "http") as (client, server):
         assert server is not None
         shop = Shop(GuardedMCPTools(client, policy(failures=2)))
         server.misbehave(fault)
         shop.guarded.supervisor._backoff = 0.05
         answers = [await shop.call("ok") for _ in range(3)]
-        if IS_CLIENT_1:  # its session ends with such an answer, so there is nothing left to go on with
+        if (
+            IS_CLIENT_1
+        ):  # its session ends with such an answer, so there is nothing left to go on with
             assert {answer.code for answer in answers} <= {"server_unavailable"}
             server.misbehave("0")
             assert (await _recovered(shop)).text == "ok 5"
@@ -343,6 +389,10 @@ async def test_protocol_errors_of_the_caller_never_count() -> None:
 
 def test_one_supervisor_a_client() -> None:
     client, other = (MCPClient(url="http://127.0.0.1:1/mcp") for _ in range(2))
-    assert GuardedMCPTools(client).supervisor is GuardedMCPTools(client).supervisor is ServerSupervisor.of(client)
+    assert (
+        GuardedMCPTools(client).supervisor
+        is GuardedMCPTools(client).supervisor
+        is ServerSupervisor.of(client)
+    )
     assert ServerSupervisor.of(client) is not ServerSupervisor.of(other)
     assert BreakerPolicy() == BreakerPolicy(5, 30.0, 2.0)

@@ -1,4 +1,6 @@
-"""A change of a user's memories reaches every copy: table, hot tier, waiting signals, live agents, later sessions."""
+"""A change of a user's memories reaches every copy: table, hot tier, waiting signals, live agents,
+later sessions.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +56,21 @@ class Deployment:
 
     def settle(self) -> None:
         for memory in (self.app, self.page):
-            for pair in ((memory.hot, memory.durable), (memory.hot, None), (None, memory._stores["memories"])):
+            for pair in (
+                (memory.hot, memory.durable),
+                (memory.hot, None),
+                (None, memory._stores["memories"]),
+            ):
                 finish_writes(*pair)
 
     def injected(self, session: str) -> str:
-        """Return the text that stands in the last request of a session beside the words of user and model."""
+        """Return the text that stands in the last request of a session beside the words of user and
+        model.
+        """
         request = self.models[session].requests[-1]
-        blocks = [block.get("text", "") for message in request.messages for block in message["content"]]
+        blocks = [
+            block.get("text", "") for message in request.messages for block in message["content"]
+        ]
         system = [block.get("text", "") for block in request.system_prompt_content or []]
         return "\n".join(text for text in [*system, *blocks] if "<user_" in text)
 
@@ -76,7 +86,9 @@ class Deployment:
 
     def preferences(self) -> set[str]:
         self.settle()
-        return {record.content for record in self.page.user(USER).recall(type="preference", limit=None)}
+        return {
+            record.content for record in self.page.user(USER).recall(type="preference", limit=None)
+        }
 
     def id_of(self, content: str) -> str:
         self.settle()
@@ -99,7 +111,9 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterato
     clients: list[Any] = []
 
     def embedded() -> MangaMemory:
-        return MangaMemory.open(InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+        return MangaMemory.open(
+            InMemoryHotStore(), f"sqlite:///{tmp_path}/m.sqlite3", memories=True
+        )
 
     def on_servers() -> MangaMemory:
         clients.append(request.getfixturevalue("valkey_server").client())
@@ -121,7 +135,9 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterato
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[Deployment]:
     hot = InMemoryHotStore()
-    made = Deployment(lambda: MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.sqlite3", memories=True))
+    made = Deployment(
+        lambda: MangaMemory.open(hot, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    )
     yield made
     made.close()
 
@@ -130,10 +146,14 @@ def embedded(tmp_path: Path) -> Iterator[Deployment]:
 
 
 def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deployment) -> None:
-    """Each changed preference is in the next request of every process, and the system prompt of a live session stays."""
+    """Each changed preference is in the next request of every process, and the system prompt of a
+    live session stays.
+    """
 
     def say(text: str) -> None:
-        shop.page.agent(ScriptedModel(), user_id=USER, session_id="phone", callback_handler=None)(text)
+        shop.page.agent(ScriptedModel(), user_id=USER, session_id="phone", callback_handler=None)(
+            text
+        )
         shop.settle()
 
     say("My favorite genre is horror.")
@@ -158,7 +178,9 @@ def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deploy
 
 @pytest.mark.parametrize("by", ["app", "page"])
 def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by: str) -> None:
-    """Nobody is told a forgotten preference, whichever process forgets it, and the end of the session does not learn it."""
+    """Nobody is told a forgotten preference, whichever process forgets it, and the end of the
+    session does not learn it.
+    """
     agent = shop.agent("monday")
     agent("My favorite genre is horror.")
     agent("Hello, what can you recommend?")
@@ -173,7 +195,9 @@ def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by:
 
 
 def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: Deployment) -> None:
-    """A preference that was known at the start of the session is not told any more, the others are."""
+    """A preference that was known at the start of the session is not told any more, the others
+    are.
+    """
     shop.app.user(USER).prefer("genre", "horror")
     shop.app.user(USER).prefer("format", "paperback")
     agent = shop.agent("monday")
@@ -186,7 +210,9 @@ def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: D
 
 
 def test_statement_after_forgetting_counts(shop: Deployment) -> None:
-    """Whoever states a preference again after it was forgotten has it again, in live and later sessions."""
+    """Whoever states a preference again after it was forgotten has it again, in live and later
+    sessions.
+    """
     agent = shop.agent("monday")
     agent("My favorite genre is horror.")
     shop.page.user(USER).forget(shop.id_of("genre: horror"))
@@ -212,19 +238,25 @@ def test_forgotten_statement_without_a_slot_is_not_learned_again(shop: Deploymen
 
 
 def test_model_summary_does_not_learn_a_forgotten_preference(embedded: Deployment) -> None:
-    """A summary by a model, under another key and from the same message, does not bring the preference back."""
+    """A summary by a model, under another key and from the same message, does not bring the
+    preference back.
+    """
     embedded.agent("monday")("My favorite genre is horror.")
     embedded.page.user(USER).forget(embedded.id_of("genre: horror"))
 
     def summarize(lines: Any, *, max_tokens: int) -> SessionSummary:
-        return SessionSummary(text="The user talked about books.", preferences={"interests": "horror"})
+        return SessionSummary(
+            text="The user talked about books.", preferences={"interests": "horror"}
+        )
 
     embedded.end("monday", model=summarize)
     assert embedded.preferences() == set()
 
 
 def test_forgotten_fact_leaves_the_search_of_a_live_session(shop: Deployment) -> None:
-    """A live agent neither searches a fact that another process has forgotten nor misses one that it has stored."""
+    """A live agent neither searches a fact that another process has forgotten nor misses one that
+    it has stored.
+    """
     fact = shop.page.user(USER).remember("The parcel is at the locker GX1.")
     agent = shop.agent("monday")
     agent("Where is the parcel?")
@@ -237,7 +269,9 @@ def test_forgotten_fact_leaves_the_search_of_a_live_session(shop: Deployment) ->
 
 
 def test_memory_forgotten_within_a_turn_leaves_its_further_requests(shop: Deployment) -> None:
-    """The next request of the same turn does not repeat a memory that was forgotten while a tool ran."""
+    """The next request of the same turn does not repeat a memory that was forgotten while a tool
+    ran.
+    """
     fact = shop.page.user(USER).remember("The parcel is at the locker GX1.")
 
     @tool
@@ -265,7 +299,9 @@ def test_forgotten_summary_is_not_made_again(embedded: Deployment) -> None:
     embedded.agent("monday")("Do you have Berserk?")
     embedded.end("monday")
     kept = embedded.page.user(USER)
-    assert "Uzumaki" not in str(kept.recall(type="interaction_summary") + kept.recall(type="episode"))
+    assert "Uzumaki" not in str(
+        kept.recall(type="interaction_summary") + kept.recall(type="episode")
+    )
     assert "Berserk" in str(kept.recall(type="interaction_summary"))
 
 
@@ -294,7 +330,10 @@ def test_forgetting_drops_the_signal_that_waits_for_the_sink(tmp_path: Path) -> 
 
     shop = Deployment(
         lambda: MangaMemory.open(
-            "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=CallablePreferenceSink(send)
+            "memory://",
+            f"sqlite:///{tmp_path}/m.sqlite3",
+            memories=True,
+            sink=CallablePreferenceSink(send),
         )
     )
     agent = shop.agent("monday")
@@ -304,7 +343,9 @@ def test_forgetting_drops_the_signal_that_waits_for_the_sink(tmp_path: Path) -> 
     owner = shop.app.user(USER).owner
     wait_until(lambda: len(list(outbox.waiting(owner))) == 2, "the signals to wait")
     shop.app.user(USER).forget(shop.app.user(USER).prefer("genre", "horror").memory_id)
-    wait_until(lambda: [one.value for one in outbox.waiting(owner)] == ["Ken"], "the signal to be dropped")
+    wait_until(
+        lambda: [one.value for one in outbox.waiting(owner)] == ["Ken"], "the signal to be dropped"
+    )
     down.clear()
     wait_until(lambda: [signal.value for signal in taken] == ["Ken"], "the other signal to be sent")
     shop.close()
@@ -356,7 +397,9 @@ def test_message_redacted_while_the_table_is_down_is_retracted_later(tmp_path: P
     agent("Hello, what can you recommend?")
     assert "horror" not in str(model.requests[-1].messages)
     table.down = False
-    wait_until(lambda: not plain.user(USER).recall(type="preference"), "the statement to be retracted")
+    wait_until(
+        lambda: not plain.user(USER).recall(type="preference"), "the statement to be retracted"
+    )
     agent("And what else?")
     assert "horror" not in str(model.requests[-1].messages)
     assert "horror" not in str(model.requests[-1].system_prompt_content)
@@ -379,13 +422,17 @@ class Interrupted:
         return self._table.transact(*args)
 
 
-def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(tmp_path: Path) -> None:
+def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(
+    tmp_path: Path,
+) -> None:
     """The retraction is found although the log had no statement of the message yet."""
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     store = UserMemoryStore(table, user_id=USER)
     interrupted: Any = Interrupted(table, lambda: store.retract("m1"))
-    signal = PreferenceSignal(id="1", number=1, user_id=USER, key="genre", value="horror", at=1.0, message_id="m1")
+    signal = PreferenceSignal(
+        id="1", number=1, user_id=USER, key="genre", value="horror", at=1.0, message_id="m1"
+    )
     TablePreferenceSink(interrupted).send(signal)
     assert store.recall(type="preference") == []
 
@@ -394,7 +441,9 @@ def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(tm
 
 
 def test_preference_set_on_a_settings_page_wins_over_an_earlier_statement(shop: Deployment) -> None:
-    """A live session tells the value that was set last, and its end does not replace it by its own earlier statement."""
+    """A live session tells the value that was set last, and its end does not replace it by its own
+    earlier statement.
+    """
     agent = shop.agent("monday")
     agent("My favorite genre is horror.")
     shop.settle()
@@ -421,7 +470,9 @@ def test_statement_after_a_settings_page_wins(shop: Deployment) -> None:
 
 
 def test_preference_set_elsewhere_leaves_the_cached_prefix(embedded: Deployment) -> None:
-    """A preference that is set during a session stands behind the conversation; the system prompt stays the same."""
+    """A preference that is set during a session stands behind the conversation; the system prompt
+    stays the same.
+    """
     embedded.app.user(USER).prefer("genre", "horror")
     agent = embedded.agent("monday")
     agent("Hello, what can you recommend?")
@@ -436,7 +487,9 @@ def test_preference_set_elsewhere_leaves_the_cached_prefix(embedded: Deployment)
 
 
 @pytest.mark.parametrize("order", [("phone", "laptop"), ("laptop", "phone")], ids="-".join)
-def test_later_message_wins_whichever_session_ends_last(shop: Deployment, order: tuple[str, str]) -> None:
+def test_later_message_wins_whichever_session_ends_last(
+    shop: Deployment, order: tuple[str, str]
+) -> None:
     """The time of the message decides, not the end of its session."""
     phone, laptop = shop.agent("phone"), shop.agent("laptop")
     phone("My favorite genre is horror.")
@@ -460,7 +513,9 @@ def test_later_message_wins_whichever_session_ends_last(shop: Deployment, order:
 def test_sessions_that_are_only_finalized_agree_on_the_order(
     embedded: Deployment, order: tuple[str, str], first: str, second: str, expected: set[str]
 ) -> None:
-    """Preferences that were not learned live come from the transcripts, in the order of the messages of all sessions."""
+    """Preferences that were not learned live come from the transcripts, in the order of the
+    messages of all sessions.
+    """
     for session, text in (("phone", first), ("laptop", second)):
         agent = embedded.agent(session, learn="nothing")
         agent(text)
@@ -472,7 +527,9 @@ def test_sessions_that_are_only_finalized_agree_on_the_order(
 
 
 def test_session_that_ends_twice_changes_nothing(embedded: Deployment) -> None:
-    """A session that is finalized again after a later statement does not bring its own statement back."""
+    """A session that is finalized again after a later statement does not bring its own statement
+    back.
+    """
     embedded.agent("phone")("My favorite genre is horror.")
     embedded.end("phone")
     embedded.agent("laptop")("My favorite genre is mystery.")
@@ -487,9 +544,13 @@ def test_session_that_ends_twice_changes_nothing(embedded: Deployment) -> None:
 
 
 def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) -> None:
-    """A preference that was forgotten while the hot tier was down is not told to sessions that start later."""
+    """A preference that was forgotten while the hot tier was down is not told to sessions that
+    start later.
+    """
     faulty: Any = FaultyHotStore(InMemoryHotStore())
-    shop = Deployment(lambda: MangaMemory.open(faulty, f"sqlite:///{tmp_path}/m.sqlite3", memories=True))
+    shop = Deployment(
+        lambda: MangaMemory.open(faulty, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
+    )
     shop.app.user(USER).prefer("genre", "horror")
     agent = shop.agent("monday")
     agent("Hello, what can you recommend?")
@@ -501,7 +562,10 @@ def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) ->
     faulty.down = False
     shop.settle()
     assert "horror" not in shop.asked("tuesday")
-    wait_until(lambda: agent("And what else?") and "horror" not in shop.injected("monday"), "the live agent to see it")
+    wait_until(
+        lambda: agent("And what else?") and "horror" not in shop.injected("monday"),
+        "the live agent to see it",
+    )
     shop.close()
 
 
@@ -510,7 +574,9 @@ def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) ->
 
 @pytest.mark.parametrize("by", ["app", "page"])
 def test_erased_user_is_not_told_to_a_live_agent(shop: Deployment, by: str) -> None:
-    """An agent that is still alive tells nothing of an erased user, and writes no row that names them."""
+    """An agent that is still alive tells nothing of an erased user, and writes no row that names
+    them.
+    """
     shop.app.user(USER).prefer("genre", "horror")
     shop.app.user(USER).remember("The parcel is at the locker GX1.")
     agent = shop.agent("monday")
@@ -527,7 +593,9 @@ def test_erased_user_is_not_told_to_a_live_agent(shop: Deployment, by: str) -> N
 
 
 def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
-    """Statements and access counts that wait for a table that was down are dropped once the user is erased."""
+    """Statements and access counts that wait for a table that was down are dropped once the user is
+    erased.
+    """
     path = f"sqlite:///{tmp_path}/m.sqlite3"
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     held = HeldBack(table)
@@ -546,7 +614,9 @@ def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
     held.opened.set()
     for pair in ((hot, None), (None, held)):
         finish_writes(*pair)
-    assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {"~erased"}
+    assert {row["memory_id"] for row in [*table.query(USER), *table.query(f"changes/{USER}")]} == {
+        "~erased"
+    }
     assert [row for bucket in range(16) for row in table.query(f"spool/{bucket:02d}")] == []
     profile = HotProfile(hot, Owner(USER))
     assert profile.state_of(profile.load()).overrides == {}
@@ -559,7 +629,11 @@ class HeldBack:
 
     def __init__(self, table: SQLiteTable) -> None:
         self._table = table
-        self.closed, self.waits, self.opened = threading.Event(), threading.Event(), threading.Event()
+        self.closed, self.waits, self.opened = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
@@ -587,7 +661,9 @@ class HeldBack:
 
 
 def test_transcript_of_before_an_erasure_is_not_finalized_after_it(embedded: Deployment) -> None:
-    """A worker that has read a transcript before the erasure stores nothing of it, however late it goes on."""
+    """A worker that has read a transcript before the erasure stores nothing of it, however late it
+    goes on.
+    """
     embedded.agent("monday")("My favorite genre is horror.")
     embedded.settle()
     finalizer = embedded.app.finalizer()

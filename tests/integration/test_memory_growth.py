@@ -1,4 +1,6 @@
-"""Reads of a user's memories that do not grow with their number, and access counts in the records."""
+"""Reads of a user's memories that do not grow with their number, and access counts in the
+records.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import Codec, ConversationScope, MangaMemory, Table, UserMemoryStore
-from strands_manga_memory.memory import RETENTION, MemoryRecord, MemoryType, memory_reader, memory_search
+from strands_manga_memory.memory import (
+    RETENTION,
+    MemoryRecord,
+    MemoryType,
+    memory_reader,
+    memory_search,
+)
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
@@ -46,13 +54,21 @@ class CountingTable:
             yield item
 
 
-def finalizing(tables: tuple[Table, Table], user: str, memories: int, session_id: str = "s1") -> tuple[int, int]:
-    """Return the requests and the bytes read of finalizing a session of a user with some memories."""
+def finalizing(
+    tables: tuple[Table, Table], user: str, memories: int, session_id: str = "s1"
+) -> tuple[int, int]:
+    """Return the requests and the bytes read of finalizing a session of a user with some
+    memories.
+    """
     store = UserMemoryStore(tables[1], user_id=user)
-    fact = store.partition.item_of(store.remember("The parcel of Uzumaki is kept at the locker GX0."))
+    fact = store.partition.item_of(
+        store.remember("The parcel of Uzumaki is kept at the locker GX0.")
+    )
     for start in range(1, memories, 25):
         numbers = range(start, min(start + 25, memories))
-        tables[1].batch_write(puts=[fact | {"memory_id": f"fact#~{number:032x}"} for number in numbers])
+        tables[1].batch_write(
+            puts=[fact | {"memory_id": f"fact#~{number:032x}"} for number in numbers]
+        )
     counted = CountingTable(tables[1])
     with MangaMemory(hot="memory://", durable=tables[0], memories=counted) as memory:  # type: ignore[arg-type]
         kwargs = memory.agent_kwargs(user_id=user, session_id=session_id)
@@ -69,7 +85,9 @@ def finalizing(tables: tuple[Table, Table], user: str, memories: int, session_id
         return counted.requests.total(), counted.read_bytes
 
 
-def test_finalizing_reads_as_much_with_a_thousand_memories_as_with_one(tables: tuple[Table, Table]) -> None:
+def test_finalizing_reads_as_much_with_a_thousand_memories_as_with_one(
+    tables: tuple[Table, Table],
+) -> None:
     few, many = finalizing(tables, "u1", 1), finalizing(tables, "u2", 1_000)
     assert few[0] == many[0] <= 20, "requests"
     assert max(few[1], many[1]) <= 2_500
@@ -80,9 +98,14 @@ def fill(store: UserMemoryStore, count: int) -> None:
     from strands_manga_memory.memory.records import episode_id, question_id, question_record
 
     table, now = store.partition.table, time.time()
-    fact = store.partition.item_of(store.remember("The parcel of Uzumaki is kept at the locker GX0."))
+    fact = store.partition.item_of(
+        store.remember("The parcel of Uzumaki is kept at the locker GX0.")
+    )
     summary = store.store_session_summary(
-        "s", "The user asked about Uzumaki and its next volume.", topics=["Uzumaki"], open_questions=["When does it arrive?"]
+        "s",
+        "The user asked about Uzumaki and its next volume.",
+        topics=["Uzumaki"],
+        open_questions=["When does it arrive?"],
     )
     passages = {"passages": ["User: Is Uzumaki in stock?\nAssistant: Yes."] * 10, "ended_at": now}
     episode = summary.changed(type=MemoryType.EPISODE, content="", metadata=passages)
@@ -93,7 +116,11 @@ def fill(store: UserMemoryStore, count: int) -> None:
         puts.append(fact | {"memory_id": f"fact#~{number:032x}"})
         puts += [
             store.partition.item_of(replace(record, memory_id=memory_id))
-            for record, memory_id in ((summary, id_), (question, question_id(id_)), (episode, episode_id(id_, 0)))
+            for record, memory_id in (
+                (summary, id_),
+                (question, question_id(id_)),
+                (episode, episode_id(id_, 0)),
+            )
         ]
     for start in range(0, len(puts), 25):
         table.batch_write(puts=puts[start : start + 25])
@@ -101,7 +128,9 @@ def fill(store: UserMemoryStore, count: int) -> None:
 
 
 def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
-    """Return the requests to the table, and the bytes read, until the context is read, and in each of three turns."""
+    """Return the requests to the table, and the bytes read, until the context is read, and in each
+    of three turns.
+    """
     fill(UserMemoryStore(tables[1], user_id=user), memories)
     counted: Any = CountingTable(tables[1])
     found = []
@@ -125,15 +154,25 @@ def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple
 
 def test_a_session_start_reads_at_most_25_kb_for_every_user(tables: tuple[Table, Table]) -> None:
     few, some, many = (session(tables, f"u{count}", count) for count in (4, 100, 2_000))
-    assert [requests for requests, _ in few] == [requests for requests, _ in some] == [requests for requests, _ in many]
+    assert (
+        [requests for requests, _ in few]
+        == [requests for requests, _ in some]
+        == [requests for requests, _ in many]
+    )
     assert many[0][0] == 3, "requests of a start"
     assert max(read for _, read in (few[0], some[0], many[0])) <= 25_000
-    assert max(read for _, read in (few[1], some[1], many[1])) <= 75_000, "bytes of the start, and of what searches look in"
-    assert {read for turns in (few, some, many) for _, read in turns[2:]} == {0}, "bytes of later turns"
+    assert max(read for _, read in (few[1], some[1], many[1])) <= 75_000, (
+        "bytes of the start, and of what searches look in"
+    )
+    assert {read for turns in (few, some, many) for _, read in turns[2:]} == {0}, (
+        "bytes of later turns"
+    )
 
 
 def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> None:
-    """Searches look in the recent memories first. The words of all others are read once, by one of all processes."""
+    """Searches look in the recent memories first.
+    The words of all others are read once, by one of all processes.
+    """
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 1_000)
     put_old(store, "Collects lighthouse postcards.")
@@ -170,7 +209,9 @@ def word_lists(table: Table) -> list[str]:
     return [item["memory_id"] for item in table.query("u1", first="~words#", last="~words#~")]
 
 
-def test_search_finds_memories_that_are_newer_than_the_list_of_words(tables: tuple[Table, Table]) -> None:
+def test_search_finds_memories_that_are_newer_than_the_list_of_words(
+    tables: tuple[Table, Table],
+) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     assert contents(store, "Any postcards?") == []
@@ -178,7 +219,9 @@ def test_search_finds_memories_that_are_newer_than_the_list_of_words(tables: tup
     store.remember("Collects lighthouse postcards.")
     for number in range(64):
         store.remember(f"Shelf {number} is full.")
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == ["Collects lighthouse postcards."]
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [
+        "Collects lighthouse postcards."
+    ]
 
 
 def test_search_finds_a_new_preference_among_many(tables: tuple[Table, Table]) -> None:
@@ -189,7 +232,9 @@ def test_search_finds_a_new_preference_among_many(tables: tuple[Table, Table]) -
         store.prefer(f"taste {number:02d}", f"value {number}")
     assert contents(store, "Any postcards?") == []
     store.prefer("arts", "lighthouse postcards")
-    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == ["arts: lighthouse postcards"]
+    assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [
+        "arts: lighthouse postcards"
+    ]
 
 
 def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) -> None:
@@ -204,7 +249,9 @@ def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) ->
         assert contents(reader, "Any postcards?") == []
 
 
-def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(tables: tuple[Table, Table]) -> None:
+def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(
+    tables: tuple[Table, Table],
+) -> None:
     """A memory that is forgotten while the list is made would leave its words in the list."""
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
@@ -225,24 +272,33 @@ def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(tables: 
 
 
 @pytest.mark.parametrize("damage", [{"data": b"x"}, {"data": 5}, {}])
-def test_a_damaged_list_of_words_is_made_again(tables: tuple[Table, Table], damage: dict[str, Any]) -> None:
+def test_a_damaged_list_of_words_is_made_again(
+    tables: tuple[Table, Table], damage: dict[str, Any]
+) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     old = put_old(store, "Collects lighthouse postcards.")
     assert contents(store, "Any postcards?") == [old.content]
-    parts = {item["memory_id"]: item for item in tables[1].query("u1", first="~words#", last="~words#~")}
+    parts = {
+        item["memory_id"]: item for item in tables[1].query("u1", first="~words#", last="~words#~")
+    }
     for id_, part in parts.items():
         made_at = part["made_at"]
         tables[1].put({"user_id": "u1", "memory_id": id_, **damage, "made_at": made_at})
         if id_ == "~words#important" and not damage:
             tables[1].put({"user_id": "u1", "memory_id": id_})
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
-    stored = {item["memory_id"]: item["data"] for item in tables[1].query("u1", first="~words#", last="~words#~")}
+    stored = {
+        item["memory_id"]: item["data"]
+        for item in tables[1].query("u1", first="~words#", last="~words#~")
+    }
     assert stored.keys() == parts.keys()
     assert not {b"x", 5} & set(stored.values())
 
 
-def test_a_shorter_list_of_words_replaces_a_longer_one(tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shorter_list_of_words_replaces_a_longer_one(
+    tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last part of the longer list stays in the table for a week."""
     monkeypatch.setattr(memory_search, "_ROWS", 64)
     store = UserMemoryStore(tables[1], user_id="u1")
@@ -275,21 +331,31 @@ def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> Non
     assert contents(UserMemoryStore(tables[1], user_id="u1"), "Any postcards?") == [old.content]
 
 
-def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(tables: tuple[Table, Table]) -> None:
+def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(
+    tables: tuple[Table, Table],
+) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fact = store.remember("The parcel of Uzumaki is kept at the locker GX0.")
-    facts = [replace(fact, memory_id=f"fact#~{number:032x}", content=f"Owns the stamp qx{number}.") for number in range(1_200)]
+    facts = [
+        replace(fact, memory_id=f"fact#~{number:032x}", content=f"Owns the stamp qx{number}.")
+        for number in range(1_200)
+    ]
     tables[1].batch_write(puts=[store.partition.item_of(each) for each in facts])
     store.partition.note_latest(*(each.memory_id for each in facts[:64]))
     assert store.reader.search("stamp qx5")
     for number in (3, 511, 512, 1_199):
         found = UserMemoryStore(tables[1], user_id="u1").reader.search(f"Where is qx{number}?")
         assert [hit.content for hit in found] == [f"Owns the stamp qx{number}."]
-    assert len({each.memory_id for each in UserMemoryStore(tables[1], user_id="u1").recall(limit=120)}) == 120
+    assert (
+        len({each.memory_id for each in UserMemoryStore(tables[1], user_id="u1").recall(limit=120)})
+        == 120
+    )
 
 
 def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
-    """Return the requests and the bytes read of recalls of a user with some memories, whose words are listed."""
+    """Return the requests and the bytes read of recalls of a user with some memories, whose words
+    are listed.
+    """
     fill(UserMemoryStore(tables[1], user_id=user), memories)
     UserMemoryStore(tables[1], user_id=user).recall()
     counted: Any = CountingTable(tables[1])
@@ -310,7 +376,9 @@ def test_a_recall_reads_little_for_every_user(tables: tuple[Table, Table]) -> No
     assert max(read for _, read in many) <= 200_000
 
 
-def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(tables: tuple[Table, Table]) -> None:
+def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(
+    tables: tuple[Table, Table],
+) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 400)
     important = put_old(store, "Is allergic to latex covers.", importance=1.0)
@@ -320,22 +388,32 @@ def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(tables
         assert reader.recall(type="fact", limit=1)[0].content == important.content
         assert reader.recall(limit=1, query="Any lighthouse postcards?")[0].content == old.content
         assert [each.content for each in reader.recall(min_importance=1.0)] == [important.content]
-        assert len(reader.recall(type="fact", limit=150)) == len(reader.recall(type="fact", limit=None)) == 103
+        assert (
+            len(reader.recall(type="fact", limit=150))
+            == len(reader.recall(type="fact", limit=None))
+            == 103
+        )
         assert reader.recall(type="fact", limit=1)[0].created_at > 0
 
 
-def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(tables: tuple[Table, Table]) -> None:
+def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(
+    tables: tuple[Table, Table],
+) -> None:
     """The latest 64 facts share a word with the question, and an older fact has both words."""
     store = UserMemoryStore(tables[1], user_id="u1")
     store.remember("The parcel of Berserk is at the locker GX1.")
     for number in range(66):
         store.remember(f"Parcel {number} has arrived.")
-    found = UserMemoryStore(tables[1], user_id="u1").reader.search("Where is the parcel of Berserk?")
+    found = UserMemoryStore(tables[1], user_id="u1").reader.search(
+        "Where is the parcel of Berserk?"
+    )
     assert found[0].content == "The parcel of Berserk is at the locker GX1."
 
 
 def test_searches_read_the_latest_facts_first(tables: tuple[Table, Table]) -> None:
-    """A fact that was said last is found without reading all memories, and replaces none that is said again."""
+    """A fact that was said last is found without reading all memories, and replaces none that is
+    said again.
+    """
     store = UserMemoryStore(tables[1], user_id="u1")
     for number in range(80):
         store.remember(f"Shelf {number} holds the title {number}-{number}.")
@@ -348,7 +426,9 @@ def test_searches_read_the_latest_facts_first(tables: tuple[Table, Table]) -> No
     assert counted.requests["query"] == 4, "no query of all memories"
 
 
-def test_storing_a_session_summary_reads_as_much_after_many_sessions_as_after_one(tables: tuple[Table, Table]) -> None:
+def test_storing_a_session_summary_reads_as_much_after_many_sessions_as_after_one(
+    tables: tuple[Table, Table],
+) -> None:
     counted: Any = CountingTable(tables[1])
     store = UserMemoryStore(counted, user_id="u1")
     ids, costs = set(), set()
@@ -371,7 +451,9 @@ def test_many_feedbacks_leave_the_facts_to_searches(tables: tuple[Table, Table])
     assert found[0].record.memory_id == fact.memory_id
 
 
-def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(tables: tuple[Table, Table]) -> None:
+def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(
+    tables: tuple[Table, Table],
+) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
     gone, kept = store.remember("Likes maps"), store.remember("Likes map tables")
 
@@ -390,22 +472,33 @@ def test_a_memory_that_is_removed_while_recent_ones_are_read_stays_removed(table
     assert [hit.record.memory_id for hit in racing.reader.search("maps")] == [kept.memory_id]
 
 
-def test_open_questions_of_a_week_are_shown_after_many_sessions(tables: tuple[Table, Table]) -> None:
+def test_open_questions_of_a_week_are_shown_after_many_sessions(
+    tables: tuple[Table, Table],
+) -> None:
     store = UserMemoryStore(tables[1], user_id="u1")
-    first = store.store_session_summary("asked", "The user asked.", open_questions=["When does volume 9 arrive?"])
+    first = store.store_session_summary(
+        "asked", "The user asked.", open_questions=["When does volume 9 arrive?"]
+    )
     for number in range(20):
         store.store_session_summary(f"s{number}", "The user thanked.")
-    assert "- When does volume 9 arrive?" in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    assert (
+        "- When does volume 9 arrive?"
+        in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
+    )
     store.store_session_summary("asked", "The user asked, and was answered.")
     assert "volume 9" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
-    store.store_session_summary("asked", "The user asked.", open_questions=["When does volume 8 arrive?"])
+    store.store_session_summary(
+        "asked", "The user asked.", open_questions=["When does volume 8 arrive?"]
+    )
     assert store.forget(first.memory_id)
     assert "volume 8" not in store.build_agent_context()
     assert "volume 8" not in UserMemoryStore(tables[1], user_id="u1").build_agent_context()
     assert "volume 8" not in repr(list(tables[1].query("u1")))
 
 
-def test_a_recall_is_counted_in_the_record_by_itself(tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recall_is_counted_in_the_record_by_itself(
+    tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another service reads ``access_count`` without the ledger."""
     monkeypatch.setattr(memory_reader, "FOLD_SECONDS", 0.05)
     store = UserMemoryStore(tables[1], user_id="u1")
@@ -421,7 +514,9 @@ def test_a_recall_is_counted_in_the_record_by_itself(tables: tuple[Table, Table]
     assert not list(tables[1].query("u1", first="~ledger#", last="~ledger#~"))
 
 
-def test_a_search_decodes_only_the_parts_of_the_word_list_with_its_words(tables: tuple[Table, Table]) -> None:
+def test_a_search_decodes_only_the_parts_of_the_word_list_with_its_words(
+    tables: tuple[Table, Table],
+) -> None:
     decoded = Counter[str]()
 
     class CountingCodec(Codec):
@@ -443,22 +538,34 @@ def test_a_search_decodes_only_the_parts_of_the_word_list_with_its_words(tables:
 
 
 def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic: str) -> list[str]:
-    """Store summaries of sessions that ended a given number of days ago, with a topic, and return their ids."""
+    """Store summaries of sessions that ended a given number of days ago, with a topic, and return
+    their ids.
+    """
     at = time.time() - days_ago * DAY
     kept = store.store_session_summary("template", "The user asked.", topics=[topic])
     ids = [summary_id(f"{topic}{number}", at + number) for number in numbers]
     expires_at = RETENTION[MemoryType.SUMMARY].expires_at(at)
     fields = {"created_at": at, "updated_at": at, "expires_at": expires_at}
     found = [
-        replace(kept, memory_id=id_, metadata={**kept.metadata, "session_id": id_, "ended_at": at}, **fields) for id_ in ids
+        replace(
+            kept,
+            memory_id=id_,
+            metadata={**kept.metadata, "session_id": id_, "ended_at": at},
+            **fields,
+        )
+        for id_ in ids
     ]
     store.partition.table.batch_write(puts=map(store.partition.item_of, found))  # type: ignore[arg-type]
     store.forget(kept.memory_id)
     return ids
 
 
-def test_finalizing_of_a_user_with_many_sessions_reads_little_and_rolls_all_up(tables: tuple[Table, Table]) -> None:
-    """Only the latest sessions, those that just became a week or a month old, and the oldest are read."""
+def test_finalizing_of_a_user_with_many_sessions_reads_little_and_rolls_all_up(
+    tables: tuple[Table, Table],
+) -> None:
+    """Only the latest sessions, those that just became a week or a month old, and the oldest are
+    read.
+    """
     store = UserMemoryStore(tables[1], user_id="u1")
     gone = summaries(store, range(20), days_ago=91, topic="Berserk")
     summaries(store, range(100), days_ago=35, topic="Monster")
@@ -469,7 +576,10 @@ def test_finalizing_of_a_user_with_many_sessions_reads_little_and_rolls_all_up(t
     assert first[1] <= 350_000, "bytes"
     assert many[0] <= 1.5 * few[0], "requests after the roll-ups are made"
     assert many[1] <= 200_000, "bytes"
-    weeks, months = ([each.listed("topics") for each in store.recall(type=f"{each}_rollup")] for each in ("weekly", "monthly"))
+    weeks, months = (
+        [each.listed("topics") for each in store.recall(type=f"{each}_rollup")]
+        for each in ("weekly", "monthly")
+    )
     assert ["Pluto"] in weeks
     assert ["Monster"] in months
     covered = {id_.partition("#")[0]: 0 for id_ in ("weekly_rollup#", "monthly_rollup#")}

@@ -27,7 +27,9 @@ JAPANESE = (
 
 
 def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) -> str:
-    """Return the text injected into the first request of a session that follows one with the given turns."""
+    """Return the text injected into the first request of a session that follows one with the given
+    turns.
+    """
     url = f"sqlite:///{folder / 'm.sqlite3'}"
     with MangaMemory.open(durable=url, memories=True) as memory:
         model = ScriptedModel([answer for _, answer in talk])
@@ -38,9 +40,14 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
     with MangaMemory.open(durable=url, memories=True) as memory:
         model = ScriptedModel(["Let me see."])
         memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(question)
-        texts = [block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block]
+        texts = [
+            block["text"] for block in model.requests[0].messages[-1]["content"] if "text" in block
+        ]
         return "\n".join(
-            line for text in texts for line in text.splitlines() if re.match(r"- \d{4}-\d\d-\d\d: (User|Assistant):", line)
+            line
+            for text in texts
+            for line in text.splitlines()
+            if re.match(r"- \d{4}-\d\d-\d\d: (User|Assistant):", line)
         )
 
 
@@ -54,8 +61,12 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
         (JAPANESE, "これはいくつですか？"),
     ],
 )
-def test_unrelated_passages_are_not_injected(tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str) -> None:
-    """Greetings, farewells and other subjects stay out, also where they stand next to a related passage."""
+def test_unrelated_passages_are_not_injected(
+    tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str
+) -> None:
+    """Greetings, farewells and other subjects stay out, also where they stand next to a related
+    passage.
+    """
     found = _injected(tmp_path, talk, question)
     for unrelated in ("bye", "comes up", "さようなら", "注文番号", "gory", "グロ"):
         assert unrelated not in found
@@ -65,7 +76,9 @@ def test_unrelated_passages_are_not_injected(tmp_path: Path, talk: tuple[tuple[s
     ("talk", "question", "expected"),
     [(ENGLISH, "What did shipping cost?", "350 yen"), (JAPANESE, "送料を忘れました。", "350円")],
 )
-def test_related_passage_is_injected(tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str, expected: str) -> None:
+def test_related_passage_is_injected(
+    tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str, expected: str
+) -> None:
     """A passage that shares a content word with the question is quoted."""
     assert expected in _injected(tmp_path, talk, question)
 
@@ -76,24 +89,43 @@ def test_small_talk_is_no_memory(tmp_path: Path) -> None:
 
 
 def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_path: Path) -> None:
-    """A long summary that a search finds is not repeated, although the list of sessions shortens it."""
+    """A long summary that a search finds is not repeated, although the list of sessions shortens
+    it.
+    """
     url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
     with MangaMemory.open(durable=url, memories=True) as memory:
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
-        agent("Is volume 3 of 『Uzumaki』 in stock, in the large format that was printed for the anniversary?")
+        agent(
+            "Is volume 3 of 『Uzumaki』 in stock, in the large format that was printed for the"
+            " anniversary?"
+        )
         agent("And does the parcel with it arrive before the weekend, if I order today?")
         memory.finalize(ConversationScope("u1", "s1"))
         model = ScriptedModel()
-        memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)("Which volume of Uzumaki did I ask about?")
-        request = "\n".join(block.get("text", "") for block in model.requests[0].messages[-1]["content"])
+        memory.agent(model, user_id="u1", session_id="s2", callback_handler=None)(
+            "Which volume of Uzumaki did I ask about?"
+        )
+        request = "\n".join(
+            block.get("text", "") for block in model.requests[0].messages[-1]["content"]
+        )
         assert request.count("The user said") == 1
 
 
 def test_passage_of_a_long_message_that_answers_the_question_is_quoted(tmp_path: Path) -> None:
-    """Neither the beginning of a pasted log nor of a long answer hides the sentence that the question is about."""
+    """Neither the beginning of a pasted log nor of a long answer hides the sentence that the
+    question is about.
+    """
     log = "\n".join(f"10:00:{at:02} worker-{at} finished job {at * 37}" for at in range(90))
-    answer = f"{'There are several causes, as always in such cases. ' * 12}Raise the limit of ci_user to 40 connections."
-    talk = ((f"Here is the log:\n{log}\nERROR too many connections for role ci_user\nWhat is wrong?", answer),)
+    answer = (
+        f"{'There are several causes, as always in such cases. ' * 12}Raise the limit of ci_user to"
+        " 40 connections."
+    )
+    talk = (
+        (
+            f"Here is the log:\n{log}\nERROR too many connections for role ci_user\nWhat is wrong?",
+            answer,
+        ),
+    )
     found = _injected(tmp_path, talk, "Which connection limit did we choose for ci_user?")
     assert "too many connections for role ci_user" in found
     assert "worker-70" not in found, "the role of a speaker is no word of a passage"

@@ -1,4 +1,6 @@
-"""The query of Strands' memory search holds the user's words and no text that was injected into the request."""
+"""The query of Strands' memory search holds the user's words and no text that was injected into the
+request.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,33 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
-from strands.memory import InjectionQueryContext, MemoryEntry, MemoryManager, MemoryStore, SearchOptions
+from strands.memory import (
+    InjectionQueryContext,
+    MemoryEntry,
+    MemoryManager,
+    MemoryStore,
+    SearchOptions,
+)
 from strands.vended_plugins.context_injector import ContextInjector
 
-from strands_manga_memory import USER_MEMORY, ConversationScope, Environment, MangaMemory, UserMemoryStore, open_table
+from strands_manga_memory import (
+    USER_MEMORY,
+    ConversationScope,
+    Environment,
+    MangaMemory,
+    UserMemoryStore,
+    open_table,
+)
 from strands_manga_memory.memory import extract_user_query
 from strands_manga_memory.testing import ScriptedModel
 
 QUESTION = "Recommend a cookbook with soups"
-SMALL_TALK = ["Thanks, bye bye!", "Thank you so much, see you!", "Great, thanks!", "Hello there, nice to see you again!"]
+SMALL_TALK = [
+    "Thanks, bye bye!",
+    "Thank you so much, see you!",
+    "Great, thanks!",
+    "Hello there, nice to see you again!",
+]
 
 
 class RecordingStore(MemoryStore):
@@ -44,14 +64,18 @@ class Shop:
 
 
 def open_memory(path: Path) -> MangaMemory:
-    return MangaMemory.open(durable=f"sqlite:///{path / 'shop.sqlite3'}", memories=True, environment=Shop())
+    return MangaMemory.open(
+        durable=f"sqlite:///{path / 'shop.sqlite3'}", memories=True, environment=Shop()
+    )
 
 
 def remember_earlier_sessions(memory: MangaMemory) -> None:
     for number, farewell in enumerate(SMALL_TALK):
         scope = ConversationScope("u1", f"earlier-{number}")
         arguments = memory.agent_kwargs(user_id="u1", session_id=scope.session_id)
-        agent = Agent(model=ScriptedModel(["You're welcome!"] * 9), callback_handler=None, **arguments)
+        agent = Agent(
+            model=ScriptedModel(["You're welcome!"] * 9), callback_handler=None, **arguments
+        )
         agent("My favorite genre is horror, call me on 090-1234-5678.")
         agent(farewell)
         memory.finalize(scope)
@@ -69,7 +93,9 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     recorded: list[str] = []
     search = UserMemoryStore.search
 
-    async def recording(self: UserMemoryStore, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
+    async def recording(
+        self: UserMemoryStore, query: str, options: SearchOptions | None = None
+    ) -> list[MemoryEntry]:
         recorded.append(query)
         return await search(self, query, options)
 
@@ -77,14 +103,20 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return recorded
 
 
-def test_a_search_is_asked_with_the_words_of_the_user_alone(tmp_path: Path, queries: list[str]) -> None:
-    """Each search of a session is asked with the question, with all parts on that inject text and one of somebody else."""
+def test_a_search_is_asked_with_the_words_of_the_user_alone(
+    tmp_path: Path, queries: list[str]
+) -> None:
+    """Each search of a session is asked with the question, with all parts on that inject text and
+    one of somebody else.
+    """
     with open_memory(tmp_path) as memory:
         remember_earlier_sessions(memory)
         queries.clear()
         call = [{"toolUse": {"toolUseId": "1", "name": "look_up", "input": {"title": "Soups"}}}]
         model = ScriptedModel(["Gladly.", call, "Here it is.", "You're welcome!"])
-        arguments = memory.agent_kwargs(user_id="u1", session_id="today", recall=True, task_state=True)
+        arguments = memory.agent_kwargs(
+            user_id="u1", session_id="today", recall=True, task_state=True
+        )
         arguments["plugins"] = [ContextInjector(lambda _: "It is raining."), *arguments["plugins"]]
         agent = Agent(model=model, callback_handler=None, tools=[look_up], **arguments)
         questions = ["I live in Kyoto and prefer paperbacks.", QUESTION, "スープの本は？"]
@@ -124,21 +156,32 @@ def test_small_talk_starts_no_search(tmp_path: Path, queries: list[str], text: s
 
 
 def test_a_store_of_somebody_else_receives_no_injected_block(tmp_path: Path) -> None:
-    """``extract_user_query`` keeps cart, preferences and quotes from any other store, also in the tool loop."""
+    """``extract_user_query`` keeps cart, preferences and quotes from any other store, also in the
+    tool loop.
+    """
     with open_memory(tmp_path) as memory:
         remember_earlier_sessions(memory)
-        arguments = memory.agent_kwargs(user_id="u1", session_id="today", recall=True, task_state=True)
+        arguments = memory.agent_kwargs(
+            user_id="u1", session_id="today", recall=True, task_state=True
+        )
         store = RecordingStore()
         injection: Any = {"query": extract_user_query, "trigger": "everyTurn"}
         arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         call = [{"toolUse": {"toolUseId": "1", "name": "look_up", "input": {"title": "Soups"}}}]
-        agent = Agent(model=ScriptedModel([call, "Here."]), callback_handler=None, tools=[look_up], **arguments)
+        agent = Agent(
+            model=ScriptedModel([call, "Here."]),
+            callback_handler=None,
+            tools=[look_up],
+            **arguments,
+        )
         agent(QUESTION)
         assert store.queries == [QUESTION, QUESTION]
 
 
 def test_the_store_strips_injected_blocks_from_a_query(tmp_path: Path) -> None:
-    """A query with injected blocks, before or behind the words, finds the same as the words alone."""
+    """A query with injected blocks, before or behind the words, finds the same as the words
+    alone.
+    """
     table = open_table(f"sqlite:///{tmp_path / 'users'}", USER_MEMORY)
     table.create_if_missing()
     store = UserMemoryStore(table, user_id="u1")
@@ -148,12 +191,18 @@ def test_the_store_strips_injected_blocks_from_a_query(tmp_path: Path) -> None:
     state = "<conversation_state>\nCart: Thank you, volume 3\n</conversation_state>"
     found = [entry.content for entry in asyncio.run(store.search(QUESTION))]
     assert found == ["Cooks soups every Sunday"]
-    for query in (f"{QUESTION}\n\n{state}\n\n{block}", f"{state}\n{block}\n{QUESTION}", f"{block}{QUESTION}{block}"):
+    for query in (
+        f"{QUESTION}\n\n{state}\n\n{block}",
+        f"{state}\n{block}\n{QUESTION}",
+        f"{block}{QUESTION}{block}",
+    ):
         assert [entry.content for entry in asyncio.run(store.search(query))] == found
     assert asyncio.run(store.search(f"{state}\n\n{block}")) == []
 
 
 def test_a_query_of_many_opening_tags_takes_linear_time() -> None:
     """Opening tags without their closing ones stay, as a user wrote them."""
-    context = InjectionQueryContext(messages=[{"role": "user", "content": [{"text": "<user_memory>" * 200_000}]}])
+    context = InjectionQueryContext(
+        messages=[{"role": "user", "content": [{"text": "<user_memory>" * 200_000}]}]
+    )
     assert len(extract_user_query(context) or "") == 200_000 * len("<user_memory>")

@@ -1,4 +1,6 @@
-"""Graph and Swarm: interrupted in the middle, by a question or by a crash, they go on in another process where they were."""
+"""Graph and Swarm: interrupted in the middle, by a question or by a crash, they go on in another
+process where they were.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,35 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 
-from strands_manga_memory import ConflictError, ConversationScope, ImportanceWeightedConversationManager, TieredSessionManager
+from strands_manga_memory import (
+    ConflictError,
+    ConversationScope,
+    ImportanceWeightedConversationManager,
+    TieredSessionManager,
+)
 from strands_manga_memory.testing import FaultyHotStore, ScriptedModel
-from tests.unit.session.support import Stores, agent, everything_stored, quiet, same, texts, tool_use
+from tests.unit.session.support import (
+    Stores,
+    agent,
+    everything_stored,
+    quiet,
+    same,
+    texts,
+    tool_use,
+)
 
 
-def graph(manager: TieredSessionManager | None, *, tools: Any = (), hooks: Any = None, **scripts: Any) -> Graph:
+def graph(
+    manager: TieredSessionManager | None, *, tools: Any = (), hooks: Any = None, **scripts: Any
+) -> Graph:
     """A graph of three nodes in a row, first, second, third, each with its script."""
     builder = GraphBuilder()
     names = ("first", "second", "third")
     for name in names:
         model = ScriptedModel(scripts.get(name, [f"{name} is done"]))
-        builder.add_node(Agent(model=model, agent_id=name, callback_handler=None, tools=list(tools)), name)
+        builder.add_node(
+            Agent(model=model, agent_id=name, callback_handler=None, tools=list(tools)), name
+        )
     builder.add_edge("first", "second")
     builder.add_edge("second", "third")
     builder.set_graph_id("tour")
@@ -46,7 +65,9 @@ def asked(built: Graph, node: str) -> int:
 
 
 def test_a_graph_goes_on_after_a_crash(stores: Stores) -> None:
-    """What another process restores at that moment is what it would restore had this one died then."""
+    """What another process restores at that moment is what it would restore had this one died
+    then.
+    """
     seen: list[Graph] = []
 
     def look(event: BeforeNodeCallEvent) -> None:
@@ -71,7 +92,10 @@ def sign(what: str, tool_context: ToolContext) -> str:
 
 
 def answers(result: Any, response: str) -> list[Any]:
-    return [{"interruptResponse": {"interruptId": one.id, "response": response}} for one in result.interrupts]
+    return [
+        {"interruptResponse": {"interruptId": one.id, "response": response}}
+        for one in result.interrupts
+    ]
 
 
 def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
@@ -84,7 +108,9 @@ def test_a_graph_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
     assert order(again) == ["first", "second", "third"]
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
     executor: Any = again.nodes["second"].executor
-    assert executor.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "signed contract"}]
+    assert executor.messages[2]["content"][0]["toolResult"]["content"] == [
+        {"text": "signed contract"}
+    ]
 
 
 def test_a_graph_interrupted_in_a_hook_goes_on_elsewhere(both: Stores) -> None:
@@ -129,7 +155,9 @@ def test_a_finished_graph_starts_anew(both: Stores) -> None:
 
 def test_two_processes_take_turns_on_a_graph(both: Stores) -> None:
     """The one that was idle while the other ran must not lose what it does later."""
-    one = graph(both.manager(), tools=[sign], second=["fine", [tool_use("s", "sign", what="contract")]])
+    one = graph(
+        both.manager(), tools=[sign], second=["fine", [tool_use("s", "sign", what="contract")]]
+    )
     other = graph(both.manager())
     assert one("first run").status == Status.COMPLETED
     assert other("second run").status == Status.COMPLETED
@@ -175,7 +203,10 @@ def test_bytes_in_a_task_survive(both: Stores) -> None:
         if event.node_id == "second":
             seen.append(graph(both.manager()))
 
-    task: Any = [{"text": "what is it"}, {"image": {"format": "png", "source": {"bytes": b"\x89PNG\xff"}}}]
+    task: Any = [
+        {"text": "what is it"},
+        {"image": {"format": "png", "source": {"bytes": b"\x89PNG\xff"}}},
+    ]
     graph(both.manager(), hooks={BeforeNodeCallEvent: look})(task)
     (again,) = seen
     assert again.state.task == task
@@ -183,7 +214,9 @@ def test_bytes_in_a_task_survive(both: Stores) -> None:
     assert [asked(again, name) for name in ("first", "second", "third")] == [0, 1, 1]
 
 
-def swarm(manager: TieredSessionManager, scripts: dict[str, Any], *, tools: Any = (), look: Any = None) -> Swarm:
+def swarm(
+    manager: TieredSessionManager, scripts: dict[str, Any], *, tools: Any = (), look: Any = None
+) -> Swarm:
     agents = [
         Agent(name=name, model=ScriptedModel(script), callback_handler=None, tools=list(tools))
         for name, script in scripts.items()
@@ -205,7 +238,11 @@ def test_a_swarm_goes_on_after_a_crash(stores: Stores) -> None:
         if event.node_id == "seller":
             seen.append(swarm(stores.manager(), {"finder": ["never"], "seller": ["sold"]}))
 
-    live = swarm(stores.manager(), {"finder": [handoff("seller"), "handed over"], "seller": ["sold"]}, look=look)
+    live = swarm(
+        stores.manager(),
+        {"finder": [handoff("seller"), "handed over"], "seller": ["sold"]},
+        look=look,
+    )
     live("sell Akira")
     (again,) = seen
     result = again("sell Akira")
@@ -216,7 +253,11 @@ def test_a_swarm_goes_on_after_a_crash(stores: Stores) -> None:
 
 
 def test_a_swarm_interrupted_in_a_tool_goes_on_elsewhere(both: Stores) -> None:
-    live = swarm(both.manager(), {"finder": [[tool_use("s", "sign", what="contract")]], "seller": []}, tools=[sign])
+    live = swarm(
+        both.manager(),
+        {"finder": [[tool_use("s", "sign", what="contract")]], "seller": []},
+        tools=[sign],
+    )
     result = live("sell Akira")
     assert result.status == Status.INTERRUPTED
     again = swarm(both.manager(), {"finder": ["signed it"], "seller": []}, tools=[sign])
@@ -304,7 +345,9 @@ def test_a_deletion_in_the_middle_of_a_run(both: Stores) -> None:
             both.manager().delete_session()
 
     manager = both.manager()
-    live = graph(manager, first=["the secret of Nausicaä", "nothing"], hooks={BeforeNodeCallEvent: delete})
+    live = graph(
+        manager, first=["the secret of Nausicaä", "nothing"], hooks={BeforeNodeCallEvent: delete}
+    )
     assert live("go around").status == Status.COMPLETED
     manager.flush()
     assert "Nausicaä".encode() not in everything_stored(both)
@@ -327,7 +370,9 @@ def test_a_run_that_waits_for_a_human_is_not_overwritten(both: Stores) -> None:
 
 def test_an_agent_as_a_tool_has_no_session_of_its_own(both: Stores) -> None:
     inner = agent(None, ScriptedModel(["inner answer"] * 9), name="inner", description="helps")
-    live = both.agent(ScriptedModel([[tool_use("i", "inner", input="help")], "done"]), tools=[inner.as_tool()])
+    live = both.agent(
+        ScriptedModel([[tool_use("i", "inner", input="help")], "done"]), tools=[inner.as_tool()]
+    )
     live("ask it")
     quiet(live)
     assert same(both.agent(tools=[inner.as_tool()]).messages, live.messages)
@@ -338,11 +383,20 @@ def budgeted(name: str, script: Any = None, **arguments: Any) -> Agent:
     """An agent for a node, with a budget of its own."""
     manager = ImportanceWeightedConversationManager(400)
     model = ScriptedModel(script or (lambda messages: f"{name} has read {len(messages)}"))
-    return Agent(name=name, agent_id=name, model=model, callback_handler=None, conversation_manager=manager, **arguments)
+    return Agent(
+        name=name,
+        agent_id=name,
+        model=model,
+        callback_handler=None,
+        conversation_manager=manager,
+        **arguments,
+    )
 
 
 def test_nodes_of_a_swarm_begin_anew_with_the_managers_they_have(both: Stores) -> None:
-    """A swarm puts its nodes back to how they were built; what their managers remember of before must not matter."""
+    """A swarm puts its nodes back to how they were built; what their managers remember of before
+    must not matter.
+    """
     finder = budgeted("finder", [handoff("seller"), "handed over"] * 3)
     seller = budgeted("seller", ["sold"] * 3)
     team = Swarm([finder, seller], session_manager=both.manager(), id="team", execution_timeout=60)
@@ -358,11 +412,21 @@ def test_an_agent_as_a_tool_that_keeps_its_context_has_a_session_of_its_own(both
     manager = both.manager()
 
     def expert() -> Agent:
-        return agent(manager, ScriptedModel(lambda messages: f"read {len(messages)}"), agent_id="expert", name="expert")
+        return agent(
+            manager,
+            ScriptedModel(lambda messages: f"read {len(messages)}"),
+            agent_id="expert",
+            name="expert",
+        )
 
     inner = expert()
     script = [[tool_use("i", "expert", input="help")], "done"]
-    live = agent(manager, ScriptedModel(script * 2), agent_id="shop", tools=[inner.as_tool(preserve_context=True)])
+    live = agent(
+        manager,
+        ScriptedModel(script * 2),
+        agent_id="shop",
+        tools=[inner.as_tool(preserve_context=True)],
+    )
     live("ask it")
     live("ask it again")
     manager.flush()

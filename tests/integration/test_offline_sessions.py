@@ -1,4 +1,6 @@
-"""Sessions of the smaller protocol without an agent: sweeps that finalize, inspection, forks, damage."""
+"""Sessions of the smaller protocol without an agent: sweeps that finalize, inspection, forks,
+damage.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,15 @@ class World:
         for table in (self.durable, self.memories):
             table.create_if_missing()
         self.tiers = Tiers.of(self.hot, self.durable, clock=self.clock)
-        self.stores: dict[str, Any] = {"hot": self.hot, "durable": self.durable, "clock": self.clock}
+        self.stores: dict[str, Any] = {
+            "hot": self.hot,
+            "durable": self.durable,
+            "clock": self.clock,
+        }
 
-    def agent(self, scope: ConversationScope = SCOPE, model: ScriptedModel | None = None, **options: Any) -> Agent:
+    def agent(
+        self, scope: ConversationScope = SCOPE, model: ScriptedModel | None = None, **options: Any
+    ) -> Agent:
         """Return an agent of a new process."""
         manager = TieredSessionManager(scope, hot_deadline=10.0, **self.stores, **options)
         return Agent(
@@ -61,7 +69,9 @@ class World:
 
     def sweep(self) -> int:
         """Sweep once, with a finalizer."""
-        return SessionSweeper(**self.stores, finalizer=SessionFinalizer(**self.stores, memories=self.memories)).run_once()
+        return SessionSweeper(
+            **self.stores, finalizer=SessionFinalizer(**self.stores, memories=self.memories)
+        ).run_once()
 
     def summaries(self) -> list[str]:
         """Return the summaries of the user's sessions."""
@@ -72,7 +82,10 @@ class World:
     def rows(self) -> list[str]:
         """Keys of all that is stored of sessions."""
         with self.durable._connected() as connection:
-            return [f"{row[0]} {row[1]}" for row in connection.execute("SELECT partition, sort FROM manga_sessions")]
+            return [
+                f"{row[0]} {row[1]}"
+                for row in connection.execute("SELECT partition, sort FROM manga_sessions")
+            ]
 
 
 @pytest.fixture(params=[True, False], ids=["both", "durable"])
@@ -104,7 +117,11 @@ def test_inspection_shows_tiers_messages_and_tools_and_touches_nothing(world: Wo
     assert found.tools["find"]["calls"] == 1
     assert (found.turns, found.metadata) == (1, {"locale": "ja"})
     assert found.durable is not None
-    assert (found.durable["state"], found.durable["turns"], found.durable["expired"]) == ("active", 1, False)
+    assert (found.durable["state"], found.durable["turns"], found.durable["expired"]) == (
+        "active",
+        1,
+        False,
+    )
     if world.hot is not None:
         assert found.hot is not None
         assert found.hot["state"] == "active"
@@ -125,7 +142,9 @@ def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) 
 
 
 def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
-    """A codec whose calls are measured stores nothing in the clear that the codec itself encrypts."""
+    """A codec whose calls are measured stores nothing in the clear that the codec itself
+    encrypts.
+    """
     world = World(tmp_path)
     sealed = observed_codec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
     assert sealed.encrypts

@@ -49,9 +49,13 @@ def contents(store: UserMemoryStore, query: str, limit: int = 5) -> list[str]:
 def test_recall_compares_all_matching_memories(memories: Memories) -> None:
     """A recent match does not hide older ones."""
     matching = [f"allergy {word}" for word in ("peanuts", "shellfish", "latex")]
-    memories.remember(*matching, *(f"parcel number {number}" for number in range(200)), "allergy pollen")
+    memories.remember(
+        *matching, *(f"parcel number {number}" for number in range(200)), "allergy pollen"
+    )
     for _ in range(2):  # the second recall reads the stored list of words
-        assert sorted(contents(memories.store(), "allergy", 4)) == sorted([*matching, "allergy pollen"])
+        assert sorted(contents(memories.store(), "allergy", 4)) == sorted(
+            [*matching, "allergy pollen"]
+        )
 
 
 def test_search_after_a_recall_finds_an_old_preference(memories: Memories) -> None:
@@ -64,7 +68,9 @@ def test_search_after_a_recall_finds_an_old_preference(memories: Memories) -> No
     for _ in range(2):
         store = memories.store()
         store.recall(query="something else", limit=2)
-        assert [record.content for record in store.reader.search("topic03 value03", limit=1)] == ["topic03: value03"]
+        assert [record.content for record in store.reader.search("topic03 value03", limit=1)] == [
+            "topic03: value03"
+        ]
 
 
 def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> None:
@@ -78,12 +84,22 @@ def test_facts_are_found_after_the_latest_are_forgotten(memories: Memories) -> N
 
 
 @pytest.mark.parametrize("damage", [{"latest": 5}, {"latest": []}])
-def test_facts_are_found_without_the_list_of_the_latest(memories: Memories, damage: dict[str, Any]) -> None:
+def test_facts_are_found_without_the_list_of_the_latest(
+    memories: Memories, damage: dict[str, Any]
+) -> None:
     memories.remember(*(f"volume {number} of Uzumaki" for number in range(3)))
     memories.table.put({**(memories.table.get("u1", "~by_age") or {}), **damage})
-    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().reader.search("Uzumaki")) == 3
+    assert (
+        len(contents(memories.store(), "Uzumaki"))
+        == len(memories.store().reader.search("Uzumaki"))
+        == 3
+    )
     memories.remember("volume 4 of Uzumaki")
-    assert len(contents(memories.store(), "Uzumaki")) == len(memories.store().reader.search("Uzumaki")) == 4
+    assert (
+        len(contents(memories.store(), "Uzumaki"))
+        == len(memories.store().reader.search("Uzumaki"))
+        == 4
+    )
     assert len(memories.store().recall(type="fact", query="Uzumaki")) == 4
 
 
@@ -100,11 +116,17 @@ def test_new_words_of_an_old_summary_are_found(memories: Memories) -> None:
 
 
 class PausedSearch:
-    """Table in which a search that reads the list of words waits until the memories of the user are deleted."""
+    """Table in which a search that reads the list of words waits until the memories of the user are
+    deleted.
+    """
 
     def __init__(self, table: SQLiteTable) -> None:
         self._table = table
-        self.paused, self.deleted, self.searched = threading.Event(), threading.Event(), threading.Event()
+        self.paused, self.deleted, self.searched = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
@@ -130,13 +152,17 @@ def test_words_of_an_erased_user_are_not_stored(memories: Memories, tmp_path: Pa
     sessions.create_if_missing()
 
     def search() -> None:
-        UserMemoryStore(table, user_id="u1", clock=lambda: memories.now).recall(query="parcel", limit=5)
+        UserMemoryStore(table, user_id="u1", clock=lambda: memories.now).recall(
+            query="parcel", limit=5
+        )
         table.searched.set()
 
     thread = threading.Thread(target=search)
     thread.start()
     assert table.paused.wait(20)
-    report = forget_user("u1", hot=None, durable=sessions, memories=table, clock=lambda: memories.now)
+    report = forget_user(
+        "u1", hot=None, durable=sessions, memories=table, clock=lambda: memories.now
+    )
     thread.join()
     assert report.complete, report.left
     sessions.close()

@@ -1,4 +1,6 @@
-"""Statistics, errors and logs name the cause of an outage: the text of the driver, without ids of users or sessions."""
+"""Statistics, errors and logs name the cause of an outage: the text of the driver, without ids of
+users or sessions.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,14 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 
 def _agent(memory: MangaMemory) -> Any:
-    return memory.agent(ScriptedModel(), user_id="user-4f1c", session_id="session-77ab", callback_handler=None)
+    return memory.agent(
+        ScriptedModel(), user_id="user-4f1c", session_id="session-77ab", callback_handler=None
+    )
 
 
-def test_an_unreachable_hot_tier_is_reported_with_its_address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_hot_tier_is_reported_with_its_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """``hot_error`` and the warnings say that the connection was refused, and by which server."""
     with servers.valkey() as server:
         memory = MangaMemory.open(hot=server.url, durable=f"sqlite:///{tmp_path / 'm.sqlite3'}")
@@ -30,7 +36,9 @@ def test_an_unreachable_hot_tier_is_reported_with_its_address(tmp_path: Path, ca
         agent("one")
         server.kill()
         agent("two")
-        servers.wait_until(lambda: memory.stats()["hot_error"] not in ("", "no answer"), "the cause")
+        servers.wait_until(
+            lambda: memory.stats()["hot_error"] not in ("", "no answer"), "the cause"
+        )
         error = memory.stats()["hot_error"]
         assert f"127.0.0.1:{server.port}" in error
         assert "refused" in error.lower()
@@ -42,7 +50,9 @@ def test_an_unreachable_hot_tier_is_reported_with_its_address(tmp_path: Path, ca
 
 
 @contextmanager
-def _locked_file(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
+def _locked_file(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
     path = request.getfixturevalue("tmp_path") / "m.sqlite3"
     lock = sqlite3.connect(path, isolation_level=None)
     yield f"sqlite:///{path}", lambda: lock.execute("BEGIN EXCLUSIVE"), lock.rollback
@@ -50,14 +60,22 @@ def _locked_file(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable
 
 
 @contextmanager
-def _reset_dynamodb(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
+def _reset_dynamodb(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
     server, name = request.getfixturevalue("dynamodb_server"), request.getfixturevalue("unique")
     with servers.FaultyProxy(server.host, server.port) as proxy:
-        yield f"dynamodb://{name}?region=us-east-1&endpoint=http://127.0.0.1:{proxy.port}", proxy.reset, proxy.passing
+        yield (
+            f"dynamodb://{name}?region=us-east-1&endpoint=http://127.0.0.1:{proxy.port}",
+            proxy.reset,
+            proxy.passing,
+        )
 
 
 @contextmanager
-def _reset_postgres(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
+def _reset_postgres(
+    request: pytest.FixtureRequest,
+) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
     server = request.getfixturevalue("postgres_server")
     with servers.FaultyProxy(server.host, server.port) as proxy:
         yield server.url.replace(str(server.port), str(proxy.port)), proxy.reset, proxy.passing
@@ -85,9 +103,15 @@ def test_an_unreachable_durable_tier_is_reported_with_its_cause(
         agent("two")
         with pytest.raises(StoreUnavailableError) as caught:
             agent._session_manager.flush()
-        servers.wait_until(lambda: memory.stats()["durable_error"] not in ("", "no answer"), "the cause")
+        servers.wait_until(
+            lambda: memory.stats()["durable_error"] not in ("", "no answer"), "the cause"
+        )
         texts = [str(caught.value), memory.stats()["durable_error"]]
-        texts += [record.getMessage() for record in caplog.records if "the store fails" in record.getMessage()][-1:]
+        texts += [
+            record.getMessage()
+            for record in caplog.records
+            if "the store fails" in record.getMessage()
+        ][-1:]
         end()
         memory.close()
     assert len(texts) == 3

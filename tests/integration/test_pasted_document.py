@@ -1,4 +1,6 @@
-"""A long document that the user pastes: the model sees all of it in that turn, and can read it later on."""
+"""A long document that the user pastes: the model sees all of it in that turn, and can read it
+later on.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,46 @@ MANAGERS = {
     ),
     "compaction": TieredCompactionConversationManager,
 }
-_ENGLISH = ("The supplier", "the buyer", "shall deliver", "each invoice", "within", "a month", "the goods", "in good order")
-_JAPANESE = ("甲は", "乙に対し", "商品を", "納品する", "ものとし、", "期日までに", "検収を", "行う。")
+_ENGLISH = (
+    "The supplier",
+    "the buyer",
+    "shall deliver",
+    "each invoice",
+    "within",
+    "a month",
+    "the goods",
+    "in good order",
+)
+_JAPANESE = (
+    "甲は",
+    "乙に対し",
+    "商品を",
+    "納品する",
+    "ものとし、",
+    "期日までに",
+    "検収を",
+    "行う。",
+)
 DOCUMENTS = {
-    "English": (_ENGLISH, " ", "Clause 57: the penalty for late delivery is 4,217 dollars a day.", "What is the penalty?"),
-    "Japanese": (_JAPANESE, "", "第57条　遅延損害金は一日につき4,217円とする。", "遅延損害金はいくらですか。"),
+    "English": (
+        _ENGLISH,
+        " ",
+        "Clause 57: the penalty for late delivery is 4,217 dollars a day.",
+        "What is the penalty?",
+    ),
+    "Japanese": (
+        _JAPANESE,
+        "",
+        "第57条　遅延損害金は一日につき4,217円とする。",
+        "遅延損害金はいくらですか。",
+    ),
 }
 
 
 def pasted(language: str) -> tuple[str, str]:
-    """Return a document of 47 KB with a clause in its middle and a question behind it, and the clause."""
+    """Return a document of 47 KB with a clause in its middle and a question behind it, and the
+    clause.
+    """
     words, space, clause, question = DOCUMENTS[language]
     rand = random.Random(7)
     half: list[str] = []
@@ -54,7 +86,9 @@ def last_request(model: ScriptedModel) -> Any:
 
 
 def said(request: Any) -> str:
-    return "\n".join(block.get("text", "") for message in request.messages for block in message["content"])
+    return "\n".join(
+        block.get("text", "") for message in request.messages for block in message["content"]
+    )
 
 
 @pytest.mark.parametrize("language", DOCUMENTS)
@@ -102,7 +136,9 @@ def read_back(agent: Agent, cut: list[Any]) -> str:
     assert name
     whole = ""
     while True:
-        result = agent.tool.read_cut_message(name=name, offset=len(whole), record_direct_tool_call=False)
+        result = agent.tool.read_cut_message(
+            name=name, offset=len(whole), record_direct_tool_call=False
+        )
         assert result["status"] == "success"
         page, more, _ = result["content"][0]["text"].partition("\n[characters ")
         whole += page
@@ -119,7 +155,15 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
         session = TieredSessionManager("pasted", durable=table)
         manager = ImportanceWeightedConversationManager(4_096, log=session.history)
         model = ScriptedModel()
-        return Agent(model=model, conversation_manager=manager, session_manager=session, callback_handler=None), session
+        return (
+            Agent(
+                model=model,
+                conversation_manager=manager,
+                session_manager=session,
+                callback_handler=None,
+            ),
+            session,
+        )
 
     agent, session = made()
     agent(document)
@@ -127,13 +171,21 @@ def test_it_is_read_back_after_a_restart_from_what_the_session_keeps(tmp_path: A
     session.close()
     restored, session = made()
     assert "read_cut_message" in restored.tool_names
-    assert read_back(restored, [message for message in restored.messages if "read_cut_message('" in str(message)]) == document
+    assert (
+        read_back(
+            restored,
+            [message for message in restored.messages if "read_cut_message('" in str(message)],
+        )
+        == document
+    )
     session.close()
     table.close()
 
 
 @pytest.mark.parametrize("name", MANAGERS)
-def test_a_window_without_room_cuts_it_and_says_so(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_window_without_room_cuts_it_and_says_so(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", logger="strands_manga_memory")
     document, _ = pasted("English")
     model = ScriptedModel()
@@ -151,7 +203,12 @@ def test_a_window_without_room_cuts_it_and_says_so(name: str, caplog: pytest.Log
 def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> None:
     session = FileSessionManager("plain", storage_dir=str(tmp_path))
     manager = ImportanceWeightedConversationManager(4_096)
-    agent = Agent(model=ScriptedModel(), conversation_manager=manager, session_manager=session, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(),
+        conversation_manager=manager,
+        session_manager=session,
+        callback_handler=None,
+    )
     agent("Hello")
     assert "read_cut_message" not in agent.tool_names
 
@@ -159,15 +216,24 @@ def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> 
 @pytest.mark.parametrize("trim_every", [0, 7])
 @pytest.mark.parametrize("place", ["before the log", "within the log", "behind the log"])
 def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: int) -> None:
-    """The sentence with the wish outlives the log, which does not drive out the statements made before."""
+    """The sentence with the wish outlives the log, which does not drive out the statements made
+    before.
+    """
     manager = ImportanceWeightedConversationManager(4_096, trim_every=trim_every)
-    model = ScriptedModel(["Understood, I will remember that for the rest of our conversation."] * 50)
+    model = ScriptedModel(
+        ["Understood, I will remember that for the rest of our conversation."] * 50
+    )
     agent = Agent(model=model, conversation_manager=manager, callback_handler=None)
-    statements = [f"My shelf number {at} holds {at + 3} volumes of the series by author number {at}." for at in range(40)]
+    statements = [
+        f"My shelf number {at} holds {at + 3} volumes of the series by author number {at}."
+        for at in range(40)
+    ]
     for statement in statements:
         agent(statement)
     rows = [
-        f"2026-03-{at % 28 + 1:02} 12:{at % 60:02}:07 worker-{at} INFO request {at * 7919} took {at} ms" for at in range(140)
+        f"2026-03-{at % 28 + 1:02} 12:{at % 60:02}:07 worker-{at} INFO request {at * 7919} took"
+        f" {at} ms"
+        for at in range(140)
     ]
     wish = "I prefer the simple way: why is request 7919 slow?"
     lines = {

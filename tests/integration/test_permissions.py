@@ -57,7 +57,10 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", **asked)
     agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
     for number in range(6):
-        agent(f"I look for volume {number} of Titan. My favorite genre is horror {number}. " + "words " * 300)
+        agent(
+            f"I look for volume {number} of Titan. My favorite genre is horror {number}. "
+            + "words " * 300
+        )
     session: Any = agent._session_manager
     session.set_metadata(None, locale="ja")
     with session.lease():
@@ -77,7 +80,12 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     outbox.drain_all()
     settle(memory)
     again = MangaMemory.open(
-        memory.hot, memory.durable, memories=memory.memories, create_tables=False, codec=memory.codec, hot_deadline=10.0
+        memory.hot,
+        memory.durable,
+        memories=memory.memories,
+        create_tables=False,
+        codec=memory.codec,
+        hot_deadline=10.0,
     )
     kwargs = again.agent_kwargs(user_id="u1", session_id="s1", tenant="acme")
     restored = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
@@ -94,10 +102,12 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
     settle(again)
 
 
-# --- Redis ------------------------------------------------------------------------------------------------------------------
+# --- Redis ----------------------------------------------------------------------------------------
 
 
-PAGE = (Path(__file__).parents[2] / "strands_manga_memory/guide/security.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "strands_manga_memory/guide/security.md").read_text(
+    encoding="utf-8"
+)
 ACL = PAGE.partition("ACL SETUSER ")[2].partition("\n")[0]
 """The permissions as the page shows them to operators."""
 
@@ -121,10 +131,16 @@ def allow(server: servers.Valkey, rules: str) -> str:
 def denied(server: servers.Valkey) -> list[str]:
     with server.client() as client:
         found: Any = client.acl_log()
-    return [f"{entry['reason']} {entry['object']}" for entry in found if "setinfo" not in str(entry["object"])]
+    return [
+        f"{entry['reason']} {entry['object']}"
+        for entry in found
+        if "setinfo" not in str(entry["object"])
+    ]
 
 
-def test_all_that_touches_redis_runs_with_the_acl_and_nothing_is_refused(guarded: servers.Valkey, tmp_path: Path) -> None:
+def test_all_that_touches_redis_runs_with_the_acl_and_nothing_is_refused(
+    guarded: servers.Valkey, tmp_path: Path
+) -> None:
     url = allow(guarded, ACL)
     durable, users = SQLiteTable(tmp_path / "m"), SQLiteTable(tmp_path / "m", USER_MEMORY)
     live(MangaMemory.open(open_hot_store(url), durable, memories=users, hot_deadline=10.0))
@@ -182,7 +198,7 @@ def calls(store: HotStore) -> None:
             step()
 
 
-# --- IAM --------------------------------------------------------------------------------------------------------------------
+# --- IAM ------------------------------------------------------------------------------------------
 
 
 class Authorizer:
@@ -207,9 +223,16 @@ class Authorizer:
             self._grant(action, resource, model.name)
 
     def _grant(self, action: str, resource: str, operation: str) -> None:
-        hits = {(a, r) for a, r in self.granted if fnmatchcase(action, a) and fnmatchcase(resource, r)}
+        hits = {
+            (a, r) for a, r in self.granted if fnmatchcase(action, a) and fnmatchcase(resource, r)
+        }
         if not hits:
-            answer: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"not authorized: {action} on {resource}"}}
+            answer: Any = {
+                "Error": {
+                    "Code": "AccessDeniedException",
+                    "Message": f"not authorized: {action} on {resource}",
+                }
+            }
             raise ClientError(answer, operation)
         self.used |= hits
 
@@ -217,9 +240,17 @@ class Authorizer:
 def _needed(service: str, operation: str, params: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the actions and resources that AWS checks for a request."""
     if service == "kinesis":
-        yield f"kinesis:{operation}", STREAM if params["StreamName"] == "s" else params["StreamName"]
+        yield (
+            f"kinesis:{operation}",
+            STREAM if params["StreamName"] == "s" else params["StreamName"],
+        )
     elif operation == "TransactWriteItems":
-        actions = {"Put": "PutItem", "Delete": "DeleteItem", "Update": "UpdateItem", "ConditionCheck": "ConditionCheckItem"}
+        actions = {
+            "Put": "PutItem",
+            "Delete": "DeleteItem",
+            "Update": "UpdateItem",
+            "ConditionCheck": "ConditionCheckItem",
+        }
         for item in params["TransactItems"]:
             [(kind, what)] = item.items()
             yield f"dynamodb:{actions[kind]}", f"{TABLES}/{what['TableName']}"
@@ -251,11 +282,15 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         iam = Authorizer(json.loads(json.dumps(policy)))
 
         def table(name: str, **kwargs: Any) -> Table:
-            return DynamoDBTable(iam.guard(dynamodb_server.client()), name=name, deadline=10, **kwargs)
+            return DynamoDBTable(
+                iam.guard(dynamodb_server.client()), name=name, deadline=10, **kwargs
+            )
 
         durable = table(names[0])
         users = table(names[1], schema=USER_MEMORY)
-        sink = KinesisPreferenceSink(_Stream(iam._check, boto3.client("kinesis", region_name="us-east-1")), stream_name="s")
+        sink = KinesisPreferenceSink(
+            _Stream(iam._check, boto3.client("kinesis", region_name="us-east-1")), stream_name="s"
+        )
 
         def opened() -> MangaMemory:
             return MangaMemory.open(
@@ -274,7 +309,9 @@ def test_the_iam_policy_is_enough_and_nothing_of_it_is_unused(
         asyncio.run(storage.delete("large"))
         unused = iam.granted - iam.used
         assert unused == set()
-        other = DynamoDBTable(iam.guard(dynamodb_server.client()), name=f"{unique}other", deadline=1)
+        other = DynamoDBTable(
+            iam.guard(dynamodb_server.client()), name=f"{unique}other", deadline=1
+        )
         with pytest.raises(StoreError, match="not authorized"):
             other.get("a", "b")
 
@@ -284,7 +321,9 @@ def test_the_command_prints_the_policy(capsys: Any) -> None:
     arguments = ["--durable", durable, "--users", "true", "--region", "us-east-1", "--account", "1"]
     assert run(["permissions", *arguments, "--stream", STREAM, "--setup"]) == 0
     policy = json.loads(capsys.readouterr().out)
-    arns = [f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")]
+    arns = [
+        f"arn:aws:dynamodb:us-east-1:1:table/{name}" for name in ("sessions", "manga_user_memory")
+    ]
     assert policy == iam_policy(arns[0], memories=arns[1], setup=True, stream=STREAM)
 
 

@@ -1,4 +1,6 @@
-"""Personal data is recognized before entities: cards and other identifiers reach no state, summary, memory or quote."""
+"""Personal data is recognized before entities: cards and other identifiers reach no state, summary,
+memory or quote.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 
-from strands_manga_memory import HistoryRecall, MangaMemory, StateCoordinator, VerifiedSummarizingConversationManager
+from strands_manga_memory import (
+    HistoryRecall,
+    MangaMemory,
+    StateCoordinator,
+    VerifiedSummarizingConversationManager,
+)
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.memory import PiiPolicy
@@ -40,7 +47,12 @@ def holds_card(text: str) -> bool:
 
 def injected(model: ScriptedModel, agent: Agent) -> str:
     """Return what the requests of a model held beyond the messages of the agent's history."""
-    said = {block["text"] for message in agent.messages for block in message["content"] if "text" in block}
+    said = {
+        block["text"]
+        for message in agent.messages
+        for block in message["content"]
+        if "text" in block
+    }
     blocks = [
         block["text"]
         for request in model.requests
@@ -101,7 +113,15 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
         return "The user paid ORD-12345 with the card 4539 1488 0343 6467."
 
     replies: list[Any] = [
-        [{"toolUse": {"toolUseId": "t1", "name": "find_payment", "input": {"card": "4539148803436467"}}}],
+        [
+            {
+                "toolUse": {
+                    "toolUseId": "t1",
+                    "name": "find_payment",
+                    "input": {"card": "4539148803436467"},
+                }
+            }
+        ],
         "The card 4539-1488-0343-6467 was charged for ORD-12345.",
     ]
     manager = VerifiedSummarizingConversationManager(
@@ -109,13 +129,20 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
         model=summarize,
         schedule=SummarySchedule(strategy="inline"),
     )
-    agent = Agent(model=ScriptedModel(replies), tools=[find_payment], conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(replies),
+        tools=[find_payment],
+        conversation_manager=manager,
+        callback_handler=None,
+    )
     agent("My card is 4539 1488\n0343 6467, please check ORD-12345.")
     for number in range(8):
         agent(f"Please also add volume {number} of One Piece, and I prefer the English edition.")
     summary = manager.summary(agent)
     assert summary is not None
-    shown = json.dumps([agent.messages, [slot.text for slot in summary.slots]], ensure_ascii=False, default=str)
+    shown = json.dumps(
+        [agent.messages, [slot.text for slot in summary.slots]], ensure_ascii=False, default=str
+    )
     assert "ORD-12345" in shown
     assert prompts
     for text in (shown, *prompts):
@@ -143,14 +170,18 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
         agent(f"Tell me about volume {number}.")
     agent("With which card did I pay for the gardening book?")
     assert "gardening book" in injected(model, agent)
-    first = [request for request in model.requests if "gardening" in json.dumps(request.messages[-1])][-1]
+    first = [
+        request for request in model.requests if "gardening" in json.dumps(request.messages[-1])
+    ][-1]
     assert "[card]" in json.dumps(first.messages)
     assert not holds_card(json.dumps(first.messages, ensure_ascii=False))
 
 
 def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path) -> None:
     with MangaMemory.open(None, f"sqlite:///{tmp_path}/m", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None)
+        agent = memory.agent(
+            ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None
+        )
         agent("My card is 4539 1488 0343 6467. I prefer horror.")
         memory.user("u1").remember("pays with 4539148803436467")
         exported = memory.export_user("u1")
@@ -159,7 +190,9 @@ def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path
 
 
 def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
-    """The state tools refuse an identifier as a slot, and replace it in goals; inputs of other tools are replaced in steps."""
+    """The state tools refuse an identifier as a slot, and replace it in goals; inputs of other
+    tools are replaced in steps.
+    """
 
     @tool
     def charge(card: str) -> str:

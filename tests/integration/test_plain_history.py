@@ -1,4 +1,6 @@
-"""A trimmed history holds the messages as they were said; only the request has the form that providers take."""
+"""A trimmed history holds the messages as they were said; only the request has the form that
+providers take.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,12 @@ def made(session: Any = None, **settings: Any) -> Agent:
     manager.persist_layout = not isinstance(session, TieredSessionManager)
     model = ScriptedModel(lambda _: text(160))
     return Agent(
-        model=model, agent_id="a", session_manager=session, conversation_manager=manager, callback_handler=None, **settings
+        model=model,
+        agent_id="a",
+        session_manager=session,
+        conversation_manager=manager,
+        callback_handler=None,
+        **settings,
     )
 
 
@@ -55,7 +62,9 @@ def has_neighbours(messages: list[Any]) -> bool:
 
 
 def test_a_trimmed_history_holds_the_messages_that_were_said(agent: Agent) -> None:
-    """Messages of one role are neighbours where what stood between them was evicted; nothing is merged or added."""
+    """Messages of one role are neighbours where what stood between them was evicted; nothing is
+    merged or added.
+    """
     everything: list[str] = agent.said  # type: ignore[attr-defined]
     assert all(len(message["content"]) == 1 for message in agent.messages)
     at = [everything.index(message["content"][0]["text"]) for message in agent.messages]
@@ -73,7 +82,9 @@ def test_no_question_runs_into_the_next_one(agent: Agent) -> None:
 
 def test_each_request_begins_with_the_one_before_between_two_steps(agent: Agent) -> None:
     model: Any = agent.model
-    requests = [[(m["role"], m["content"]) for m in request.messages] for request in model.requests[-30:]]
+    requests = [
+        [(m["role"], m["content"]) for m in request.messages] for request in model.requests[-30:]
+    ]
     whole = [now[: len(then)] == then for then, now in itertools.pairwise(requests)]
     assert sum(whole) >= len(whole) * 0.75
     assert all(problems(request.messages) == [] for request in model.requests)
@@ -98,7 +109,11 @@ def test_recall_quotes_no_message_of_the_history() -> None:
         *history, question = model.requests[-1].messages
         assert any(len(message["content"]) > 1 for message in history)
         quoted = html.unescape(_texts([question]))
-        assert not [each for each in said if each.strip() in quoted and each in _texts(history) and each not in gone]
+        assert not [
+            each
+            for each in said
+            if each.strip() in quoted and each in _texts(history) and each not in gone
+        ]
         quotes += quoted.partition("<recalled_history>")[2]
     assert any(each.strip() in quotes for each in said)
 
@@ -118,7 +133,9 @@ def in_tiers(folder: Path) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("kept", [in_files, in_tiers])
-def test_a_restored_history_is_the_live_one_turn_after_turn(kept: Callable[[Path], Callable[[], Any]], tmp_path: Path) -> None:
+def test_a_restored_history_is_the_live_one_turn_after_turn(
+    kept: Callable[[Path], Callable[[], Any]], tmp_path: Path
+) -> None:
     reset_texts()
     session = kept(tmp_path)
     live = made(session())

@@ -1,4 +1,6 @@
-"""PostgreSQL as the durable tier: sessions, memories and values; deadlines, restarts, permissions; passwords are not shown."""
+"""PostgreSQL as the durable tier: sessions, memories and values; deadlines, restarts, permissions;
+passwords are not shown.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def url(postgres_server: servers.Postgres, unique: str) -> str:
 
 def test_agents_go_on_and_are_forgotten(url: str) -> None:
     with MangaMemory.open(durable=url, memories=True, flush_every=1) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", tenant="t", callback_handler=None)
+        agent = memory.agent(
+            ScriptedModel(), user_id="u", session_id="s", tenant="t", callback_handler=None
+        )
         for number in range(4):
             agent(f"I prefer hardcover editions, number {number}.")
         asyncio.run(memory.storage(user_id="u", tenant="t").write("key", b"x" * 1_000_000))
@@ -49,16 +53,25 @@ def test_agents_go_on_and_are_forgotten(url: str) -> None:
         report = memory.forget_user("u", tenant="t")
         assert report.complete
         assert report.counts["memories"] > 0
-        assert memory.agent(ScriptedModel(), user_id="u", session_id="s", tenant="t", callback_handler=None).messages == []
+        assert (
+            memory.agent(
+                ScriptedModel(), user_id="u", session_id="s", tenant="t", callback_handler=None
+            ).messages
+            == []
+        )
 
 
 def test_a_new_process_restores_exactly(url: str) -> None:
     with MangaMemory.open(durable=url) as memory:
-        agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", max_tokens=200, callback_handler=None)
+        agent = memory.agent(
+            ScriptedModel(), user_id="u", session_id="s", max_tokens=200, callback_handler=None
+        )
         for number in range(12):
             agent(f"question {number} about volumes and editions")
     with MangaMemory.open(durable=url) as memory:
-        again = memory.agent(ScriptedModel(), user_id="u", session_id="s", max_tokens=200, callback_handler=None)
+        again = memory.agent(
+            ScriptedModel(), user_id="u", session_id="s", max_tokens=200, callback_handler=None
+        )
         assert same(again.messages, agent.messages)
 
 
@@ -69,7 +82,9 @@ def test_the_command_line_looks_at_it(url: str, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["blackhole", "reset"])
-def test_it_is_unavailable_within_its_deadline(postgres_server: servers.Postgres, unique: str, fault: str) -> None:
+def test_it_is_unavailable_within_its_deadline(
+    postgres_server: servers.Postgres, unique: str, fault: str
+) -> None:
     with servers.FaultyProxy(servers.HOST, postgres_server.port) as proxy:
         url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
         table = PostgresTable(url, replace(SESSIONS, name=unique), deadline=0.5)
@@ -106,7 +121,9 @@ def test_many_threads_write_transactions_of_the_same_records(url: str) -> None:
 
     def work(number: int) -> bool:
         order = keys if number % 2 else keys[::-1]
-        return table.transact([Write(item={"session_id": "p", "sk": key, "n": number}) for key in order])
+        return table.transact(
+            [Write(item={"session_id": "p", "sk": key, "n": number}) for key in order]
+        )
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(work, range(80)))
@@ -139,6 +156,8 @@ def test_urls_and_passwords() -> None:
     with pytest.raises(ValueError, match="cannot be opened") as refused:
         open_table("postgresql://me:hush@127.0.0.1:1/db?sslmode=disable&nonsense=1")
     assert "hush" not in str(refused.value)
-    assert "hush" not in repr(MangaMemorySettings(durable_url="postgresql://me:hush@127.0.0.1:1/db"))
+    assert "hush" not in repr(
+        MangaMemorySettings(durable_url="postgresql://me:hush@127.0.0.1:1/db")
+    )
     with pytest.raises(ValueError, match="deadline"):
         PostgresTable("postgresql://127.0.0.1/db", deadline=0)

@@ -19,7 +19,9 @@ from tests import clocks, poolers, servers
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
-_WITHOUT = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="PgBouncer is not installed")
+_WITHOUT = pytest.mark.skipif(
+    shutil.which("pgbouncer") is None, reason="PgBouncer is not installed"
+)
 
 
 @pytest.fixture(params=["relay", pytest.param("pgbouncer", marks=_WITHOUT)])
@@ -34,13 +36,18 @@ def _agent(memory: MangaMemory, session: str) -> Any:
 
 
 def test_every_session_behind_a_transaction_pooler_is_restored(pooled_url: str) -> None:
-    """Server connections that change with each transaction neither refuse a restore nor lose a turn."""
+    """Server connections that change with each transaction neither refuse a restore nor lose a
+    turn.
+    """
 
     def talk(number: int) -> None:
         for turn in range(3):
             _agent(memory, f"s{number}")(f"turn {turn}")
 
-    with MangaMemory.open(durable=pooled_url, memories=True) as memory, ThreadPoolExecutor(8) as threads:
+    with (
+        MangaMemory.open(durable=pooled_url, memories=True) as memory,
+        ThreadPoolExecutor(8) as threads,
+    ):
         list(threads.map(talk, range(8)))
     with MangaMemory.open(durable=pooled_url, memories=True) as memory:
         found = [_agent(memory, f"s{number}").messages for number in range(8)]
@@ -74,8 +81,12 @@ def _filled(table: PostgresTable, connections: int) -> None:
         list(threads.map(hold, range(connections)))
 
 
-def test_sessions_are_restored_after_a_gateway_dropped_idle_connections(postgres_server: servers.Postgres, unique: str) -> None:
-    """Connections that a gateway has forgotten cost a restore less than its deadline, and refuse nobody."""
+def test_sessions_are_restored_after_a_gateway_dropped_idle_connections(
+    postgres_server: servers.Postgres, unique: str
+) -> None:
+    """Connections that a gateway has forgotten cost a restore less than its deadline, and refuse
+    nobody.
+    """
     with servers.FaultyProxy(servers.HOST, postgres_server.port) as proxy:
         url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
         table = PostgresTable(url, replace(SESSIONS, name=unique))
@@ -101,7 +112,9 @@ def test_sessions_are_restored_after_a_gateway_dropped_idle_connections(postgres
 
 def test_a_server_that_refuses_connections_is_reported_at_once(unique: str) -> None:
     """The error of a refused connection names its cause, and does not wait for the deadline."""
-    table = PostgresTable(f"postgresql://tests@127.0.0.1:{servers.free_port()}/postgres", deadline=10.0)
+    table = PostgresTable(
+        f"postgresql://tests@127.0.0.1:{servers.free_port()}/postgres", deadline=10.0
+    )
     started = clocks.seconds()
     with pytest.raises(StoreUnavailableError, match=r"(?i)connection refused"):
         table.get("p", "k")
@@ -109,14 +122,20 @@ def test_a_server_that_refuses_connections_is_reported_at_once(unique: str) -> N
     table.close()
 
 
-def test_more_threads_than_connections_wait_for_one(postgres_server: servers.Postgres, unique: str) -> None:
+def test_more_threads_than_connections_wait_for_one(
+    postgres_server: servers.Postgres, unique: str
+) -> None:
     """A table opens a limited number of connections, and serves any number of threads."""
     with servers.FaultyProxy(servers.HOST, postgres_server.port) as proxy:
         url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
         table = PostgresTable(url, replace(SESSIONS, name=unique), deadline=20.0)
         table.create_if_missing()
         with ThreadPoolExecutor(40) as threads:
-            list(threads.map(lambda number: table.put({"session_id": "p", "sk": f"{number:03}"}), range(200)))
+            list(
+                threads.map(
+                    lambda number: table.put({"session_id": "p", "sk": f"{number:03}"}), range(200)
+                )
+            )
         assert len(list(table.query("p"))) == 200
         assert proxy.connections <= 16
         table.close()

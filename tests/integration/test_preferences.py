@@ -1,4 +1,6 @@
-"""Preferences heard in a session: the cache that all devices share, the spool, the sinks, and what the model sees."""
+"""Preferences heard in a session: the cache that all devices share, the spool, the sinks, and what
+the model sees.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,13 @@ from strands_manga_memory.memory import (
 )
 from strands_manga_memory.memory.hot_profile import HotProfile, ProfileState
 from strands_manga_memory.memory.preference_log import bucket_of
-from strands_manga_memory.memory.statements import LoggedChanges, PreferenceChange, Removal, Statement, message_digest
+from strands_manga_memory.memory.statements import (
+    LoggedChanges,
+    PreferenceChange,
+    Removal,
+    Statement,
+    message_digest,
+)
 from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
@@ -89,7 +97,9 @@ class Sink:
 # The spool
 
 
-def store(outbox: PreferenceOutbox, preference: Preference, *, at: float, owner: Owner = OWNER) -> None:
+def store(
+    outbox: PreferenceOutbox, preference: Preference, *, at: float, owner: Owner = OWNER
+) -> None:
     """Store a signal as a process that ends before it sends the signal."""
     store_signal(outbox, owner, Statement(preference, at))
 
@@ -102,13 +112,19 @@ def emit(outbox: PreferenceOutbox, *preferences: Preference, at: Any = None) -> 
 
 
 @pytest.mark.parametrize("damage", [{"statements": 7}, {"removals": ["x"]}, {"sealed": b"x"}])
-def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(table: Table, damage: dict[str, Any]) -> None:
+def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(
+    table: Table, damage: dict[str, Any]
+) -> None:
     store = UserMemoryStore(table, user_id="u1")
-    store.preference_log.apply(PreferenceChange(statements=[Statement(Preference("genre", "horror"), time.time(), "m1")]))
+    store.preference_log.apply(
+        PreferenceChange(statements=[Statement(Preference("genre", "horror"), time.time(), "m1")])
+    )
     key = (OWNER.changes_partition, "~changes")
     damaged = {**(table.get(*key) or {}), **damage}
     table.put(damaged)
-    change = PreferenceChange(statements=[Statement(Preference("format", "paperbacks"), time.time(), "m2")])
+    change = PreferenceChange(
+        statements=[Statement(Preference("format", "paperbacks"), time.time(), "m2")]
+    )
     for work in (
         lambda: store.preference_log.apply(change),
         lambda: store.prefer("genre", "romance"),
@@ -119,17 +135,32 @@ def test_a_damaged_log_is_neither_replaced_nor_taken_for_empty(table: Table, dam
             work()  # type: ignore[operator]
     assert [record.content for record in store.recall(type="preference")] == ["genre: horror"]
     assert table.get(*key) == damaged
-    store.partition.table.delete(store.owner.changes_partition, "~changes")  # the repair of guide/troubleshooting.md
+    store.partition.table.delete(
+        store.owner.changes_partition, "~changes"
+    )  # the repair of guide/troubleshooting.md
     store.prefer("genre", "romance")
     store.preference_log.apply(change)
-    assert sorted(record.content for record in store.recall(type="preference")) == ["format: paperbacks", "genre: romance"]
+    assert sorted(record.content for record in store.recall(type="preference")) == [
+        "format: paperbacks",
+        "genre: romance",
+    ]
 
 
 def test_a_damaged_statement_is_named_on_one_line_without_its_values(table: Table) -> None:
     store = UserMemoryStore(table, user_id="u1")
     row = ["genre", "horror", "7", False, "m1", 1.0, None, False]
-    table.put({"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": [row], "removals": []})
-    with pytest.raises(CorruptRecordError, match=r"is damaged: ValidationError: 2: Input should be a valid boolean[^\n]*$"):
+    table.put(
+        {
+            "user_id": OWNER.changes_partition,
+            "memory_id": "~changes",
+            "statements": [row],
+            "removals": [],
+        }
+    )
+    with pytest.raises(
+        CorruptRecordError,
+        match=r"is damaged: ValidationError: 2: Input should be a valid boolean[^\n]*$",
+    ):
         store.preference_log.removals()
 
 
@@ -152,8 +183,12 @@ def test_damaged_values_stay_as_they_are_and_stop_no_change(table: Table) -> Non
     assert store.prefer("author", "Urasawa").content == "author: Urasawa"
 
 
-@pytest.mark.parametrize("damage", [{"context": {}}, {"context": {"preferences": "x"}}, {"revision": None}])
-def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(damage: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "damage", [{"context": {}}, {"context": {"preferences": "x"}}, {"revision": None}]
+)
+def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(
+    damage: dict[str, Any],
+) -> None:
     content = replace(ProfileState(), context=AgentContext("x", "y", {"genre": 1.0}, 2.0)).content
     assert ProfileState.of(content).content == content
     with pytest.raises((KeyError, ValueError)):
@@ -176,7 +211,9 @@ def test_nothing_is_lost_while_the_stream_throttles_for_a_minute(table: Table) -
     assert another_process.drain_all() == 0
 
 
-def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_same_id(table: Table) -> None:
+def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_same_id(
+    table: Table,
+) -> None:
     taken: list[PreferenceSignal] = []
 
     def die_after_sending(signal: PreferenceSignal) -> None:
@@ -194,7 +231,9 @@ def test_a_worker_that_dies_between_sending_and_deleting_sends_again_with_the_sa
 
 def test_workers_whose_clocks_differ_agree_on_the_order(table: Table) -> None:
     sink = Sink()
-    ahead, behind = (PreferenceOutbox(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0))
+    ahead, behind = (
+        PreferenceOutbox(table, sink, clock=FakeClock(now)) for now in (9_000.0, 1_000.0)
+    )
     store(ahead, Preference("genre", "first"), at=9_000.0)
     store(behind, Preference("genre", "second"), at=1_000.0)
     ahead.drain(OWNER)
@@ -225,7 +264,9 @@ def test_a_table_as_sink_keeps_the_latest_whatever_comes_twice(table: Table) -> 
     sink = TablePreferenceSink(table)
 
     def signal(number: int, value: str) -> PreferenceSignal:
-        return PreferenceSignal(id=str(number), number=number, user_id="u1", key="genre", value=value, at=float(number))
+        return PreferenceSignal(
+            id=str(number), number=number, user_id="u1", key="genre", value=value, at=float(number)
+        )
 
     for number, value in ((1, "a"), (2, "b"), (1, "a"), (3, "c"), (2, "b")):
         sink.send(signal(number, value))
@@ -237,7 +278,9 @@ def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
     sink.refusing = True
     outbox = PreferenceOutbox(table, sink)
-    cache(InMemoryHotStore(), log=outbox.log_of(OWNER)).hear([Preference("contact", "call 090-1234-5678")])
+    cache(InMemoryHotStore(), log=outbox.log_of(OWNER)).hear(
+        [Preference("contact", "call 090-1234-5678")]
+    )
     servers.wait_until(lambda: list(outbox.waiting(OWNER)) != [], "the signal to be stored")
     assert "1234" not in repr(list(table.query("u1")))
     sink.refusing = False
@@ -263,7 +306,9 @@ def test_a_signal_that_is_stored_during_a_retry_is_sent(table: Table) -> None:
     servers.wait_until(lambda: len(outbox.waiting(OWNER)) == 2, "the second signal to be stored")
     background_writer(None, table).submit(("preferences", OWNER), lambda: None).result(20)
     go_on.set()
-    servers.wait_until(lambda: taken == ["horror", "romance"], "the second signal to be sent", within=5)
+    servers.wait_until(
+        lambda: taken == ["horror", "romance"], "the second signal to be sent", within=5
+    )
 
 
 def test_signals_that_take_longer_than_a_lease_are_sent_once_and_in_order(table: Table) -> None:
@@ -297,7 +342,9 @@ def test_a_user_whose_last_signal_was_deleted_is_no_longer_listed(table: Table) 
 def test_a_repeated_change_adds_its_signals_once(table: Table) -> None:
     log = PreferenceOutbox(table, Sink()).log_of(OWNER)
     stated = [Statement(Preference("genre", "horror"), 1.0, "m1")]
-    change = LoggedChanges().after(PreferenceChange(statements=stated, signals=log.signals_of(stated)))
+    change = LoggedChanges().after(
+        PreferenceChange(statements=stated, signals=log.signals_of(stated))
+    )
     assert change is not None
     assert change.after(PreferenceChange(statements=stated, signals=change.signals)) is None
 
@@ -308,10 +355,16 @@ def test_a_sink_that_is_down_for_weeks_does_not_fill_the_log() -> None:
         assert logged is not None
         preference = Preference(f"key {number % 7}", f"value {number}", adds=True)
         statement = Statement(preference, float(number), uuid.uuid4().hex, f"session-{number}")
-        logged = logged.after(PreferenceChange(statements=[statement], signals=[PreferenceSignal.of(OWNER, statement)]))
+        logged = logged.after(
+            PreferenceChange(
+                statements=[statement], signals=[PreferenceSignal.of(OWNER, statement)]
+            )
+        )
     assert logged is not None
     numbers = [each.number for each in logged.signals]
-    assert [each.at for each in logged.signals[-56:]] == list(range(944, 1_000))  # the latest 8 of each of 7 subjects
+    assert [each.at for each in logged.signals[-56:]] == list(
+        range(944, 1_000)
+    )  # the latest 8 of each of 7 subjects
     assert len(numbers) <= 400
     assert numbers == sorted(numbers)
 
@@ -320,10 +373,13 @@ def test_the_preferences_of_other_agents_are_seen_with_a_damaged_log(tmp_path: P
     with MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True) as memory:
         user = memory.user("u1")
         user.prefer("author", "Ito")
-        user.partition.table.put({"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": 7})
+        user.partition.table.put(
+            {"user_id": OWNER.changes_partition, "memory_id": "~changes", "statements": 7}
+        )
         model = ScriptedModel(lambda messages: "ok")
         first, second = (
-            memory.agent(model, user_id="u1", session_id=name, session=False, callback_handler=None) for name in ("s1", "s2")
+            memory.agent(model, user_id="u1", session_id=name, session=False, callback_handler=None)
+            for name in ("s1", "s2")
         )
         second("Hello!")
         first("I only read paperbacks.")
@@ -336,9 +392,14 @@ def test_deletions_that_the_log_has_dropped_still_count(table: Table) -> None:
     now = time.time()
     log = UserMemoryStore(table, user_id="u1").preference_log
     for first, count in ((0, 1), (1, 300)):
-        removals = [Removal(now - 500 + number, message=message_digest(f"m{number}")) for number in range(first, first + count)]
+        removals = [
+            Removal(now - 500 + number, message=message_digest(f"m{number}"))
+            for number in range(first, first + count)
+        ]
         log.apply(PreferenceChange(removals=removals))
-    log.apply(PreferenceChange(statements=[Statement(Preference("genre", "horror"), now - 1_000, "m0")]))
+    log.apply(
+        PreferenceChange(statements=[Statement(Preference("genre", "horror"), now - 1_000, "m0")])
+    )
     assert not UserMemoryStore(table, user_id="u1").recall()
     said = [
         Utterance("user", "My favorite genre is horror.", 1, now - 1_000, "m0"),
@@ -386,18 +447,26 @@ def kinesis(kinesis_server: servers.DynamoDB) -> Any:
 def stream(kinesis: Any, unique: str) -> str:
     kinesis.create_stream(StreamName=unique, ShardCount=1)
     servers.wait_until(
-        lambda: kinesis.describe_stream(StreamName=unique)["StreamDescription"]["StreamStatus"] == "ACTIVE", "the stream"
+        lambda: (
+            kinesis.describe_stream(StreamName=unique)["StreamDescription"]["StreamStatus"]
+            == "ACTIVE"
+        ),
+        "the stream",
     )
     return unique
 
 
 def records_of(kinesis: Any, stream: str) -> list[dict[str, Any]]:
     shard = kinesis.describe_stream(StreamName=stream)["StreamDescription"]["Shards"][0]["ShardId"]
-    iterator = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    iterator = kinesis.get_shard_iterator(
+        StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
     return list(kinesis.get_records(ShardIterator=iterator)["Records"])
 
 
-def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(kinesis: Any, stream: str, table: Table) -> None:
+def test_a_kinesis_stream_gets_json_in_order_with_the_user_as_key(
+    kinesis: Any, stream: str, table: Table
+) -> None:
     outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name=stream))
     owner = Owner("u1", "tenant")
     for number in range(5):
@@ -419,10 +488,15 @@ def test_a_stream_that_throttles_gets_everything_in_order_later(
         proxy.refuse("ProvisionedThroughputExceededException")
         for number in range(20):
             emit(outbox, Preference("genre", f"value {number}"))
-        servers.wait_until(lambda: proxy.refused >= 3 and len(list(outbox.waiting(OWNER))) == 20, "the stream to refuse")
+        servers.wait_until(
+            lambda: proxy.refused >= 3 and len(list(outbox.waiting(OWNER))) == 20,
+            "the stream to refuse",
+        )
         assert records_of(kinesis, stream) == []
         proxy.passing()
-        servers.wait_until(lambda: list(outbox.waiting(OWNER)) == [], "the stream to take what waited")
+        servers.wait_until(
+            lambda: list(outbox.waiting(OWNER)) == [], "the stream to take what waited"
+        )
     values = [json.loads(record["Data"])["value"] for record in records_of(kinesis, stream)]
     assert values == [f"value {number}" for number in range(20)]
 
@@ -454,7 +528,9 @@ def test_many_signals_of_one_moment_do_not_put_one_another_off(table: Table) -> 
 def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> None:
     taken: list[str] = []
     faulty = FaultyTable(table)
-    outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    outbox = PreferenceOutbox(
+        faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))
+    )
     faulty.down = True
     for number in range(3):
         emit(outbox, Preference("genre", f"value {number}"))
@@ -469,7 +545,10 @@ def test_signals_of_an_outage_of_the_table_are_stored_in_order(table: Table) -> 
 def test_retry_of_one_spool_does_not_replace_that_of_another(table: Table) -> None:
     """Two spools of one user on one table both store their signals after an outage."""
     faulty, taken = FaultyTable(table), list[str]()
-    spools = [PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))) for _ in range(2)]
+    spools = [
+        PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+        for _ in range(2)
+    ]
     faulty.down = True
     for number, outbox in enumerate(spools):
         emit(outbox, Preference("genre", f"g{number}"))
@@ -483,7 +562,9 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
     table = SQLiteTable(tmp_path / "memories.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty = FaultyTable(table)
-    outbox = PreferenceOutbox(faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    outbox = PreferenceOutbox(
+        faulty, CallablePreferenceSink(lambda signal: taken.append(signal.value))
+    )
     faulty.down = True
     emit(outbox, Preference("genre", "horror"))
     servers.wait_until(lambda: faulty.calls.count("batch_get") >= 1, "a try")
@@ -502,14 +583,18 @@ def test_what_was_heard_before_a_fork_is_the_parents_to_store(tmp_path: Path) ->
 
 def test_a_signal_that_cannot_be_stored_at_all_keeps_no_other_one(table: Table) -> None:
     taken: list[str] = []
-    outbox = PreferenceOutbox(table, CallablePreferenceSink(lambda signal: taken.append(signal.value)))
+    outbox = PreferenceOutbox(
+        table, CallablePreferenceSink(lambda signal: taken.append(signal.value))
+    )
     emit(outbox, Preference("genre", "horror"), at="never")
     emit(outbox, Preference("genre", "romance"))
     servers.wait_until(lambda: taken, "the next one")
     assert taken == ["romance"]
 
 
-def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(kinesis: Any, table: Table) -> None:
+def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(
+    kinesis: Any, table: Table
+) -> None:
     outbox = PreferenceOutbox(table, KinesisPreferenceSink(kinesis, stream_name="nothing"))
     store(outbox, Preference("genre", "horror"), at=1.0)
     with pytest.raises(StoreError, match="ResourceNotFoundException"):
@@ -568,7 +653,10 @@ def test_another_device_sees_a_preference_at_once(hot: Any) -> None:
 
 def test_devices_that_write_at_once_lose_nothing(hot: Any) -> None:
     devices = [cache(hot) for _ in range(8)]
-    threads = [threading.Thread(target=say, args=(device, f"key {n}", "x")) for n, device in enumerate(devices)]
+    threads = [
+        threading.Thread(target=say, args=(device, f"key {n}", "x"))
+        for n, device in enumerate(devices)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -593,7 +681,9 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
 
 
 def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> None:
-    """Live agents everywhere stop showing what a message stated, although the table does not answer."""
+    """Live agents everywhere stop showing what a message stated, although the table does not
+    answer.
+    """
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
@@ -618,14 +708,18 @@ def stated(message_id: str) -> PreferenceChange:
     return PreferenceChange(statements=[Statement(Preference("genre", "romance"), 1.0, message_id)])
 
 
-def test_close_reports_preferences_that_the_table_did_not_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_reports_preferences_that_the_table_did_not_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
     table: Any = FaultyTable(plain.memories)  # type: ignore[arg-type]
     memory = MangaMemory(hot=plain.hot, durable=plain.durable, memories=table)
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.5)
     monkeypatch.setattr(table, "close", lambda: None)
     table.down = True
-    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)("My favorite genre is horror.")
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)(
+        "My favorite genre is horror."
+    )
     with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
         memory.close()
 
@@ -640,25 +734,44 @@ def test_signals_keep_their_numbers_when_an_earlier_one_is_deleted(table: Table)
         sent.append(signal)
 
     outbox = PreferenceOutbox(table, CallablePreferenceSink(send))
-    emit(outbox, Preference("genre", "horror"), Preference("format", "print"), Preference("language", "ja"), at=1.0)
+    emit(
+        outbox,
+        Preference("genre", "horror"),
+        Preference("format", "print"),
+        Preference("language", "ja"),
+        at=1.0,
+    )
     wait_until(lambda: len(list(outbox.waiting(OWNER))) == 3, "the signals to wait")
     left = [each.number for each in outbox.waiting(OWNER)][1:]
-    outbox.log_of(OWNER).apply(PreferenceChange(removals=[Removal.of_preference("genre", "horror", 2.0)]))
+    outbox.log_of(OWNER).apply(
+        PreferenceChange(removals=[Removal.of_preference("genre", "horror", 2.0)])
+    )
     assert [each.number for each in outbox.waiting(OWNER)] == left
     may_send.set()
     wait_until(lambda: [each.number for each in sent] == left, "the other signals to be sent")
 
 
 def test_signals_after_an_erasure_have_higher_numbers(tmp_path: Path) -> None:
-    """A receiver that ignores lower numbers of a subject would drop the preferences of a user who comes back."""
+    """A receiver that ignores lower numbers of a subject would drop the preferences of a user who
+    comes back.
+    """
     sent = list[PreferenceSignal]()
     url = f"sqlite:///{tmp_path}/m.sqlite3"
-    with MangaMemory.open("memory://", url, memories=True, sink=CallablePreferenceSink(sent.append)) as memory:
+    with MangaMemory.open(
+        "memory://", url, memories=True, sink=CallablePreferenceSink(sent.append)
+    ) as memory:
         for session_id in ("before", "after"):
-            agent = memory.agent(ScriptedModel(), user_id="u1", session_id=session_id, callback_handler=None)
+            agent = memory.agent(
+                ScriptedModel(), user_id="u1", session_id=session_id, callback_handler=None
+            )
             for genre in ("horror", "romance"):
                 agent(f"My favorite genre is {genre}.")
-            wait_until(lambda: len(sent) % 2 == 0 and sent and sent[-1].session_id == session_id, "the signals")  # noqa: B023
+            wait_until(
+                lambda session=session_id: (
+                    len(sent) % 2 == 0 and sent and sent[-1].session_id == session
+                ),
+                "the signals",
+            )
             assert memory.forget_user("u1").complete
     numbers = [each.number for each in sent]
     assert len(set(numbers)) == 4
@@ -674,16 +787,22 @@ def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.M
         may_end.wait(20)
 
     sink = CallablePreferenceSink(send)
-    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=sink)
+    memory = MangaMemory.open(
+        "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, sink=sink
+    )
     monkeypatch.setattr("strands_manga_memory.assembly.process_stores._DRAIN_SECONDS", 0.2)
-    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)("My favorite genre is horror.")
+    memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)(
+        "My favorite genre is horror."
+    )
     assert is_sending.wait(20)
     memory.close()
     may_end.set()
     finish_writes(None, memory._stores["memories"])
 
 
-def test_errors_of_statements_stored_in_the_background_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_statements_stored_in_the_background_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
@@ -694,8 +813,12 @@ def test_errors_of_statements_stored_in_the_background_are_logged(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_set", [False, True])
-def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(tmp_path: Path, *, is_set: bool) -> None:
-    """The statement must not hide that the table has a removal which this process has not read yet."""
+def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
+    tmp_path: Path, *, is_set: bool
+) -> None:
+    """The statement must not hide that the table has a removal which this process has not read
+    yet.
+    """
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     hot = InMemoryHotStore()
@@ -716,7 +839,9 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     assert "horror" in repr((live.context, live.overrides))
 
 
-def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(tmp_path: Path) -> None:
+def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(
+    tmp_path: Path,
+) -> None:
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
@@ -756,7 +881,10 @@ def test_what_the_model_is_told(tmp_path: Path) -> None:
     def agent(session: str) -> tuple[Agent, ScriptedModel]:
         model = ScriptedModel(["ok"] * 9)
         kwargs = memory.agent_kwargs(user_id="u1", session_id=session)
-        return Agent(model=model, system_prompt="You are helpful.", callback_handler=None, **kwargs), model
+        return (
+            Agent(model=model, system_prompt="You are helpful.", callback_handler=None, **kwargs),
+            model,
+        )
 
     here, model = agent("s1")
     there, other = agent("s2")
@@ -770,7 +898,9 @@ def test_what_the_model_is_told(tmp_path: Path) -> None:
     assert "budget" not in repr(other.requests[-1].system_prompt_content)
     assert model.requests[-1].system_prompt_content == first.system_prompt_content
     assert "user_memory" not in repr(here.messages)
-    servers.wait_until(lambda: any(r.content == "budget: 3000 yen" for r in memory.user("u1").recall()), "the sink")
+    servers.wait_until(
+        lambda: any(r.content == "budget: 3000 yen" for r in memory.user("u1").recall()), "the sink"
+    )
     memory.close()
 
 
@@ -778,11 +908,21 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
     profiles = SQLiteTable(tmp_path / "p.sqlite3", SESSIONS)
     profiles.create_if_missing()
     profiles.put(
-        {"session_id": "u1", "sk": "profile", "favorite_genres": ["horror", "noir"], "lang": "ja", "escalation_history": 2}
+        {
+            "session_id": "u1",
+            "sk": "profile",
+            "favorite_genres": ["horror", "noir"],
+            "lang": "ja",
+            "escalation_history": 2,
+        }
     )
     before = list(profiles.query("u1"))
-    source = ProfileReader(TableProfileSource(profiles, attributes={"language": "lang"}), deadline=10)
-    memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source)
+    source = ProfileReader(
+        TableProfileSource(profiles, attributes={"language": "lang"}), deadline=10
+    )
+    memory = MangaMemory.open(
+        "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, profile=source
+    )
     memory.user("u1").prefer("language", "en")
     context = memory.user("u1").build_agent_context()
     assert "genre: horror, noir" in context
@@ -794,7 +934,10 @@ def test_a_profile_of_another_service_is_read_never_written_and_gives_way(tmp_pa
 
 def test_memories_beside_the_durable_tier_and_none_without(tmp_path: Path) -> None:
     memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3")
-    assert set(memory.agent_kwargs(user_id="u", session_id="s")) == {"conversation_manager", "session_manager"}
+    assert set(memory.agent_kwargs(user_id="u", session_id="s")) == {
+        "conversation_manager",
+        "session_manager",
+    }
     with pytest.raises(ValueError, match="memories is None"):
         memory.user("u")
     memory.close()

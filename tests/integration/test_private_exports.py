@@ -21,7 +21,9 @@ def url(tmp_path: Path) -> Iterator[str]:
     before = os.umask(0)
     url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
     with MangaMemory.open(durable=url) as memory:
-        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)("my secret wish")
+        memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)(
+            "my secret wish"
+        )
     yield url
     os.umask(before)
 
@@ -32,7 +34,9 @@ def _mode(path: Path) -> int:
 
 @pytest.mark.parametrize("mode", [None, 0o644, 0o666])
 def test_an_export_file_is_private(url: str, tmp_path: Path, mode: int | None) -> None:
-    """``export --out`` writes a file of mode 0600, also over a longer one that everybody could read."""
+    """``export --out`` writes a file of mode 0600, also over a longer one that everybody could
+    read.
+    """
     file = tmp_path / "export.json"
     if mode is not None:
         file.write_text("x" * 1_000_000)

@@ -1,4 +1,6 @@
-"""Where the texts about a user in the last request came from, and how one of them is removed everywhere."""
+"""Where the texts about a user in the last request came from, and how one of them is removed
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,23 @@ ORDER = "503-1234567-1234567"
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[MangaMemory]:
-    memory = MangaMemory.open(InMemoryHotStore(), f"sqlite:///{tmp_path}/shop.sqlite3", memories=True)
+    memory = MangaMemory.open(
+        InMemoryHotStore(), f"sqlite:///{tmp_path}/shop.sqlite3", memories=True
+    )
     yield memory
     memory.close()
 
 
-def agent_of(memory: MangaMemory, session_id: str, model: ScriptedModel | None = None, **settings: Any) -> Agent:
-    return memory.agent(model or ScriptedModel(), user_id="u1", session_id=session_id, callback_handler=None, **settings)
+def agent_of(
+    memory: MangaMemory, session_id: str, model: ScriptedModel | None = None, **settings: Any
+) -> Agent:
+    return memory.agent(
+        model or ScriptedModel(),
+        user_id="u1",
+        session_id=session_id,
+        callback_handler=None,
+        **settings,
+    )
 
 
 def request(model: ScriptedModel) -> str:
@@ -47,7 +59,9 @@ def test_explain_and_retract_name_a_wrong_argument(shop: MangaMemory) -> None:
 
 
 def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaMemory) -> None:
-    """Monday's statement is explained in Tuesday's session, with its message and session, and then removed everywhere."""
+    """Monday's statement is explained in Tuesday's session, with its message and session, and then
+    removed everywhere.
+    """
     idle = agent_of(shop, "idle")
     monday = agent_of(shop, "monday")
     monday("My favorite genre is horror.")
@@ -86,7 +100,9 @@ def test_memory_without_a_message_is_listed_by_its_id_and_forgotten(shop: MangaM
 
 
 def test_summary_of_an_earlier_session_is_listed_with_it(shop: MangaMemory) -> None:
-    agent_of(shop, "monday")("Is volume 3 of 『Uzumaki』 in stock? I have looked everywhere for it.")
+    agent_of(shop, "monday")(
+        "Is volume 3 of 『Uzumaki』 in stock? I have looked everywhere for it."
+    )
     shop.finalize(ConversationScope("u1", "monday"))
     model = ScriptedModel()
     agent = agent_of(shop, "tuesday", model)
@@ -100,7 +116,11 @@ def test_summary_of_an_earlier_session_is_listed_with_it(shop: MangaMemory) -> N
 
 
 def test_entity_and_slot_are_listed_and_leave_every_agent_of_the_session(shop: MangaMemory) -> None:
-    slots = {"intents": {"return": [DialogueSlot(name="order", entity="order_id", question="Which order?")]}}
+    slots = {
+        "intents": {
+            "return": [DialogueSlot(name="order", entity="order_id", question="Which order?")]
+        }
+    }
     models = [ScriptedModel(), ScriptedModel()]
     first = agent_of(shop, "monday", models[0], agent_id="orders", task_state=slots)
     state = coordinator_of(first)
@@ -128,7 +148,9 @@ def test_quoted_message_is_listed_and_not_quoted_after_a_retraction(shop: MangaM
     question = "What is the name of cat number 7?"
     agent(question)
     assert "Momo7 " in request(model)
-    [source] = [each for each in shop.explain(agent) if each.kind == "quote" and "Momo7 " in each.text]
+    [source] = [
+        each for each in shop.explain(agent) if each.kind == "quote" and "Momo7 " in each.text
+    ]
     assert source.message_id is not None
     shop.retract(source)
     agent(question)

@@ -1,4 +1,6 @@
-"""Requests of agents with this package are valid for every provider, whatever their histories hold."""
+"""Requests of agents with this package are valid for every provider, whatever their histories
+hold.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,12 @@ def check(model: ScriptedModel, providers: tuple[str, ...] = PROVIDERS) -> None:
 
 
 def results(messages: Any) -> list[Any]:
-    return [block["toolResult"] for message in messages for block in message["content"] if "toolResult" in block]
+    return [
+        block["toolResult"]
+        for message in messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
 
 
 def texts(messages: Any) -> list[str]:
@@ -58,7 +65,9 @@ def texts(messages: Any) -> list[str]:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., tuple[Agent, ScriptedModel]]]:
-    """Return a function that opens the same session of a user in a process of its own, as it seems."""
+    """Return a function that opens the same session of a user in a process of its own, as it
+    seems.
+    """
     memories: list[MangaMemory] = []
 
     def open_agent(model: ScriptedModel, **options: Any) -> tuple[Agent, ScriptedModel]:
@@ -73,17 +82,21 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., tuple[Agent, ScriptedModel]
         memories.pop().close()
 
 
-# --- Removed media ----------------------------------------------------------------------------------------------------------
+# --- Removed media --------------------------------------------------------------------------------
 
 MEDIA: dict[str, Any] = {
     "image": {"image": {"format": "png", "source": {"bytes": bytes(48_000)}}},
-    "document": {"document": {"format": "pdf", "name": "terms", "source": {"bytes": bytes(48_000)}}},
+    "document": {
+        "document": {"format": "pdf", "name": "terms", "source": {"bytes": bytes(48_000)}}
+    },
 }
 
 
 @pytest.mark.parametrize("kind", MEDIA)
 @pytest.mark.parametrize("said", [[], [{"text": "a chart"}]], ids=["alone", "with text"])
-def test_a_condensed_result_keeps_a_note_of_its_medium(kind: str, said: list[Any], opened: Any) -> None:
+def test_a_condensed_result_keeps_a_note_of_its_medium(
+    kind: str, said: list[Any], opened: Any
+) -> None:
     """The note is in the history, in later requests and in the restored session."""
 
     @tool
@@ -92,7 +105,11 @@ def test_a_condensed_result_keeps_a_note_of_its_medium(kind: str, said: list[Any
         return {"status": "success", "content": [*said, MEDIA[kind]]}
 
     def reply(messages: Any) -> Any:
-        return "here it is " * 30 if "toolResult" in messages[-1]["content"][0] else [call(f"c{len(messages)}", "chart")]
+        return (
+            "here it is " * 30
+            if "toolResult" in messages[-1]["content"][0]
+            else [call(f"c{len(messages)}", "chart")]
+        )
 
     agent, model = opened(ScriptedModel(reply), tools=[chart], max_tokens=4_096)
     for number in range(6):
@@ -103,11 +120,13 @@ def test_a_condensed_result_keeps_a_note_of_its_medium(kind: str, said: list[Any
     check(model, ("bedrock-claude", "bedrock-llama", "anthropic", "gemini"))
     restored, later = opened(ScriptedModel(), tools=[chart], max_tokens=4_096)
     restored("thanks")
-    assert [item.get("text") for item in results(later.requests[0].messages)[0]["content"]] == expected
+    assert [
+        item.get("text") for item in results(later.requests[0].messages)[0]["content"]
+    ] == expected
     check(later, ("bedrock-claude", "bedrock-llama", "anthropic", "gemini"))
 
 
-# --- Repeated ids -----------------------------------------------------------------------------------------------------------
+# --- Repeated ids ---------------------------------------------------------------------------------
 
 
 def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls() -> None:
@@ -119,37 +138,66 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
         await asyncio.sleep(0.05 if title == "A" else 0)
         return f"{title} is here"
 
-    model = ScriptedModel([[call("call_0", "look", title="A"), call("call_0", "look", title="B")], "both"])
+    model = ScriptedModel(
+        [[call("call_0", "look", title="A"), call("call_0", "look", title="B")], "both"]
+    )
     coordinator = StateCoordinator()
     manager = ImportanceWeightedConversationManager()
-    Agent(model=model, tools=[look], plugins=[coordinator], conversation_manager=manager, callback_handler=None)("look")
+    Agent(
+        model=model,
+        tools=[look],
+        plugins=[coordinator],
+        conversation_manager=manager,
+        callback_handler=None,
+    )("look")
     last = model.requests[-1].messages
-    calls = [block["toolUse"] for message in last for block in message["content"] if "toolUse" in block]
-    assert [(one["toolUseId"], one["input"]["title"]) for one in calls] == [("call_0", "A"), ("call_0_2", "B")]
+    calls = [
+        block["toolUse"] for message in last for block in message["content"] if "toolUse" in block
+    ]
+    assert [(one["toolUseId"], one["input"]["title"]) for one in calls] == [
+        ("call_0", "A"),
+        ("call_0_2", "B"),
+    ]
     assert [result["toolUseId"] for result in results(last)] == ["call_0", "call_0_2"]
     assert texts(last) == ["A is here", "B is here"]
-    assert [(step.parameters["title"], str(step.status)) for step in coordinator.task.steps.values()] == [
+    assert [
+        (step.parameters["title"], str(step.status)) for step in coordinator.task.steps.values()
+    ] == [
         ("A", "completed"),
         ("B", "completed"),
     ]
     check(model)
 
 
-def test_the_same_id_in_every_answer_stays_apart_in_requests_and_after_a_restart(opened: Any) -> None:
+def test_the_same_id_in_every_answer_stays_apart_in_requests_and_after_a_restart(
+    opened: Any,
+) -> None:
     """Servers such as llama.cpp number the calls of each answer from 0."""
 
     def reply(messages: Any) -> Any:
         last = messages[-1]["content"][-1]
-        return "It stands where I said." if "toolResult" in last else [call("call_0", title=last["text"])]
+        return (
+            "It stands where I said."
+            if "toolResult" in last
+            else [call("call_0", title=last["text"])]
+        )
 
     agent, model = opened(ScriptedModel(reply), tools=[find])
     for title in ("Akira", "Berserk", "Claymore"):
         agent(title)
-    assert texts(model.requests[-1].messages) == ["Akira is here", "Berserk is here", "Claymore is here"]
+    assert texts(model.requests[-1].messages) == [
+        "Akira is here",
+        "Berserk is here",
+        "Claymore is here",
+    ]
     check(model)
     restored, later = opened(ScriptedModel(), tools=[find])
     restored("thanks")
-    assert texts(later.requests[-1].messages) == ["Akira is here", "Berserk is here", "Claymore is here"]
+    assert texts(later.requests[-1].messages) == [
+        "Akira is here",
+        "Berserk is here",
+        "Claymore is here",
+    ]
     check(later)
 
 
@@ -161,15 +209,26 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
 
     def reply(messages: Any) -> Any:
         last = messages[-1]["content"][-1]
-        return "done" if "toolResult" in last else [call("call_0", "list_books", author=last["text"])]
+        return (
+            "done" if "toolResult" in last else [call("call_0", "list_books", author=last["text"])]
+        )
 
     manager = TieredCompactionConversationManager(window=6_000, untouched=2)
-    agent = Agent(model=ScriptedModel(reply), tools=[list_books], conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(reply),
+        tools=[list_books],
+        conversation_manager=manager,
+        callback_handler=None,
+    )
     authors = [f"author {number}" for number in range(8)]
     for author in authors:
         agent(author)
     marker = "read_cut_message('"
-    notes = [text.rpartition(marker)[2].partition("'")[0] for text in texts(agent.messages) if marker in text]
+    notes = [
+        text.rpartition(marker)[2].partition("'")[0]
+        for text in texts(agent.messages)
+        if marker in text
+    ]
     assert len(notes) >= 2
     assert len(set(notes)) == len(notes)
     for key in notes:
@@ -178,19 +237,25 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
         assert result["content"][0]["text"].startswith(shown[:20])
 
 
-# --- Results ----------------------------------------------------------------------------------------------------------------
+# --- Results --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["same process", "after a restart"])
-def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(opened: Any, *, restarts: bool) -> None:
-    """Strands puts a result of the cancelled resume into the history, and that of the tool behind it."""
+def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(
+    opened: Any, *, restarts: bool
+) -> None:
+    """Strands puts a result of the cancelled resume into the history, and that of the tool behind
+    it.
+    """
 
     @tool
     def pay(order: str) -> str:
         """Pay an order."""
         return f"paid {order}"
 
-    agent, model = opened(ScriptedModel([[call("c1", "pay", order="17")], "done", "again"]), tools=[pay])
+    agent, model = opened(
+        ScriptedModel([[call("c1", "pay", order="17")], "done", "again"]), tools=[pay]
+    )
     cancels = [True]
 
     def approve(event: BeforeToolCallEvent) -> None:
@@ -206,7 +271,9 @@ def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(opened: Any, 
     agent.add_hook(approve, BeforeToolCallEvent)
     agent.add_hook(cancel_once, BeforeToolsEvent)
     interrupted = agent("pay 17")
-    answers = [{"interruptResponse": {"interruptId": interrupted.interrupts[0].id, "response": "yes"}}]
+    answers = [
+        {"interruptResponse": {"interruptId": interrupted.interrupts[0].id, "response": "yes"}}
+    ]
     assert agent(answers).stop_reason == "cancelled"
     assert agent(answers).stop_reason == "end_turn"
     if restarts:
@@ -217,7 +284,9 @@ def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(opened: Any, 
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["parallel", "one after another"])
-def test_a_tool_that_returns_one_object_twice_has_two_results(opened: Any, *, together: bool) -> None:
+def test_a_tool_that_returns_one_object_twice_has_two_results(
+    opened: Any, *, together: bool
+) -> None:
     """Strands writes the id of each call into the object that the tool returned."""
     shared = {"status": "success", "content": [{"text": "in stock"}]}
 
@@ -227,10 +296,15 @@ def test_a_tool_that_returns_one_object_twice_has_two_results(opened: Any, *, to
         return shared
 
     calls = [call("a", "stock", title="A"), call("b", "stock", title="B")]
-    agent, model = opened(ScriptedModel([calls, "yes"] if together else [[calls[0]], [calls[1]], "yes"]), tools=[stock])
+    agent, model = opened(
+        ScriptedModel([calls, "yes"] if together else [[calls[0]], [calls[1]], "yes"]),
+        tools=[stock],
+    )
     agent("are they here?")
     shared["content"].append({"text": "changed later"})  # type: ignore[attr-defined]
-    assert [(result["toolUseId"], len(result["content"])) for result in results(agent.messages)] == [("a", 1), ("b", 1)]
+    assert [
+        (result["toolUseId"], len(result["content"])) for result in results(agent.messages)
+    ] == [("a", 1), ("b", 1)]
     check(model)
     restored, later = opened(ScriptedModel(), tools=[stock])
     restored("sure?")
@@ -238,7 +312,7 @@ def test_a_tool_that_returns_one_object_twice_has_two_results(opened: Any, *, to
     check(later)
 
 
-# --- Limits of media --------------------------------------------------------------------------------------------------------
+# --- Limits of media ------------------------------------------------------------------------------
 
 
 def test_media_that_pile_up_give_way_so_that_later_requests_are_taken() -> None:
@@ -256,24 +330,32 @@ def test_media_that_pile_up_give_way_so_that_later_requests_are_taken() -> None:
     assert "not kept" not in json.dumps(agent.messages, default=lambda data: "bytes")
 
 
-# --- Injected text ----------------------------------------------------------------------------------------------------------
+# --- Injected text --------------------------------------------------------------------------------
 
 
 def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) -> None:
-    """Text of state, recall, memories and other plugins stands before the user's words, the same in the whole tool loop."""
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=f"sqlite:///{tmp_path}/m.sqlite3")
+    """Text of state, recall, memories and other plugins stands before the user's words, the same in
+    the whole tool loop.
+    """
+    memory = MangaMemory.open(
+        durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=f"sqlite:///{tmp_path}/m.sqlite3"
+    )
     user = memory.user("u1")
     user.prefer("genre", "horror")
     user.remember("Has a dog called Momo, who likes the shelf of horror books")
 
     def reply(messages: Any) -> Any:
-        opening = next(m for m in reversed(messages) if m["role"] == "user" and "text" in m["content"][-1])
+        opening = next(
+            m for m in reversed(messages) if m["role"] == "user" and "text" in m["content"][-1]
+        )
         done = len(results(messages[messages.index(opening) :]))
         is_asked = "shelf are" in opening["content"][-1]["text"] and done < 3
         return [call(f"t{len(messages)}", title=f"Uzumaki {done}")] if is_asked else "ok " * 20
 
     model = ScriptedModel(reply)
-    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True, recall=True, max_tokens=600)
+    kwargs = memory.agent_kwargs(
+        user_id="u1", session_id="s1", task_state=True, recall=True, max_tokens=600
+    )
     agent = Agent(model=model, tools=[find], callback_handler=None, **kwargs)
     agent("My dog Momo sleeps near the door of the library in Kyoto.")
     for number in range(25):
@@ -282,10 +364,15 @@ def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) ->
     agent("On which shelf are horror books for my dog Momo, as in ORD-12345?")
     loop = [request.messages for request in model.requests[before:]]
     assert len(loop) == 4
-    openings = [next(m for m in messages if "shelf are horror" in str(m["content"][-1])) for messages in loop]
+    openings = [
+        next(m for m in messages if "shelf are horror" in str(m["content"][-1]))
+        for messages in loop
+    ]
     injected = "".join(block["text"] for block in openings[0]["content"][:-1])
     assert all(tag in injected for tag in ("<conversation_state>", "<user_memory>"))
-    assert openings[0]["content"][-1] == {"text": "On which shelf are horror books for my dog Momo, as in ORD-12345?"}
+    assert openings[0]["content"][-1] == {
+        "text": "On which shelf are horror books for my dog Momo, as in ORD-12345?"
+    }
     assert all(opening == openings[0] for opening in openings)
     for messages in loop[1:]:
         assert {kind for block in messages[-1]["content"] for kind in block} == {"toolResult"}
@@ -303,12 +390,17 @@ def test_text_that_another_plugin_adds_beside_results_moves_before_the_users_wor
         callback_handler=None,
     )
     agent("Is it here?")
-    assert [block["text"].strip() for block in model.requests[1].messages[0]["content"]] == ["It is raining.", "Is it here?"]
+    assert [block["text"].strip() for block in model.requests[1].messages[0]["content"]] == [
+        "It is raining.",
+        "Is it here?",
+    ]
     check(model)
 
 
 def test_a_question_is_asked_next_within_the_turn_that_names_the_intent() -> None:
-    """The state in the request is that of the turn's beginning, so the tool that changes it says what to ask."""
+    """The state in the request is that of the turn's beginning, so the tool that changes it says
+    what to ask.
+    """
     from strands_manga_memory.state import DialogueSlot
 
     intents = {"reorder": [DialogueSlot(name="volume", question="Which volume?")]}
@@ -316,15 +408,18 @@ def test_a_question_is_asked_next_within_the_turn_that_names_the_intent() -> Non
     agent = Agent(model=model, plugins=[StateCoordinator(intents=intents)], callback_handler=None)
     agent("again, please")
     assert coordinator_of(agent) is not None
-    assert texts(model.requests[-1].messages) == ["Still missing: volume. Ask the user next: Which volume?"]
+    assert texts(model.requests[-1].messages) == [
+        "Still missing: volume. Ask the user next: Which volume?"
+    ]
 
 
-# --- Random histories -------------------------------------------------------------------------------------------------------
+# --- Random histories -----------------------------------------------------------------------------
 
 MANAGERS: dict[str, Callable[[], Any]] = {
     "importance": lambda: ImportanceWeightedConversationManager(300),
     "summarizing": lambda: VerifiedSummarizingConversationManager(
-        SummaryTrigger(tokens=200, turns=2, keep_recent_turns=1), trimmer=ImportanceWeightedConversationManager(300)
+        SummaryTrigger(tokens=200, turns=2, keep_recent_turns=1),
+        trimmer=ImportanceWeightedConversationManager(300),
     ),
     "compaction": lambda: TieredCompactionConversationManager(window=3_000),
 }
@@ -335,7 +430,9 @@ LEFT_TO_STRANDS = {"formatter raises", "block in a message of the wrong role", "
 @pytest.mark.parametrize("name", MANAGERS)
 @given(history=histories, then=st.sampled_from(["and now?", "find it"]))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_history_gives_valid_requests_under_every_manager(name: str, history: list[Any], then: str) -> None:
+def test_any_history_gives_valid_requests_under_every_manager(
+    name: str, history: list[Any], then: str
+) -> None:
     def reply(messages: Any) -> Any:
         return (
             [call("call_0", title="x"), call("call_0", title="y")]
@@ -364,4 +461,6 @@ def test_any_history_gives_valid_requests_under_every_manager(name: str, history
         for provider in PROVIDERS:
             found = problems(request.messages, provider)
             assert rules(found) <= LEFT_TO_STRANDS, found
-            assert not found or any(problems(each.messages, provider) for each in bare.requests), found
+            assert not found or any(problems(each.messages, provider) for each in bare.requests), (
+                found
+            )

@@ -1,4 +1,6 @@
-"""``repr`` and HTML tables of public objects: settings that a user looks for, no secret and no message text."""
+"""``repr`` and HTML tables of public objects: settings that a user looks for, no secret and no
+message text.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ def test_every_public_class_has_a_repr_of_its_own() -> None:
         (lambda: InMemoryHotStore(), "InMemoryHotStore(conversations=0)"),
         (lambda: InstructionFiles(["docs"]), "InstructionFiles(['docs'])"),
         (lambda: PromptCacheMonitor(lifetime=60.0), "PromptCacheMonitor(lifetime=60.0)"),
-        (lambda: StateCoordinator(max_tokens=99, offer_tools=False), "StateCoordinator(max_tokens=99, tools=[])"),
+        (
+            lambda: StateCoordinator(max_tokens=99, offer_tools=False),
+            "StateCoordinator(max_tokens=99, tools=[])",
+        ),
         (
             lambda: TieredCompactionConversationManager([], trigger=0.7),
             "TieredCompactionConversationManager(stages=[], trigger=0.7)",
@@ -71,8 +76,16 @@ def test_repr_shows_settings(made: Any, shown: str) -> None:
 def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
     cipher = AesGcmCipher({"k": SECRET.ljust(32).encode()}, current="k")
     client = redis.Redis.from_url(f"redis://me:{SECRET}@127.0.0.1:1/0")
-    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True, codec=Codec(cipher=cipher)) as memory:
-        agent = memory.agent(ScriptedModel(lambda _: "はい"), user_id="u1", session_id="s1", task_state=True, recall=True)
+    with MangaMemory.open(
+        durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True, codec=Codec(cipher=cipher)
+    ) as memory:
+        agent = memory.agent(
+            ScriptedModel(lambda _: "はい"),
+            user_id="u1",
+            session_id="s1",
+            task_state=True,
+            recall=True,
+        )
         agent(f"My code is {SECRET}.")
         user = memory.user("u1", tenant="acme")
         user.remember(f"The code is {SECRET}.")
@@ -90,14 +103,21 @@ def test_repr_shows_no_secret_and_no_message(tmp_path: Path) -> None:
         ]
         assert [each for each in map(repr, objects) if SECRET in each] == []
         session = repr(agent._session_manager)
-        assert session.startswith("TieredSessionManager(ConversationScope(user_id='u1', session_id='s1'")
+        assert session.startswith(
+            "TieredSessionManager(ConversationScope(user_id='u1', session_id='s1'"
+        )
         assert session.endswith("hot=None, durable=SQLiteTable, flush_every=5, refresh='never')")
         assert repr(memory.session("s1")).startswith("TieredSessionManager('s1', hot=None")
         finalizer = "SessionFinalizer(hot=None, durable=SQLiteTable)"
         assert repr(memory.finalizer()) == finalizer
-        assert repr(memory.sweeper()) == f"SessionSweeper(hot=None, durable=SQLiteTable, finalizer={finalizer})"
+        assert (
+            repr(memory.sweeper())
+            == f"SessionSweeper(hot=None, durable=SQLiteTable, finalizer={finalizer})"
+        )
         assert repr(user) == "UserMemoryStore(user_id='u1', tenant='acme')"
-        assert repr(memory.storage(user_id="u1")).startswith("TieredStorage(durable=SQLiteTable, hot=InMemoryHotStore")
+        assert repr(memory.storage(user_id="u1")).startswith(
+            "TieredStorage(durable=SQLiteTable, hot=InMemoryHotStore"
+        )
 
 
 def test_reports_are_tables_in_a_notebook(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICKSTART = EXAMPLES / "quickstart.py"
 
-pytestmark = pytest.mark.xdist_group("quickstart")  # whole runs start many processes: one run at a time
+pytestmark = pytest.mark.xdist_group(
+    "quickstart"
+)  # whole runs start many processes: one run at a time
 
 
 @pytest.fixture
@@ -24,7 +26,13 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     from mangaassist import catalogue, checks, dialogue, extras, report, survival, tools
 
     return SimpleNamespace(
-        catalogue=catalogue, checks=checks, dialogue=dialogue, extras=extras, report=report, survival=survival, tools=tools
+        catalogue=catalogue,
+        checks=checks,
+        dialogue=dialogue,
+        extras=extras,
+        report=report,
+        survival=survival,
+        tools=tools,
     )
 
 
@@ -42,11 +50,14 @@ def calls(*ids: str) -> dict[str, Any]:
 
 
 def results(*ids: str) -> dict[str, Any]:
-    blocks = [{"toolResult": {"toolUseId": name, "status": "success", "content": [{"text": "{}"}]}} for name in ids]
+    blocks = [
+        {"toolResult": {"toolUseId": name, "status": "success", "content": [{"text": "{}"}]}}
+        for name in ids
+    ]
     return {"role": "user", "content": blocks, "tracking_id": f"results-{ids}"}
 
 
-# --- the dialogue ----------------------------------------------------------------------------------------------------
+# --- the dialogue ---------------------------------------------------------------------------------
 
 
 def test_every_scripted_tool_call_is_one_the_shop_can_answer(shop: SimpleNamespace) -> None:
@@ -69,13 +80,16 @@ def _all_calls(dialogue: ModuleType) -> list[Any]:
     return [call for turn in dialogue.TURNS for step in turn.steps for call in step]
 
 
-# --- what the quick start checks by itself -----------------------------------------------------------------------------
+# --- what the quick start checks by itself --------------------------------------------------------
 
 
 def test_problems_of_a_request(shop: SimpleNamespace) -> None:
     problems = shop.checks.problems
     assert problems([]) == []
-    assert problems([user("1"), calls("t1", "t2"), results("t2", "t1"), assistant("1"), user("2")]) == []
+    assert (
+        problems([user("1"), calls("t1", "t2"), results("t2", "t1"), assistant("1"), user("2")])
+        == []
+    )
     assert "first message" in problems([assistant("1"), user("2")])[0]
     assert problems([results("t1")])
     assert "both of role user" in problems([user("1"), user("2")])[0]
@@ -104,11 +118,16 @@ def test_exact_restore(shop: SimpleNamespace) -> None:
     assert not exactly([*before, user("3")], before)  # nothing was in flight
     assert exactly(before, before, cut)
     assert exactly(cut, before, cut)
-    assert exactly([*before, user("3"), calls("t1"), results("t1"), assistant("interrupted")], before, cut)
+    assert exactly(
+        [*before, user("3"), calls("t1"), results("t1"), assistant("interrupted")], before, cut
+    )
     assert exactly([*before, user("3"), calls("t1")], before, cut)  # the request answers the call
     assert not exactly([*before, user("3"), results("t1")], before, cut)  # the call is missing
     assert not exactly([*before[2:], user("3")], before, cut)
-    trimmed = [*before[2:], *cut[4:]]  # the cut turn had dropped messages: saved before that, or after it
+    trimmed = [
+        *before[2:],
+        *cut[4:],
+    ]  # the cut turn had dropped messages: saved before that, or after it
     assert exactly(cut, before, trimmed)
     assert exactly(trimmed, before, trimmed)
     assert not exactly([*before, user("other"), calls("t1"), results("t1")], before, cut)
@@ -132,11 +151,16 @@ def test_a_run_fails_for_any_broken_promise(shop: SimpleNamespace, flaw: dict[st
     good: dict[str, Any] = {"turns": 1, "tokens": [4096], "restarts": [restart]}
     assert shop.survival.Evidence(**good).passed
     if flaw.get("restarts"):
-        flaw = {"restarts": [restart, shop.survival.Restart("killed", exact=False, messages=4, seconds=1.0)]}
+        flaw = {
+            "restarts": [
+                restart,
+                shop.survival.Restart("killed", exact=False, messages=4, seconds=1.0),
+            ]
+        }
     assert not shop.survival.Evidence(**(good | flaw)).passed
 
 
-# --- what is missing is said before anything starts --------------------------------------------------------------------
+# --- what is missing is said before anything starts -----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -190,7 +214,10 @@ def test_bad_command_lines_are_refused(
 
 
 def test_bedrock_without_credentials_is_refused(
-    shop: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    shop: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -202,15 +229,19 @@ def test_bedrock_without_credentials_is_refused(
     assert "needs AWS credentials" in capsys.readouterr().err
 
 
-# --- whole runs --------------------------------------------------------------------------------------------------------
+# --- whole runs -----------------------------------------------------------------------------------
 
 
 def start(folder: Path, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-    """Start the script with ``folder`` as its place for temporary files: every process it starts works in there."""
+    """Start the script with ``folder`` as its place for temporary files: every process it starts
+    works in there.
+    """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "TMPDIR": str(folder), "NO_COLOR": "1", "COLUMNS": "160"}
     command = [sys.executable, str(QUICKSTART), *arguments]
-    return subprocess.Popen(command, text=True, encoding="utf-8", env=environment, **pipes, **options)
+    return subprocess.Popen(
+        command, text=True, encoding="utf-8", env=environment, **pipes, **options
+    )
 
 
 def processes_in(folder: Path) -> list[str]:

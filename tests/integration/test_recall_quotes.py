@@ -33,7 +33,9 @@ def quotes_of(agent: Agent) -> str:
     """Return the quotes in the last request."""
     model: Any = agent.model
     blocks = [block for message in model.requests[-1].messages for block in message["content"]]
-    return "".join(block.get("text", "") for block in blocks if "<recalled_history>" in block.get("text", ""))
+    return "".join(
+        block.get("text", "") for block in blocks if "<recalled_history>" in block.get("text", "")
+    )
 
 
 def call(number: int) -> Any:
@@ -41,9 +43,17 @@ def call(number: int) -> Any:
 
 
 def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
-    """After six failures of a tool the question about its title is answered with the user's words alone."""
-    failed = {"status": "error", "content": [{"text": "Uzumaki: the shop timed out"}, {"json": GUARD}]}
-    stale = {"status": "success", "content": [{"text": "Uzumaki is on shelf 12."}, {"json": {**GUARD, "shop": "Uzumaki"}}]}
+    """After six failures of a tool the question about its title is answered with the user's words
+    alone.
+    """
+    failed = {
+        "status": "error",
+        "content": [{"text": "Uzumaki: the shop timed out"}, {"json": GUARD}],
+    }
+    stale = {
+        "status": "success",
+        "content": [{"text": "Uzumaki is on shelf 12."}, {"json": {**GUARD, "shop": "Uzumaki"}}],
+    }
     results = iter([failed] * 6 + [stale])
 
     @tool
@@ -65,25 +75,48 @@ def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
 
 
 def test_json_results_are_quoted_as_values() -> None:
-    """A quote of a JSON result has the records that fit, as names and values without braces; prose loses repetitions."""
+    """A quote of a JSON result has the records that fit, as names and values without braces; prose
+    loses repetitions.
+    """
 
     @tool
     def stock() -> dict[str, Any]:
         """Look up the stock."""
-        titles = [{"title": "Uzumaki", "shelf": 12, "price": 19.5, "note": None, "about": "A spiral. " * 40}]
+        titles = [
+            {
+                "title": "Uzumaki",
+                "shelf": 12,
+                "price": 19.5,
+                "note": None,
+                "about": "A spiral. " * 40,
+            }
+        ]
         titles += [{"title": "Monster", "shelf": 7}]
-        return {"status": "success", "content": [{"json": {"query": "Uzumaki", "total": 2, "titles": titles}}]}
+        return {
+            "status": "success",
+            "content": [{"json": {"query": "Uzumaki", "total": 2, "titles": titles}}],
+        }
 
     agent = build_agent([call(1), *["Done."] * 9], stock)
-    for text in ["Please check.", *["Tell me about the weather."] * 4, "On which shelf is Uzumaki?"]:
+    for text in [
+        "Please check.",
+        *["Tell me about the weather."] * 4,
+        "On which shelf is Uzumaki?",
+    ]:
         agent(text)
     lines = [line for line in quotes_of(agent).splitlines() if line.startswith(("[", "  "))]
-    assert [line.partition("] ")[2] for line in lines] == ["title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"]
+    assert [line.partition("] ")[2] for line in lines] == [
+        "title: Uzumaki, shelf: 12, price: 19.5, about: A spiral. [...]"
+    ]
 
 
 def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:
     """It begins with the first fields of the record, not with the separator behind a sentence."""
-    title = {"asin": "B07X1234", "title": "灯台守の星郵便", "about_ja": "流れ星に手紙を託す灯台守と少女の静かな物語。"}
+    title = {
+        "asin": "B07X1234",
+        "title": "灯台守の星郵便",
+        "about_ja": "流れ星に手紙を託す灯台守と少女の静かな物語。",
+    }
     title["about_en"] = "A lighthouse keeper posts letters by shooting star."
 
     @tool
@@ -92,11 +125,20 @@ def test_a_quote_from_the_middle_of_a_record_names_the_record() -> None:
         return {"status": "success", "content": [{"json": {"total": 1, "titles": [title]}}]}
 
     agent = build_agent([call(1), *["Done."] * 9], stock)
-    for text in ["Please check.", *["Tell me about the weather."] * 4, "Who posts letters by shooting star?"]:
+    for text in [
+        "Please check.",
+        *["Tell me about the weather."] * 4,
+        "Who posts letters by shooting star?",
+    ]:
         agent(text)
-    quoted = [line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[tool")]
+    quoted = [
+        line.partition("] ")[2]
+        for line in quotes_of(agent).splitlines()
+        if line.startswith("[tool")
+    ]
     assert quoted == [
-        "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A lighthouse keeper posts letters by shooting star. [...]"
+        "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A lighthouse keeper posts letters by"
+        " shooting star. [...]"
     ]
 
 
@@ -108,23 +150,43 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
         """Look up the stock."""
         return {"status": "error", "content": [{"text": "timed out"}]}
 
-    agent = build_agent([call(1), "I cannot reach the order system.", *["Fine weather."] * 9], stock)
-    for text in ["Where is my order ORD-12345?", *["Tell me about the weather."] * 4, "What was the order number again?"]:
+    agent = build_agent(
+        [call(1), "I cannot reach the order system.", *["Fine weather."] * 9], stock
+    )
+    for text in [
+        "Where is my order ORD-12345?",
+        *["Tell me about the weather."] * 4,
+        "What was the order number again?",
+    ]:
         agent(text)
-    lines = [line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[")]
+    lines = [
+        line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[")
+    ]
     assert lines == ["Where is my order ORD-12345?"]
 
 
 @pytest.mark.parametrize(
     ("said", "question"),
     [
-        ("One copy of it costs 2,800 yen.", "She already has volume 1. What about volume 2 of Natsume?"),
+        (
+            "One copy of it costs 2,800 yen.",
+            "She already has volume 1. What about volume 2 of Natsume?",
+        ),
         ("Volume 2 will be wrapped.", "Put volume 1 of PTSD Radio on my wish list."),
-        ("We still have it, sorry, if you need it again.", "I still need an answer about shipping again, please."),
+        (
+            "We still have it, sorry, if you need it again.",
+            "I still need an answer about shipping again, please.",
+        ),
         ("I could recommend something like Uzumaki.", "Recommend a cookbook with soups."),
         ("I love horror manga.", "She loved it. What does she get next?"),
-        ("OK, then Uzumaki it is. Actually, make it two copies.", "Actually I prefer paperback, not hardcover."),
-        ("カード番号はチャットに送らないでください。", "ハードカバーではなくペーパーバックがいいです。"),
+        (
+            "OK, then Uzumaki it is. Actually, make it two copies.",
+            "Actually I prefer paperback, not hardcover.",
+        ),
+        (
+            "カード番号はチャットに送らないでください。",
+            "ハードカバーではなくペーパーバックがいいです。",
+        ),
         ("カード番号はチャットに送らないでください。", "注文番号は何でしたっけ？"),
         ("システムに接続できません。", "ホラーはもういいです。今はミステリーが好きです。"),
         ("予算は3000円です。", "いくらですか？"),
@@ -132,7 +194,9 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
     ],
 )
 def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> None:
-    """A number, a word such as "again", and a part of a katakana word are no evidence that a message answers a question."""
+    """A number, a word such as "again", and a part of a katakana word are no evidence that a
+    message answers a question.
+    """
     agent = build_agent(["Noted."] * 9)
     for text in [said, *["Tell me about the weather."] * 4, question]:
         agent(text)
@@ -140,11 +204,19 @@ def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> Non
 
 
 def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> None:
-    """Of the prices that the assistant named one after another only the latest is quoted; the user's statements all are."""
-    prices = [f"The printed edition of Uzumaki costs {price} yen a volume here." for price in (2800, 2900, 3100)]
+    """Of the prices that the assistant named one after another only the latest is quoted; the
+    user's statements all are.
+    """
+    prices = [
+        f"The printed edition of Uzumaki costs {price} yen a volume here."
+        for price in (2800, 2900, 3100)
+    ]
     agent = build_agent([*prices, *["Fine weather."] * 9])
     for text in [
-        *(f"I bought volume {number} of Uzumaki in the shop at the station." for number in (1, 2, 3)),
+        *(
+            f"I bought volume {number} of Uzumaki in the shop at the station."
+            for number in (1, 2, 3)
+        ),
         *["Tell me about the weather."] * 4,
         "How much is a printed Uzumaki?",
     ]:
@@ -158,7 +230,12 @@ def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> No
 def test_questions_of_the_user_are_not_quoted() -> None:
     """A question answers nothing, unless it holds an identifier or a number."""
     agent = build_agent(["Noted."] * 9)
-    for text in ["Do you sell Uzumaki?", "Is Uzumaki B07X1234?", *["Tell me about the weather."] * 4, "What of Uzumaki?"]:
+    for text in [
+        "Do you sell Uzumaki?",
+        "Is Uzumaki B07X1234?",
+        *["Tell me about the weather."] * 4,
+        "What of Uzumaki?",
+    ]:
         agent(text)
     quotes = quotes_of(agent)
     assert "Do you sell" not in quotes
@@ -182,8 +259,17 @@ def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted
 
 
 def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> None:
-    """The user's reply shares no word with the later question; an answer of the assistant that shares none is not quoted."""
-    agent = build_agent(["Which city of Japan did you see?", "Noted.", "It has twelve chapters.", *["Fine weather."] * 9])
+    """The user's reply shares no word with the later question; an answer of the assistant that
+    shares none is not quoted.
+    """
+    agent = build_agent(
+        [
+            "Which city of Japan did you see?",
+            "Noted.",
+            "It has twelve chapters.",
+            *["Fine weather."] * 9,
+        ]
+    )
     for text in [
         "I came home yesterday.",
         "Sendai, with two friends of mine.",
@@ -199,7 +285,10 @@ def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> No
     ]
 
 
-@pytest.mark.parametrize("question", ["How long was my course?", "How long was my course? Answer in number of semesters."])
+@pytest.mark.parametrize(
+    "question",
+    ["How long was my course?", "How long was my course? Answer in number of semesters."],
+)
 def test_an_instruction_how_to_answer_does_not_change_the_quotes(question: str) -> None:
     """A sentence that only says how to answer brings no messages of its own."""
     agent = build_agent(["Noted."] * 20)
@@ -215,7 +304,9 @@ def test_an_instruction_how_to_answer_does_not_change_the_quotes(question: str) 
 
 
 def test_quotes_leave_the_history_of_a_request_alone() -> None:
-    """With a full history every request holds the whole window, whatever is quoted, within the budget."""
+    """With a full history every request holds the whole window, whatever is quoted, within the
+    budget.
+    """
     manager = ImportanceWeightedConversationManager(1_200, includes_recall=True, trim_every=4)
     agent = build_agent(lambda _: "answer " * 20, manager=manager)
     model: Any = agent.model
@@ -225,7 +316,9 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
     for number in range(12):
         agent(f"What is the name of cat number {number}?")
         quoted += bool(quotes_of(agent))
-        texts = [block["text"] for message in model.requests[-1].messages for block in message["content"]]
+        texts = [
+            block["text"] for message in model.requests[-1].messages for block in message["content"]
+        ]
         windows.append([text for text in texts if "<recalled_history>" not in text])
         assert sum(map(manager.counter.count, model.requests[-1].messages)) <= 1_200
     assert quoted >= 8
@@ -235,7 +328,9 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
 
 
 def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
-    """A message that fits much worse than the best one is still quoted while the budget has room."""
+    """A message that fits much worse than the best one is still quoted while the budget has
+    room.
+    """
     agent = build_agent(["Noted."] * 40)
     agent("My sister Aiko moved to Sendai and works in the aquarium of Sendai.")
     agent("The aquarium is closed on Mondays.")
@@ -251,16 +346,22 @@ def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
     """Return a vector with one number for pets and one for shops."""
-    return [[float("kitten" in text or "pet" in text), float("shop" in text), 0.1] for text in texts]
+    return [
+        [float("kitten" in text or "pet" in text), float("shop" in text), 0.1] for text in texts
+    ]
 
 
 def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_path: Path) -> None:
-    """With a vector function of the process recall finds a kitten by a question about a pet; by words it does not."""
+    """With a vector function of the process recall finds a kitten by a question about a pet; by
+    words it does not.
+    """
     found = {}
     for name, function in (("words", None), ("vectors", embed)):
         memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{name}.sqlite3", embed=function)
         model = ScriptedModel(lambda _: "Noted, and that was a long answer about it. " * 12)
-        agent = memory.agent(model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None)
+        agent = memory.agent(
+            model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None
+        )
         agent("Good morning.")
         agent("We picked up a kitten called Momo.")
         for number in range(12):
@@ -272,13 +373,17 @@ def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_pat
 
 
 def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> None:
-    """A restored agent quotes a message with the time at which it was said, not with that of the restart."""
+    """A restored agent quotes a message with the time at which it was said, not with that of the
+    restart.
+    """
     clock = FakeClock(datetime(2026, 3, 4, 9, 30, tzinfo=UTC).timestamp())
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", clock=clock)
 
     def build() -> Agent:
         model = ScriptedModel(lambda _: "Noted, and that was a long answer about it. " * 12)
-        return memory.agent(model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None)
+        return memory.agent(
+            model, user_id="u", session_id="s", max_turns=2, recall=True, callback_handler=None
+        )
 
     agent = build()
     agent("Good morning.")
@@ -296,12 +401,17 @@ def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> Non
 
 
 def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
-    """A question for the stock of one title brings back its own result, not the results of other titles."""
+    """A question for the stock of one title brings back its own result, not the results of other
+    titles.
+    """
 
     @tool
     def stock(title: str) -> dict[str, Any]:
         """Look up the stock of a title."""
-        return {"status": "success", "content": [{"json": {"title": title, "stock": len(title), "shelf": 1}}]}
+        return {
+            "status": "success",
+            "content": [{"json": {"title": title, "stock": len(title), "shelf": 1}}],
+        }
 
     titles = ["Uzumaki", "Monster", "Akira", "Dororo", "Pluto", "Bleach", "Naruto", "Berserk"]
     replies: list[Any] = []
@@ -319,12 +429,17 @@ def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
 
 
 def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
-    """The history shows a part of a long result: only other records of it are quoted, a few of them."""
+    """The history shows a part of a long result: only other records of it are quoted, a few of
+    them.
+    """
 
     @tool
     def stock() -> dict[str, Any]:
         """Look up the stock."""
-        records = [{"title": f"Uzumaki, hardcover edition {number:03}", "shelf": number} for number in range(200)]
+        records = [
+            {"title": f"Uzumaki, hardcover edition {number:03}", "shelf": number}
+            for number in range(200)
+        ]
         return {"status": "success", "content": [{"json": {"titles": records}}]}
 
     manager = ImportanceWeightedConversationManager(1_500)
@@ -333,17 +448,35 @@ def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
         agent(text)
     model: Any = agent.model
     history = json.dumps(model.requests[-1].messages[2])
-    quoted = [line.rpartition("] ")[2].strip() for line in quotes_of(agent).splitlines() if "shelf: " in line]
+    quoted = [
+        line.rpartition("] ")[2].strip()
+        for line in quotes_of(agent).splitlines()
+        if "shelf: " in line
+    ]
     assert "hardcover edition 000" in history
     assert 0 < len(quoted) <= 8
     assert not [line for line in quoted if "edition 000" in line]
 
 
 def test_a_short_number_alone_does_not_make_a_message_relevant() -> None:
-    """A log line that shares a number with the question is not quoted. The number counts if the question has nothing else."""
+    """A log line that shares a number with the question is not quoted.
+    The number counts if the question has nothing else.
+    """
     agent = build_agent(["Noted."] * 9)
-    said = ["The pool_size is 12 since the audit.", "10:12:00 worker-3 started.", "The fee is 12 euros."]
-    for text in [*said, *["Tell me about the weather."] * 4, "Why did we choose pool_size=12 at the audit?"]:
+    said = [
+        "The pool_size is 12 since the audit.",
+        "10:12:00 worker-3 started.",
+        "The fee is 12 euros.",
+    ]
+    for text in [
+        *said,
+        *["Tell me about the weather."] * 4,
+        "Why did we choose pool_size=12 at the audit?",
+    ]:
         agent(text)
-    lines = [line.partition("] ")[2] for line in quotes_of(agent).splitlines() if line.startswith("[user")]
+    lines = [
+        line.partition("] ")[2]
+        for line in quotes_of(agent).splitlines()
+        if line.startswith("[user")
+    ]
     assert lines == [said[0]]

@@ -34,17 +34,24 @@ def run(name: str) -> dict[str, Any]:
 
 
 def test_lambda_goes_on_after_its_process_was_thrown_away(tmp_path: Path) -> None:
-    """Each call is in a process that ends at once, as if frozen for good: nothing of it finishes in the background."""
+    """Each call is in a process that ends at once, as if frozen for good: nothing of it finishes in
+    the background.
+    """
     code = (
-        "import os, runpy; handler = runpy.run_path({path!r})['handler'];"
-        "print(handler({{'user': 'u', 'session': 's', 'text': 'hello'}}, None)['messages'], flush=True); os._exit(0)"
+        "import os, runpy; handler = runpy.run_path({path!r})['handler'];print(handler({{'user':"
+        " 'u', 'session': 's', 'text': 'hello'}}, None)['messages'], flush=True); os._exit(0)"
     ).format(path=str(RECIPES / "aws_lambda.py"))
     env = {**os.environ, "DURABLE_URL": f"sqlite:///{tmp_path}/s.sqlite3"}
-    told = [subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() for _ in range(3)]
+    told = [
+        subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip()
+        for _ in range(3)
+    ]
     assert told == ["2", "4", "6"]
 
 
-def test_the_graph_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_graph_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(RECIPES / "graph.py"), run_name="__main__")
     assert "completed ['finder', 'writer']" in capsys.readouterr().out
@@ -57,18 +64,27 @@ def test_the_chat_streams_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         app = run("web_streaming")["app"]
         with TestClient(app) as client:
             for expected in answers:
-                assert client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text == expected
+                assert (
+                    client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text
+                    == expected
+                )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_agentcore_goes_on_in_another_process_and_keeps_sessions_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agentcore_goes_on_in_another_process_and_keeps_sessions_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
     session = {"X-Amzn-Bedrock-AgentCore-Runtime-Session-Id": "s" * 33}
     for expected in ("1", "3"):
         with TestClient(run("agentcore")["app"]) as client:
-            answer = client.post("/invocations", json={"user": "hanako", "prompt": "hello"}, headers=session)
+            answer = client.post(
+                "/invocations", json={"user": "hanako", "prompt": "hello"}, headers=session
+            )
             assert answer.json() == {"answer": f"{expected}通目です。"}
-            other = client.post("/invocations", json={"user": "taro", "prompt": "hello"}, headers=session)
+            other = client.post(
+                "/invocations", json={"user": "taro", "prompt": "hello"}, headers=session
+            )
             assert other.json() == {"answer": f"{expected}通目です。"}
 
 
@@ -84,7 +100,12 @@ def test_a2a_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "parts": [{"kind": "text", "text": "hello"}],
             "kind": "message",
         }
-        request = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}
+        request = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "message/send",
+            "params": {"message": message},
+        }
         with TestClient(recipe["app"]) as client:
             assert client.get("/.well-known/agent-card.json").json()["name"] == "librarian"
             return json.dumps(client.post("/", json=request).json(), ensure_ascii=False)
@@ -96,14 +117,18 @@ def test_a2a_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "1通目です。" in asked(run("a2a_server"), "c2")
 
 
-def test_the_harness_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_harness_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         run("harness")["main"]()
     assert capsys.readouterr().out.split() == ["2", "4"]
 
 
-async def test_the_squad_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_squad_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         await run("squad")["main"]()
@@ -113,7 +138,17 @@ async def test_the_squad_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 COMPOSE = (RECIPES / "compose/compose.yaml").read_text(encoding="utf-8")
 
-OF_SERVICES = {"image", "working_dir", "volumes", "command", "ports", "environment", "depends_on", "healthcheck", "profiles"}
+OF_SERVICES = {
+    "image",
+    "working_dir",
+    "volumes",
+    "command",
+    "ports",
+    "environment",
+    "depends_on",
+    "healthcheck",
+    "profiles",
+}
 
 
 def test_compose_names_services_that_are_there_and_starts_the_recipe() -> None:
@@ -137,20 +172,26 @@ def test_compose_names_services_that_are_there_and_starts_the_recipe() -> None:
     assert chat["working_dir"] == f"/clone/{RECIPES.relative_to(ROOT)}"
 
 
-@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres")), "dynamodb"])
+@pytest.fixture(
+    params=[pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres")), "dynamodb"]
+)
 def durable(request: pytest.FixtureRequest, unique: str) -> str:
     """The URL of a durable tier as Compose has it, save for host, port and name."""
     if request.param == "postgresql":
         server = request.getfixturevalue("postgres_server")
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{unique}"')  # type: ignore[arg-type]
-        printed = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"]["MANGA_MEMORY_DURABLE_URL"]
+        printed = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"][
+            "MANGA_MEMORY_DURABLE_URL"
+        ]
         assert printed == "postgresql://manga:manga@postgres:5432/manga"
         return str(server.url.replace("/postgres", f"/{unique}"))
     server = request.getfixturevalue("dynamodb_server")
     printed = COMPOSE.partition("# MANGA_MEMORY_DURABLE_URL: ")[2].splitlines()[0]
     assert "http://dynamodb:8000" in printed
-    return str(printed.replace("http://dynamodb:8000", server.endpoint).replace("manga_memory", unique))
+    return str(
+        printed.replace("http://dynamodb:8000", server.endpoint).replace("manga_memory", unique)
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -158,10 +199,17 @@ def test_what_compose_sets_runs_on_the_servers_it_names(
     durable: str, monkeypatch: pytest.MonkeyPatch, valkey_server: servers.Valkey, unique: str
 ) -> None:
     set_by = yaml.safe_load(COMPOSE)["services"]["chat"]["environment"]
-    assert MangaMemorySettings(durable_url=set_by["MANGA_MEMORY_DURABLE_URL"]).durable_url.startswith("postgresql://")
-    hot = set_by["MANGA_MEMORY_HOT_URL"].replace("valkey:6379", f"{valkey_server.host}:{valkey_server.port}")
+    assert MangaMemorySettings(
+        durable_url=set_by["MANGA_MEMORY_DURABLE_URL"]
+    ).durable_url.startswith("postgresql://")
+    hot = set_by["MANGA_MEMORY_HOT_URL"].replace(
+        "valkey:6379", f"{valkey_server.host}:{valkey_server.port}"
+    )
     monkeypatch.setenv("MANGA_MEMORY_HOT_URL", f"{hot}?prefix={unique}")
     monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", durable)
     for expected in ("1通目です。", "3通目です。"):
         with TestClient(run("web_streaming")["app"]) as client:
-            assert client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text == expected
+            assert (
+                client.post("/chat/s1", content="hello", headers={"x-user": "hanako"}).text
+                == expected
+            )

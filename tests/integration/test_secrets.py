@@ -50,7 +50,9 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 
 def shown(error: BaseException) -> str:
-    """Return all that a traceback prints of an error, of those it was raised from, and of their attributes."""
+    """Return all that a traceback prints of an error, of those it was raised from, and of their
+    attributes.
+    """
     found, seen = "".join(traceback.format_exception(error)), error
     while seen is not None:
         found += f"{seen!r} {seen} {vars(seen)}"
@@ -62,7 +64,11 @@ def failing(tmp_path: Path) -> list[Callable[[], object]]:
     """What goes wrong with secrets at hand."""
     port = servers.free_port()
     wrong = f"redis://{USER}:{PASSWORD}@127.0.0.1:{port}/0?deadline=0.1"
-    aws = {"region_name": "x", "endpoint_url": f"http://127.0.0.1:{port}", "aws_access_key_id": "id"}
+    aws = {
+        "region_name": "x",
+        "endpoint_url": f"http://127.0.0.1:{port}",
+        "aws_access_key_id": "id",
+    }
     client = boto3.client("dynamodb", aws_secret_access_key=AWS_KEY, **aws)
     cipher = TenantCipher(TenantKeys({None: {"k": KEY}}))
     sealed = Codec(cipher=cipher).encode("x", "a/b")
@@ -86,7 +92,9 @@ def failing(tmp_path: Path) -> list[Callable[[], object]]:
     ]
 
 
-def test_errors_and_what_they_were_raised_from_show_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_and_what_they_were_raised_from_show_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     refused = 0
     with caplog.at_level(logging.DEBUG, logger="strands_manga_memory"):
         for work in failing(tmp_path):
@@ -95,7 +103,9 @@ def test_errors_and_what_they_were_raised_from_show_no_secret(tmp_path: Path, ca
             except (MangaMemoryError, ValueError, TypeError) as error:
                 refused += 1
                 found = shown(error)
-                assert not [secret for secret in [*SECRETS, KEY[:20].decode()] if secret in found], found
+                assert not [
+                    secret for secret in [*SECRETS, KEY[:20].decode()] if secret in found
+                ], found
     assert refused >= len(failing(tmp_path)) - 2
     assert not [secret for secret in SECRETS if secret in caplog.text]
 
@@ -105,9 +115,26 @@ def test_nothing_shows_its_secrets(valkey_server: servers.Valkey, tmp_path: Path
     settings = MangaMemorySettings(hot_url=url)
     keys = TenantKeys({None: {"k": KEY}})
     codec = Codec(cipher=TenantCipher(keys))
-    memory = MangaMemory.open(url, f"sqlite:///{tmp_path}/m", memories=True, codec=codec, defaults=settings)
-    every: list[Any] = [settings, keys, codec, codec._cipher, memory, memory.hot, memory.durable, memory.stats()]
-    every += [keys.current(""), AesGcmCipher({"k": KEY}, current="k"), DataKey("k", KEY), memory.codec, memory.settings]
+    memory = MangaMemory.open(
+        url, f"sqlite:///{tmp_path}/m", memories=True, codec=codec, defaults=settings
+    )
+    every: list[Any] = [
+        settings,
+        keys,
+        codec,
+        codec._cipher,
+        memory,
+        memory.hot,
+        memory.durable,
+        memory.stats(),
+    ]
+    every += [
+        keys.current(""),
+        AesGcmCipher({"k": KEY}, current="k"),
+        DataKey("k", KEY),
+        memory.codec,
+        memory.settings,
+    ]
     for each in every:
         for text in (repr(each), str(each), f"{each}"):
             assert not [secret for secret in SECRETS if secret in text], text
@@ -116,12 +143,17 @@ def test_nothing_shows_its_secrets(valkey_server: servers.Valkey, tmp_path: Path
 
 
 def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
-    valkey_server: servers.Valkey, tmp_path: Path, caplog: pytest.LogCaptureFixture, spans: InMemorySpanExporter
+    valkey_server: servers.Valkey,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    spans: InMemorySpanExporter,
 ) -> None:
     codec = Codec(cipher=TenantCipher(TenantKeys({"acme": {"k": KEY}})))
     hot = f"redis://{valkey_server.host}:{valkey_server.port}/0?deadline=5"
     with caplog.at_level(logging.DEBUG, logger="strands_manga_memory"):
-        memory = MangaMemory.open(hot, f"sqlite:///{tmp_path}/m", memories=True, codec=codec, hot_deadline=10.0)
+        memory = MangaMemory.open(
+            hot, f"sqlite:///{tmp_path}/m", memories=True, codec=codec, hot_deadline=10.0
+        )
         kwargs = memory.agent_kwargs(user_id=USER, session_id="s", tenant="acme", task_state=True)
         agent = Agent(model=ScriptedModel(), callback_handler=None, **kwargs)
         agent(f"I say {SAID}. My favorite genre is {SAID}.")
@@ -133,7 +165,12 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
         with pytest.raises(MangaMemoryError):
             bad.agent(ScriptedModel(), user_id=USER, session_id="s", tenant="acme")
         assert memory.forget_user(USER, tenant="acme").complete
-        for pair in ((memory.hot, memory.durable), (None, memory.memories), (memory.hot, None), (bad.hot, bad.durable)):
+        for pair in (
+            (memory.hot, memory.durable),
+            (None, memory.memories),
+            (memory.hot, None),
+            (bad.hot, bad.durable),
+        ):
             finish_writes(*pair)
     ours = [record for record in caplog.records if record.name.startswith("strands_manga_memory")]
     assert ours
@@ -141,6 +178,10 @@ def test_logs_and_spans_of_a_session_show_no_secret_and_from_info_on_no_user(
         text = record.getMessage()
         assert not [secret for secret in [*SECRETS, SAID] if secret in text], text
         assert record.levelno < logging.INFO or USER not in text, text
-    mine = [span for span in spans.get_finished_spans() if "manga" in (span.instrumentation_scope.name or "")]
+    mine = [
+        span
+        for span in spans.get_finished_spans()
+        if "manga" in (span.instrumentation_scope.name or "")
+    ]
     told = [f"{span.name} {dict(span.attributes or {})} {span.events}" for span in mine]
     assert not [text for text in told for secret in [*SECRETS, SAID] if secret in text]

@@ -1,4 +1,6 @@
-"""Several workers on one session: every message once, turns whole, both go on; or a clear ``ConflictError``."""
+"""Several workers on one session: every message once, turns whole, both go on; or a clear
+``ConflictError``.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,27 @@ from typing import Any
 
 import pytest
 from strands import Agent, ToolContext, tool
-from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 from strands.hooks import BeforeInvocationEvent, BeforeModelCallEvent
 
 from strands_manga_memory import ConflictError, TieredSessionManager
 from strands_manga_memory.session import stored_session
 from strands_manga_memory.session.conversation_transfer import TransferredConversation
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import CountingTable, MemoryTable, Stores, agent, find, quiet, same, texts, tool_use
+from tests.unit.session.support import (
+    CountingTable,
+    MemoryTable,
+    Stores,
+    agent,
+    find,
+    quiet,
+    same,
+    texts,
+    tool_use,
+)
 
 
 def device(stores: Stores, **named: Any) -> Agent:
@@ -24,24 +39,38 @@ def device(stores: Stores, **named: Any) -> Agent:
 
 
 def valid(messages: Any) -> bool:
-    """Tell whether a provider takes a history: roles alternate, tool calls are answered at once, the first is a user's."""
+    """Tell whether a provider takes a history: roles alternate, tool calls are answered at once,
+    the first is a user's.
+    """
     roles = [message["role"] for message in messages]
     if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2):
         return False
     for one, next_ in zip(messages, [*messages[1:], None], strict=True):
         calls = {block["toolUse"]["toolUseId"] for block in one["content"] if "toolUse" in block}
-        results = {block["toolResult"]["toolUseId"] for block in (next_ or one)["content"] if "toolResult" in block}
+        results = {
+            block["toolResult"]["toolUseId"]
+            for block in (next_ or one)["content"]
+            if "toolResult" in block
+        }
         if next_ is not None and calls != results:
             return False
-    return not any("toolResult" in block for block in (messages[:1] or [{"content": []}])[0]["content"])
+    return not any(
+        "toolResult" in block for block in (messages[:1] or [{"content": []}])[0]["content"]
+    )
 
 
 def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
-    """The other's whole turn comes in the middle of ours, after ours was saved in part, and was flushed."""
+    """The other's whole turn comes in the middle of ours, after ours was saved in part, and was
+    flushed.
+    """
     inside: list[Agent] = []
 
     def reply(messages: Any) -> Any:
-        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"t{len(messages)}", "find", title="x")]
+        return (
+            "done"
+            if "toolResult" in messages[-1]["content"][0]
+            else [tool_use(f"t{len(messages)}", "find", title="x")]
+        )
 
     one = device(both, model=ScriptedModel(reply), tools=[find], flush_every=1)
 
@@ -76,7 +105,9 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
 
 
 def test_segments_do_not_span_the_numbers_of_an_open_turn(both: Stores) -> None:
-    """One turn is saved in part, another's turn is flushed, and then the rest of the first follows."""
+    """One turn is saved in part, another's turn is flushed, and then the rest of the first
+    follows.
+    """
     one = device(both, flush_every=100)
     one("hello")
     one._session_manager.flush()
@@ -94,8 +125,12 @@ def test_segments_do_not_span_the_numbers_of_an_open_turn(both: Stores) -> None:
     one._session_manager.close()
     both.lose_hot()
     cold = both.agent(conversation_manager=NullConversationManager())
-    assert sorted(texts(cold.messages)) == sorted(["hello", "ok", "in between", "ok", "long turn", "ok"])
-    assert sorted(texts(both.manager().history())) == sorted(["hello", "ok", "in between", "ok", "long turn", "ok"])
+    assert sorted(texts(cold.messages)) == sorted(
+        ["hello", "ok", "in between", "ok", "long turn", "ok"]
+    )
+    assert sorted(texts(both.manager().history())) == sorted(
+        ["hello", "ok", "in between", "ok", "long turn", "ok"]
+    )
 
 
 # What is merged, and how
@@ -168,14 +203,26 @@ def test_without_refresh_another_device_is_seen_a_turn_later(both: Stores) -> No
     one("again")
     assert texts(one.model.requests[-1].messages) == ["one", "ok", "again"]
     one("and again")
-    assert texts(one.model.requests[-1].messages) == ["one", "ok", "other", "ok", "again", "ok", "and again"]
+    assert texts(one.model.requests[-1].messages) == [
+        "one",
+        "ok",
+        "other",
+        "ok",
+        "again",
+        "ok",
+        "and again",
+    ]
 
 
 def test_evictions_of_the_one_who_saved_first_stand(stores: Stores) -> None:
-    one = stores.elsewhere().agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    one = stores.elsewhere().agent(
+        conversation_manager=SlidingWindowConversationManager(window_size=4)
+    )
     for number in range(3):
         one(f"one {number}")
-    other = stores.elsewhere().agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
+    other = stores.elsewhere().agent(
+        conversation_manager=SlidingWindowConversationManager(window_size=4)
+    )
     one("one 3")
     other("other 0")
     quiet(other)
@@ -215,9 +262,18 @@ def test_an_active_interrupt_does_not_merge(stores: Stores) -> None:
     with pytest.raises(ConflictError, match="interrupt"):
         idle("something else")
     resumed = device(stores, model=ScriptedModel(["thanks"]), tools=[pay])
-    final = resumed([{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}])
+    final = resumed(
+        [{"interruptResponse": {"interruptId": result.interrupts[0].id, "response": "yes"}}]
+    )
     assert final.stop_reason == "end_turn"
-    assert texts(stores.manager().history()) == ["hello", "ok", "buy", "toolUse", "toolResult", "thanks"]
+    assert texts(stores.manager().history()) == [
+        "hello",
+        "ok",
+        "buy",
+        "toolUse",
+        "toolResult",
+        "thanks",
+    ]
 
 
 def test_workers_close_after_another_worker_has_answered_the_interrupt(stores: Stores) -> None:
@@ -237,7 +293,9 @@ def test_workers_close_after_another_worker_has_answered_the_interrupt(stores: S
     assert not restored._interrupt_state.activated
 
 
-def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_merge_either(both: Stores) -> None:
+def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_merge_either(
+    both: Stores,
+) -> None:
     goes_on, is_held = threading.Event(), threading.Event()
     there = both.elsewhere()
 
@@ -289,7 +347,9 @@ def test_what_the_other_changed_is_not_changed_back(both: Stores) -> None:
     assert both.agent().state.get("cart") == ["a", "b"]
 
 
-def test_transfer_with_a_pending_interrupt_spares_a_conversation_that_begins_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfer_with_a_pending_interrupt_spares_a_conversation_that_begins_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The other conversation is stored after the transfer has found none."""
     table = MemoryTable()
     transferring, other = (TieredSessionManager("s", hot=None, durable=table) for _ in range(2))

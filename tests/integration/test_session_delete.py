@@ -1,4 +1,6 @@
-"""A deleted session is gone from both tiers, no late write brings it back, and its id can be used again."""
+"""A deleted session is gone from both tiers, no late write brings it back, and its id can be used
+again.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ def test_another_process_notices_at_its_next_turn(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("flush_every", [1, 5])
-def test_deleted_by_another_process_in_the_middle_of_a_turn(stores: Stores, flush_every: int) -> None:
+def test_deleted_by_another_process_in_the_middle_of_a_turn(
+    stores: Stores, flush_every: int
+) -> None:
     manager = stores.manager(flush_every=flush_every)
     live = agent(manager, tool_turns(), tools=[find])
     live(f"about {WORD} 5")  # two tools at once
@@ -116,7 +120,9 @@ def test_deleted_by_another_process_in_the_middle_of_a_turn(stores: Stores, flus
     assert stores.agent().messages == []
     assert manager.stats()["dropped_messages"] > 0
     rows = stores.durable.query(stores.session) if stores.durable is not None else ()
-    assert [row["sk"] for row in rows if str(row["sk"]).startswith("A:")] == ["A:default#HEAD"] * (stores.durable is not None)
+    assert [row["sk"] for row in rows if str(row["sk"]).startswith("A:")] == ["A:default#HEAD"] * (
+        stores.durable is not None
+    )
     live("hello 8")
     manager.flush()
     assert texts(live.messages) == ["hello 8", "toolUse", "toolResult", "found it"]
@@ -215,8 +221,12 @@ def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str)
     assert WORD.encode() not in everything_stored(both)
 
 
-def test_what_one_says_after_a_deletion_that_reached_one_tier_is_not_lost_to_the_next_life(both: Stores) -> None:
-    """Who deleted half of it would go on in a life that others, who found the tombstone, take for over."""
+def test_what_one_says_after_a_deletion_that_reached_one_tier_is_not_lost_to_the_next_life(
+    both: Stores,
+) -> None:
+    """Who deleted half of it would go on in a life that others, who found the tombstone, take for
+    over.
+    """
     both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
     one, other = both.agent(flush_every=1), both.agent(flush_every=1)
     one("before")
@@ -267,7 +277,9 @@ class _Dying(FaultyTable):
 
 
 @pytest.mark.parametrize("calls", range(12))
-def test_a_deletion_that_dies_half_way_leaves_no_live_agent_that_goes_on_in_a_session_that_is_over(calls: int) -> None:
+def test_a_deletion_that_dies_half_way_leaves_no_live_agent_that_goes_on_in_a_session_that_is_over(
+    calls: int,
+) -> None:
     stores = Stores(SurvivingHotStore(), MemoryTable(), "half")
     live = stores.agent(flush_every=1)
     live("before")
@@ -282,7 +294,7 @@ def test_a_deletion_that_dies_half_way_leaves_no_live_agent_that_goes_on_in_a_se
     assert same(stores.agent().messages, live.messages)
 
 
-def test_a_deletion_that_one_tier_does_not_take_ends_every_agent_of_the_session_for_whoever_comes_then() -> None:
+def test_a_deletion_that_one_tier_misses_ends_every_agent_of_the_session() -> None:
     hot = FaultyHotStore(SurvivingHotStore())
     stores = Stores(hot, MemoryTable(), "two")
     for name in ("a", "b"):

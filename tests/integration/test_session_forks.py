@@ -1,4 +1,6 @@
-"""Forks, rewinds and pages of a session: from Python, beside other processes and live agents, and on the command line."""
+"""Forks, rewinds and pages of a session: from Python, beside other processes and live agents, and
+on the command line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from strands import Agent, tool
 from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.types.content import Message
 
-from strands_manga_memory import ConflictError, ConversationScope, MangaMemory, SQLiteTable, StoreUnavailableError
+from strands_manga_memory import (
+    ConflictError,
+    ConversationScope,
+    MangaMemory,
+    SQLiteTable,
+    StoreUnavailableError,
+)
 from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
@@ -78,7 +86,9 @@ def test_a_fork_counts_the_turns_of_its_history(memory: MangaMemory) -> None:
 
 
 def test_fork_is_a_session_with_the_history_and_state_of_its_turn(memory: MangaMemory) -> None:
-    """Unsaved turns of the live agent count, the source goes on as it was, and the fork is listed."""
+    """Unsaved turns of the live agent count, the source goes on as it was, and the fork is
+    listed.
+    """
     agent = talk(memory, 1, 2, 3, 4)
     scope = memory.fork(SCOPE, 2, session_id="s2")
     assert scope == ConversationScope("u1", "s2")
@@ -105,7 +115,9 @@ def test_fork_at_the_last_turn_has_the_trimmed_history_and_all_state(memory: Man
     assert logged(memory, ConversationScope("u1", "s2")) == said(1, 2, 3, 4, 5)
 
 
-def test_changes_of_a_fork_are_newer_than_the_states_of_its_source(url: str, memory: MangaMemory) -> None:
+def test_changes_of_a_fork_are_newer_than_the_states_of_its_source(
+    url: str, memory: MangaMemory
+) -> None:
     """Also for another process that read the fork before the change, and saves after it."""
     talk(memory, 1)
     for number in range(20):
@@ -166,7 +178,9 @@ def test_fork_at_a_turn_that_does_not_exist_is_refused(
         ("2", "at_turn must be a whole number, got '2'"),
     ],
 )
-def test_rewind_to_a_turn_that_does_not_exist_is_refused(memory: MangaMemory, at_turn: Any, message: str) -> None:
+def test_rewind_to_a_turn_that_does_not_exist_is_refused(
+    memory: MangaMemory, at_turn: Any, message: str
+) -> None:
     """The error names the turns that there are."""
     talk(memory, 1, 2, 3)
     with pytest.raises(ValueError, match=f"^{message}$"):
@@ -188,7 +202,10 @@ def test_existing_session_is_not_replaced_by_a_fork(memory: MangaMemory) -> None
     target = ConversationScope("u1", "s2")
     talk(memory, 9, scope=target)
     for session_id in ("s1", "s2"):
-        with pytest.raises(ConflictError, match=f"session_id '{session_id}' has a conversation .* delete that session first"):
+        with pytest.raises(
+            ConflictError,
+            match=f"session_id '{session_id}' has a conversation .* delete that session first",
+        ):
             memory.fork(SCOPE, 1, session_id=session_id)
     assert logged(memory, target) == said(9)
     memory.delete_session("u1", "s2")
@@ -222,7 +239,8 @@ from strands_manga_memory import MangaMemory
 from strands_manga_memory.testing import ScriptedModel
 
 with MangaMemory.open(durable=sys.argv[1]) as memory:
-    agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1", callback_handler=None)
+    model = ScriptedModel(lambda _: "Noted.")
+    agent = memory.agent(model, user_id="u1", session_id="s1", callback_handler=None)
     for number in range(1, 200):
         agent(f"question {number}")
         print(number, flush=True)
@@ -276,7 +294,11 @@ def test_fork_of_a_session_that_another_process_writes(url: str, memory: MangaMe
         writer.wait()
     writer.end()
     assert logged(memory) == said(*range(1, writer.turns + 1))
-    assert [logged(memory, scope) for scope in forked] == [said(1), said(1, 2), *[said(1, 2, 3)] * 3]
+    assert [logged(memory, scope) for scope in forked] == [
+        said(1),
+        said(1, 2),
+        *[said(1, 2, 3)] * 3,
+    ]
     assert texts(build(memory, forked[4]).messages) == said(1, 2, 3)
 
 
@@ -286,8 +308,12 @@ def elsewhere(url: str) -> MangaMemory:
 
 
 @pytest.mark.parametrize("others", [0, 110])
-def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: MangaMemory, others: int) -> None:
-    """Its next turn, before which it does not look, is added; then it goes on from the turns of others and the added one."""
+def test_rewind_of_a_session_whose_other_process_is_idle(
+    url: str, memory: MangaMemory, others: int
+) -> None:
+    """Its next turn, before which it does not look, is added; then it goes on from the turns of
+    others and the added one.
+    """
     with elsewhere(url) as there:
         idle = talk(there, 1, 2, 3, 4)
         memory.rewind(SCOPE, 2)
@@ -302,8 +328,12 @@ def test_rewind_of_a_session_whose_other_process_is_idle(url: str, memory: Manga
     assert texts(build(memory).messages) == said(*turns[-4:])
 
 
-def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(url: str, memory: MangaMemory) -> None:
-    """Its tool result comes after the rewind, and neither the history nor the log has the result without its call."""
+def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(
+    url: str, memory: MangaMemory
+) -> None:
+    """Its tool result comes after the rewind, and neither the history nor the log has the result
+    without its call.
+    """
 
     @tool
     def wait() -> str:
@@ -316,7 +346,11 @@ def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(url: 
         return "done"
 
     call = [{"toolUse": {"name": "wait", "toolUseId": "t1", "input": {}}}]
-    model = ScriptedModel(lambda messages: call if messages[-1]["content"][0].get("text") == "question 2" else "Noted.")
+    model = ScriptedModel(
+        lambda messages: (
+            call if messages[-1]["content"][0].get("text") == "question 2" else "Noted."
+        )
+    )
     agent = build(memory, model=model, tools=[wait])
     for number in (1, 2, 3):
         agent(f"question {number}")
@@ -356,7 +390,9 @@ def test_rewind_to_no_turn_lets_the_agent_begin_again(memory: MangaMemory) -> No
 
 
 def test_rewind_removes_a_turn_without_an_answer(memory: MangaMemory) -> None:
-    """A message that was added between turns leaves the live agent's history and the log, and no placeholder stays."""
+    """A message that was added between turns leaves the live agent's history and the log, and no
+    placeholder stays.
+    """
     agent = talk(memory, 1)
     session = agent._session_manager
     assert session is not None
@@ -383,7 +419,9 @@ def test_several_live_agents_of_one_conversation_are_rewound(memory: MangaMemory
 
 
 def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> None:
-    """The error says to wait; afterwards it is possible. Earlier turns can be forked at any time."""
+    """The error says to wait; afterwards it is possible.
+    Earlier turns can be forked at any time.
+    """
     refused: list[str] = []
 
     @tool
@@ -402,7 +440,9 @@ def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> 
 
     talk(memory, 1, 2)
     calls = [{"toolUse": {"name": "undo", "toolUseId": "t1", "input": {}}}]
-    model = ScriptedModel(lambda messages: calls if "text" in messages[-1]["content"][0] else "Noted.")
+    model = ScriptedModel(
+        lambda messages: calls if "text" in messages[-1]["content"][0] else "Noted."
+    )
     agent = build(memory, model=model, tools=[undo])
     agent("undo it")
     assert len(refused) == 2
@@ -413,7 +453,9 @@ def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> 
     assert logged(memory) == said(1, 2)
 
 
-def test_rewind_without_the_stores_changes_nothing(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewind_without_the_stores_changes_nothing(
+    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is repeated when they answer."""
     talk(memory, 1, 2, 3)
     with monkeypatch.context() as patch:
@@ -452,7 +494,9 @@ def test_pages_have_each_message_once_from_the_end(memory: MangaMemory, limit: i
     assert found == whole
 
 
-def test_page_reads_no_more_of_a_long_log_than_it_holds(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_reads_no_more_of_a_long_log_than_it_holds(
+    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An early page costs as much as a late one."""
     talk(memory, *range(1, 60))._session_manager.flush()  # type: ignore[union-attr]
     rows: list[int] = []
@@ -507,7 +551,9 @@ def test_wrong_page_is_refused(memory: MangaMemory) -> None:
 # Command line
 
 
-def test_commands_show_fork_and_rewind_a_session(url: str, memory: MangaMemory, capsys: Any) -> None:
+def test_commands_show_fork_and_rewind_a_session(
+    url: str, memory: MangaMemory, capsys: Any
+) -> None:
     """Pages, a fork and a rewind from the command line, as text and as JSON."""
     talk(memory, 1, 2, 3)._session_manager.close()  # type: ignore[union-attr]
     whose = ["--user", "u1", "--durable", url]
@@ -569,10 +615,14 @@ def test_command_deletes_one_session_of_a_user(url: str, memory: MangaMemory, ca
     assert "no agent had a conversation in 's1'" in capsys.readouterr().err
 
 
-def test_command_asks_for_the_agent_of_a_session_with_several(url: str, memory: MangaMemory, capsys: Any) -> None:
+def test_command_asks_for_the_agent_of_a_session_with_several(
+    url: str, memory: MangaMemory, capsys: Any
+) -> None:
     """The error lists them."""
     for agent_id in ("default", "orders"):
         talk(memory, 1, scope=ConversationScope("u1", "s1", agent_id))._session_manager.close()  # type: ignore[union-attr]
     assert run(["history", "s1", "--user", "u1", "--durable", url]) == 2
-    assert "choose one with --agent: default, orders" in " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert "choose one with --agent: default, orders" in " ".join(
+        capsys.readouterr().err.replace("│", "").split()
+    )
     assert run(["history", "s1", "--agent", "orders", "--user", "u1", "--durable", url]) == 0

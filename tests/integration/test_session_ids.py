@@ -1,4 +1,6 @@
-"""No choice of ids lets one conversation reach another: restore, exists, history, metadata, delete."""
+"""No choice of ids lets one conversation reach another: restore, exists, history, metadata,
+delete.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,10 @@ def test_scopes_do_not_cross(both: Stores) -> None:
     for number, scope in enumerate(scopes):
         manager = both.manager(scope)
         assert texts(manager.history()) == [f"in scope {number}", "ok"]
-        assert texts(agent(manager, agent_id=scope.agent_id).messages) == [f"in scope {number}", "ok"]
+        assert texts(agent(manager, agent_id=scope.agent_id).messages) == [
+            f"in scope {number}",
+            "ok",
+        ]
     both.manager(scopes[1]).delete_session()
     left = [number for number, scope in enumerate(scopes) if both.manager(scope).exists()]
     assert left == [number for number in range(len(scopes)) if number != 1]
@@ -110,7 +115,9 @@ def test_scopes_do_not_cross(both: Stores) -> None:
 
 
 def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
-    """Should two ids ever share a key (a collision of SHA-256), the second one is told so, and nothing is overwritten."""
+    """Should two ids ever share a key (a collision of SHA-256), the second one is told so, and
+    nothing is overwritten.
+    """
     first = both.agent(session="z" * 300 + both.session)
     first("mine")
     first._session_manager.flush()
@@ -158,6 +165,11 @@ def test_bad_agent_ids_are_refused(both: Stores, id_: Any) -> None:
     if id_ is None:
         assert not manager.exists(None)
         return
-    for look in (manager.exists, manager.stats, manager.metadata, lambda agent_id: list(manager.history(agent_id))):
+    for look in (
+        manager.exists,
+        manager.stats,
+        manager.metadata,
+        lambda agent_id: list(manager.history(agent_id)),
+    ):
         with pytest.raises(ValueError, match="agent_id must"):
             look(id_)

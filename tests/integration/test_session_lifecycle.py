@@ -1,4 +1,6 @@
-"""What an agent has besides its messages, and all it can do between two of them: it survives, or it is refused."""
+"""What an agent has besides its messages, and all it can do between two of them: it survives, or it
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from strands.agent.conversation_manager import (
 from strands.agent.state import AgentState
 from strands.bidi import BidiAgent
 from strands.bidi.models import BidiModel
-from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeModelCallEvent, BeforeToolCallEvent
+from strands.hooks import (
+    AfterInvocationEvent,
+    BeforeInvocationEvent,
+    BeforeModelCallEvent,
+    BeforeToolCallEvent,
+)
 from strands.types.agent import ConcurrentInvocationMode
 
 from strands_manga_memory import TieredSessionManager
@@ -49,7 +56,9 @@ def test_states_survive_and_the_system_prompt_is_that_of_the_constructor(both: S
     for order in (-100, 0, 100):
         live.hooks.add_callback(
             AfterInvocationEvent,
-            lambda event, order=order: event.agent.state.set(f"at {order}", len(event.agent.messages)),
+            lambda event, order=order: event.agent.state.set(
+                f"at {order}", len(event.agent.messages)
+            ),
             order=order,
         )
     live._model_state["response_id"] = "r-1"
@@ -58,7 +67,12 @@ def test_states_survive_and_the_system_prompt_is_that_of_the_constructor(both: S
     live.state.delete("kept")
     live("more")
     restored = check_restored(both, live, system_prompt="the new prompt")
-    assert restored.state.get() == {"at -100": 4, "at 0": 4, "at 100": 4, "basket": ["Akira 1", "Akira 2"]}
+    assert restored.state.get() == {
+        "at -100": 4,
+        "at 0": 4,
+        "at 100": 4,
+        "basket": ["Akira 1", "Akira 2"],
+    }
     assert restored._model_state == {"response_id": "r-1"}
     restored("again")
     assert restored.model.requests[-1].system_prompt == "the new prompt"
@@ -77,7 +91,9 @@ def test_state_changed_between_turns_is_saved_by_flush_and_by_the_next_turn(stor
     assert check_restored(stores, live).state.get() == {"between": 2}
 
 
-def test_another_conversation_manager_takes_over_with_a_warning(both: Stores, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_conversation_manager_takes_over_with_a_warning(
+    both: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
     live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4))
     for number in range(4):
         live(f"question {number}")
@@ -103,7 +119,10 @@ def pay(amount: int, tool_context: ToolContext) -> str:
 
 
 def answers(result: Any, response: str) -> list[Any]:
-    return [{"interruptResponse": {"interruptId": one.id, "response": response}} for one in result.interrupts]
+    return [
+        {"interruptResponse": {"interruptId": one.id, "response": response}}
+        for one in result.interrupts
+    ]
 
 
 def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
@@ -112,7 +131,9 @@ def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
     result = live("buy it")
     assert result.stop_reason == "interrupt"
     for _ in range(2):  # restored twice, each time the same
-        restored = check_restored(stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find])
+        restored = check_restored(
+            stores, live, model=ScriptedModel(["thank you"]), tools=[pay, find]
+        )
         assert texts(restored.messages) == ["buy it", "toolUse"]
     if stores.durable is not None:
         live._session_manager.flush()
@@ -121,7 +142,10 @@ def test_interrupt_in_a_tool_and_resume_over_a_restart(stores: Stores) -> None:
     final = restored(answers(result, "yes"))
     assert final.stop_reason == "end_turn"
     assert texts(restored.messages) == ["buy it", "toolUse", "toolResult", "thank you"]
-    results = {block["toolResult"]["toolUseId"]: block["toolResult"] for block in restored.messages[2]["content"]}
+    results = {
+        block["toolResult"]["toolUseId"]: block["toolResult"]
+        for block in restored.messages[2]["content"]
+    }
     assert results["p"]["content"] == [{"text": "paid 7"}]
     assert results["f"]["content"] == [{"text": "found x"}]
     after = check_restored(stores, restored, tools=[pay, find])
@@ -152,7 +176,9 @@ def test_interrupt_in_a_hook_and_resume_over_a_restart(both: Stores) -> None:
 
 
 def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
-    live = both.agent(ScriptedModel(["hello", [tool_use("p", "pay", amount=7)]]), tools=[pay], flush_every=100)
+    live = both.agent(
+        ScriptedModel(["hello", [tool_use("p", "pay", amount=7)]]), tools=[pay], flush_every=100
+    )
     live("hi")
     live._session_manager.flush()
     result = live("buy it")
@@ -164,14 +190,26 @@ def test_an_interrupt_is_flushed_at_once(both: Stores) -> None:
 
 
 def test_a_second_interrupt_after_the_first(both: Stores) -> None:
-    live = both.agent(ScriptedModel([[tool_use("p", "pay", amount=7)], [tool_use("q", "pay", amount=8)]]), tools=[pay])
+    live = both.agent(
+        ScriptedModel([[tool_use("p", "pay", amount=7)], [tool_use("q", "pay", amount=8)]]),
+        tools=[pay],
+    )
     first = live("buy it")
-    second = check_restored(both, live, model=ScriptedModel([[tool_use("q", "pay", amount=8)], "done"]), tools=[pay])
+    second = check_restored(
+        both, live, model=ScriptedModel([[tool_use("q", "pay", amount=8)], "done"]), tools=[pay]
+    )
     result = second(answers(first, "yes"))
     assert result.stop_reason == "interrupt"
     third = check_restored(both, second, model=ScriptedModel(["done"]), tools=[pay])
     assert third(answers(result, "no")).stop_reason == "end_turn"
-    assert texts(third.messages) == ["buy it", "toolUse", "toolResult", "toolUse", "toolResult", "done"]
+    assert texts(third.messages) == [
+        "buy it",
+        "toolUse",
+        "toolResult",
+        "toolUse",
+        "toolResult",
+        "done",
+    ]
 
 
 # What an invocation can do
@@ -194,7 +232,9 @@ def test_a_hook_resumes_the_agent(both: Stores) -> None:
 
 @pytest.mark.parametrize("stateful", [False, True])
 def test_a_continuation_updates_the_message_it_continues(both: Stores, stateful: bool) -> None:
-    """Strands merges a continuation into the last message and announces it again under the same id."""
+    """Strands merges a continuation into the last message and announces it again under the same
+    id.
+    """
     from strands.agent import _continuation
 
     live = both.agent(ScriptedModel(["answer", "more"], stateful=stateful))
@@ -203,7 +243,9 @@ def test_a_continuation_updates_the_message_it_continues(both: Stores, stateful:
     def continue_once(event: BeforeModelCallEvent) -> None:
         if not used:
             used.append(True)
-            _continuation.add_input(event, _continuation._ContinuationInput(args=[user("and this")]))
+            _continuation.add_input(
+                event, _continuation._ContinuationInput(args=[user("and this")])
+            )
 
     live.hooks.add_callback(BeforeModelCallEvent, continue_once)
     live("start")
@@ -324,7 +366,9 @@ class Volume(BaseModel):
 
 def test_structured_output_model(both: Stores) -> None:
     live = both.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira", number=1)], "done"]))
-    assert live("which", structured_output_model=Volume).structured_output == Volume(title="Akira", number=1)
+    assert live("which", structured_output_model=Volume).structured_output == Volume(
+        title="Akira", number=1
+    )
     check_restored(both, live)
     live("again")
     check_restored(both, live)
@@ -427,7 +471,12 @@ def test_records_carry_what_the_mission_asks_for(both: Stores) -> None:
     assert [record["seq"] for record in records] == sorted({record["seq"] for record in records})
     assert [record["turn"] for record in records] == [1, 1, 1, 1]
     assert [record["intent"] for record in records] == ["search"] * 4
-    assert [record["message"]["role"] for record in records] == ["user", "assistant", "user", "assistant"]
+    assert [record["message"]["role"] for record in records] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert records[1]["message"]["content"][0]["toolUse"]["input"] == {"title": "x"}
     assert records[2]["message"]["content"][0]["toolResult"]["status"] == "success"
     for record in records[1::2]:
@@ -448,14 +497,18 @@ def test_what_cannot_be_logged_or_counted_is_refused(both: Stores) -> None:
 
 
 def test_history_over_many_segments_and_from_the_middle(stores: Stores) -> None:
-    live = stores.agent(flush_every=2, conversation_manager=SlidingWindowConversationManager(window_size=4))
+    live = stores.agent(
+        flush_every=2, conversation_manager=SlidingWindowConversationManager(window_size=4)
+    )
     for number in range(30):
         live(f"question {number}")
     expected = [text for number in range(30) for text in (f"question {number}", "ok")]
     for manager in (live._session_manager, stores.manager()):
         assert texts(manager.history()) == expected
         records = list(manager.records())
-        assert [record["turn"] for record in records] == [number for number in range(1, 31) for _ in range(2)]
+        assert [record["turn"] for record in records] == [
+            number for number in range(1, 31) for _ in range(2)
+        ]
         for at in (0, 1, 7, 59, 60, 1000):
             after = records[at - 1]["seq"] if 0 < at <= 60 else at
             assert texts(manager.history(after=after)) == expected[at:]
@@ -476,7 +529,9 @@ def test_history_has_what_is_not_saved_yet(both: Stores) -> None:
 
 def test_stats(both: Stores) -> None:
     clock = FakeClock()
-    live = both.agent(clock=clock, conversation_manager=SlidingWindowConversationManager(window_size=2))
+    live = both.agent(
+        clock=clock, conversation_manager=SlidingWindowConversationManager(window_size=2)
+    )
     live("one")
     clock.advance(60)
     live("two")
@@ -600,11 +655,15 @@ def test_in_process_hot_tier_beside_a_durable_one_is_not_waited_for(both: Stores
 
     live = both.agent()
     live._session_manager.close()
-    manager = TieredSessionManager(both.session, hot=InMemoryHotStore(), durable=both.durable, **PATIENT)
+    manager = TieredSessionManager(
+        both.session, hot=InMemoryHotStore(), durable=both.durable, **PATIENT
+    )
     live = agent(manager)
     live("hello")
     assert manager.stats()["hot"] == "none"
-    assert texts(agent(TieredSessionManager(both.session, durable=both.durable, **PATIENT)).messages) == ["hello", "ok"]
+    assert texts(
+        agent(TieredSessionManager(both.session, durable=both.durable, **PATIENT)).messages
+    ) == ["hello", "ok"]
 
 
 def test_unsaved_messages_are_bounded(both: Stores) -> None:
@@ -624,7 +683,9 @@ def test_unsaved_messages_are_bounded(both: Stores) -> None:
     both.hot.down = both.durable.down = False
 
 
-def test_seeds_given_to_a_restored_agent_give_way(both: Stores, caplog: pytest.LogCaptureFixture) -> None:
+def test_seeds_given_to_a_restored_agent_give_way(
+    both: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
     live = both.agent()
     live("hello")
     with caplog.at_level(logging.WARNING):

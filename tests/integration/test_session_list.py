@@ -24,7 +24,9 @@ def memory(tmp_path: Path) -> Iterator[MangaMemory]:
 
 
 def talk(memory: MangaMemory, user: str, session: str, *texts: str, **settings: Any) -> None:
-    agent = memory.agent(ScriptedModel(), user_id=user, session_id=session, callback_handler=None, **settings)
+    agent = memory.agent(
+        ScriptedModel(), user_id=user, session_id=session, callback_handler=None, **settings
+    )
     for text in texts:
         agent(text)
         CLOCK.advance(60)
@@ -33,7 +35,14 @@ def talk(memory: MangaMemory, user: str, session: str, *texts: str, **settings: 
 
 
 def test_sessions_are_listed_with_title_turns_and_last_use(memory: MangaMemory) -> None:
-    talk(memory, "u1", "a", "hello", "Where is my order 17? My card is 4111 1111 1111 1111.", "thanks")
+    talk(
+        memory,
+        "u1",
+        "a",
+        "hello",
+        "Where is my order 17? My card is 4111 1111 1111 1111.",
+        "thanks",
+    )
     talk(memory, "u1", "b", "Do you have Uzumaki?")
     talk(memory, "u2", "c", "hi")
     page = memory.sessions("u1")
@@ -79,7 +88,9 @@ def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: Manga
     assert [each.session_id for each in memory.sessions("u1").sessions] == ["b"]
     assert [each.sessions for each in memory.users().users] == [1]
     model = ScriptedModel()
-    agent = memory.agent(model, user_id="u1", session_id="a", task_state=True, callback_handler=None)
+    agent = memory.agent(
+        model, user_id="u1", session_id="a", task_state=True, callback_handler=None
+    )
     agent("Can you cancel it?")
     assert len(model.requests[-1].messages) == 1
     assert "503" not in str(model.requests[-1].messages)
@@ -92,6 +103,10 @@ def test_lists_and_deletion_work_off_the_event_loop(memory: MangaMemory) -> None
     async def work() -> tuple[int, int, int]:
         before, users = await memory.sessions_async("u1"), await memory.users_async()
         await memory.delete_session_async("u1", "a")
-        return len(before.sessions), len(users.users), len((await memory.sessions_async("u1")).sessions)
+        return (
+            len(before.sessions),
+            len(users.users),
+            len((await memory.sessions_async("u1")).sessions),
+        )
 
     assert asyncio.run(work()) == (1, 1, 0)

@@ -1,4 +1,6 @@
-"""A redacted text is found nowhere any more: in no tier, raw or decoded, and in no queue, and it stays so."""
+"""A redacted text is found nowhere any more: in no tier, raw or decoded, and in no queue, and it
+stays so.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,25 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
-from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
-from tests.unit.session.support import Stores, everything_stored, open_stores, same, texts, tool_use, user
+from tests.unit.session.support import (
+    Stores,
+    everything_stored,
+    open_stores,
+    same,
+    texts,
+    tool_use,
+    user,
+)
 
 SECRET = "4111 1111 1111 1111"
 REDACTED = "[redacted by the guardrail]"
@@ -36,7 +49,9 @@ def both(request: pytest.FixtureRequest) -> Stores:
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of the stream."""
+    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of
+    the stream.
+    """
 
     async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
         asked, answered = SECRET in str(messages[-1]), False
@@ -91,20 +106,28 @@ def check_gone(stores: Stores, live: Agent, *, turns: int = 3) -> None:
 def redact_first(agent: Any) -> None:
     """Redact the first message in the log."""
     message = next(agent._session_manager.records())["message"]
-    agent._session_manager.redact_latest_message({**message, "content": [{"text": REDACTED}]}, agent)
+    agent._session_manager.redact_latest_message(
+        {**message, "content": [{"text": REDACTED}]}, agent
+    )
 
 
 @pytest.mark.parametrize("kind", ["memory", "valkey+sqlite", "sqlite"])
-def test_restored_agent_redacts_a_message_that_has_left_the_history(kind: str, request: pytest.FixtureRequest) -> None:
+def test_restored_agent_redacts_a_message_that_has_left_the_history(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     stores = open_stores(kind, request)
     stores.settings["codec"] = Codec(compress_from=1_000_000)
     live = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
     for text in (f"my card is {SECRET}", "two", "three"):
         live(text)
     live._session_manager.close()
-    restored: Any = stores.agent(conversation_manager=SlidingWindowConversationManager(window_size=2))
+    restored: Any = stores.agent(
+        conversation_manager=SlidingWindowConversationManager(window_size=2)
+    )
     message = next(stores.manager().records())["message"]
-    restored._session_manager.redact_latest_message({**message, "content": [{"text": REDACTED}]}, restored)
+    restored._session_manager.redact_latest_message(
+        {**message, "content": [{"text": REDACTED}]}, restored
+    )
     assert texts(stores.manager().history())[:3] == [REDACTED, "ok", "two"]
     check_gone(stores, restored)
 
@@ -134,7 +157,9 @@ def shorten_results(event: MessageAddedEvent) -> None:
     """Shorten a tool result in the history: the log has the full one."""
     for block in event.message["content"]:
         if "toolResult" in block:
-            block["toolResult"]["content"] = [{"text": block["toolResult"]["content"][0]["text"][:40]}]
+            block["toolResult"]["content"] = [
+                {"text": block["toolResult"]["content"][0]["text"][:40]}
+            ]
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -192,10 +217,16 @@ def test_a_model_that_keeps_the_conversation_itself(both: Stores, flushed: bool)
 @pytest.mark.parametrize("down", ["hot", "durable", "both"])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
-    """What is down gets the redacted form as soon as it is back; a flush that comes late cannot bring the original back."""
+    """What is down gets the redacted form as soon as it is back; a flush that comes late cannot
+    bring the original back.
+    """
     live = both.agent(GuardedModel(), flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
     live("hello")
-    down_now = [tier for name, tier in (("hot", both.hot), ("durable", both.durable)) if down in (name, "both")]
+    down_now = [
+        tier
+        for name, tier in (("hot", both.hot), ("durable", both.durable))
+        if down in (name, "both")
+    ]
 
     def cut_off(event: BeforeModelCallEvent) -> None:
         if flushed:
@@ -229,8 +260,12 @@ def flush_soon(live: Agent) -> None:
 
 
 @pytest.mark.parametrize("read_from_log", [False, True], ids=["a live agent", "a restored agent"])
-def test_a_message_that_returned_to_the_history_is_redacted_there_too(both: Stores, read_from_log: bool) -> None:
-    """What a selection evicts may return: it is the message of the log again, not a copy that no redaction reaches."""
+def test_a_message_that_returned_to_the_history_is_redacted_there_too(
+    both: Stores, read_from_log: bool
+) -> None:
+    """What a selection evicts may return: it is the message of the log again, not a copy that no
+    redaction reaches.
+    """
     live = both.agent(conversation_manager=NullConversationManager())
     for text in (f"my card is {SECRET}", "two", "three"):
         live(text)
@@ -302,12 +337,20 @@ def test_edit_of_a_redacted_message_stays_in_a_live_agent(both: Stores) -> None:
 
 
 def slow_down(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each write of the durable tier take so long that only a caller that waits finds it done."""
+    """Make each write of the durable tier take so long that only a caller that waits finds it
+    done.
+    """
     put = stores.durable.put
-    monkeypatch.setattr(stores.durable, "put", lambda *arguments, **named: time.sleep(0.2) or put(*arguments, **named))
+    monkeypatch.setattr(
+        stores.durable,
+        "put",
+        lambda *arguments, **named: time.sleep(0.2) or put(*arguments, **named),
+    )
 
 
-def test_redaction_waits_until_every_tier_has_it(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redaction_waits_until_every_tier_has_it(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outside of an event loop every tier has the redacted form when the call returns."""
     live = both.agent(flush_every=1)
     live(f"my card is {SECRET}")
@@ -319,7 +362,9 @@ def test_redaction_waits_until_every_tier_has_it(both: Stores, monkeypatch: pyte
     assert SECRET.encode() not in everything_stored(both)
 
 
-def test_turn_waits_until_every_tier_has_its_redaction(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_waits_until_every_tier_has_its_redaction(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A turn in which a guardrail redacted ends when every tier has the redacted form."""
     live = both.agent(GuardedModel())
     live("hello")
@@ -350,9 +395,15 @@ def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
 
 
 @pytest.mark.parametrize("by_another", [False, True], ids=["here", "by another process"])
-def test_a_message_that_left_the_history_is_redacted_in_memory_too(both: Stores, by_another: bool) -> None:
-    """It may return to the history, so its text is kept; the text is replaced there, in the log and in the hot tier."""
-    live = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=4), refresh="turn")
+def test_a_message_that_left_the_history_is_redacted_in_memory_too(
+    both: Stores, by_another: bool
+) -> None:
+    """It may return to the history, so its text is kept; the text is replaced there, in the log and
+    in the hot tier.
+    """
+    live = both.agent(
+        conversation_manager=SlidingWindowConversationManager(window_size=4), refresh="turn"
+    )
     for text in (f"my card is {SECRET}", "two", "three", "four"):
         live(text)
     manager = live._session_manager

@@ -1,4 +1,6 @@
-"""A restored agent has exactly the messages the live one has: any conversation manager, any edit, any tier, any block."""
+"""A restored agent has exactly the messages the live one has: any conversation manager, any edit,
+any tier, any block.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from typing import Any
 
 import pytest
 from strands import Agent
-from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SlidingWindowConversationManager,
+)
 from strands.hooks import AfterInvocationEvent, BeforeModelCallEvent, MessageAddedEvent
 
 from strands_manga_memory.testing import ScriptedModel
@@ -44,7 +49,9 @@ EDITS: dict[str, Callable[[Agent], Any]] = {
     "rotated": lambda agent: agent.messages.append(agent.messages.pop(0)),
     "doubled": lambda agent: agent.messages.extend(copy.deepcopy(agent.messages[:2])),
     "the same object twice": lambda agent: agent.messages.append(agent.messages[0]),
-    "synthesized": lambda agent: agent.messages.insert(2, assistant("[summary]", metadata={"custom": {"by": "hand"}})),
+    "synthesized": lambda agent: agent.messages.insert(
+        2, assistant("[summary]", metadata={"custom": {"by": "hand"}})
+    ),
     "without ids": lambda agent: [message.pop("tracking_id") for message in agent.messages],
     "same ids": lambda agent: [message.update(tracking_id="same") for message in agent.messages],
     "unknown keys": lambda agent: agent.messages[0].update(later={"version": [1, None, "x"]}),
@@ -80,7 +87,12 @@ def test_hand_edits_between_turns(both: Stores, edit: str) -> None:
     live("and again")
     check_restored(both, live)
     logged = texts(live._session_manager.history())
-    assert logged == [text for n in range(4) for text in (f"question {n}", "ok")] + ["and now", "ok", "and again", "ok"]
+    assert logged == [text for n in range(4) for text in (f"question {n}", "ok")] + [
+        "and now",
+        "ok",
+        "and again",
+        "ok",
+    ]
 
 
 def test_hand_edits_inside_a_turn(stores: Stores) -> None:
@@ -93,7 +105,11 @@ def test_hand_edits_inside_a_turn(stores: Stores) -> None:
     def summarize(event: AfterInvocationEvent) -> None:
         messages = event.agent.messages
         if len(messages) > 8:  # whole turns: a result without its call is left out at a restore
-            latest = max(at for at, each in enumerate(messages) if each["role"] == "user" and "text" in each["content"][0])
+            latest = max(
+                at
+                for at, each in enumerate(messages)
+                if each["role"] == "user" and "text" in each["content"][0]
+            )
             messages[:latest] = [user("summary of what was before"), assistant("understood")]
 
     live = stores.agent(tool_turns(), tools=[find])
@@ -116,7 +132,9 @@ def test_an_edit_while_a_part_of_the_turn_is_being_saved(request: pytest.Fixture
             assert is_edited.wait(20)
 
     stores.durable = CountingTable(stores.durable, held)
-    model = ScriptedModel([[tool_use("u1", "find", title="x")], [tool_use("u2", "find", title="y")], "found both"])
+    model = ScriptedModel(
+        [[tool_use("u1", "find", title="x")], [tool_use("u2", "find", title="y")], "found both"]
+    )
     live = stores.agent(model, tools=[find], durable_deadline=0.01)
 
     async def shorten(event: BeforeModelCallEvent) -> None:
@@ -186,7 +204,9 @@ def test_the_same_list_three_times_is_three_turns(both: Stores, window: int) -> 
     for _ in range(3):
         live(prompt)
         live("something else")
-        check_restored(both, live, conversation_manager=SlidingWindowConversationManager(window_size=window))
+        check_restored(
+            both, live, conversation_manager=SlidingWindowConversationManager(window_size=window)
+        )
     assert texts(live._session_manager.history()) == ["again", "ok", "something else", "ok"] * 3
     assert live._session_manager.stats()["turns"] == 6
 
@@ -220,7 +240,9 @@ def test_a_failed_model_call_leaves_what_the_live_one_has(both: Stores) -> None:
 
 
 def test_an_unfinished_turn_is_restored_as_it_was(stores: Stores) -> None:
-    live = stores.agent(ScriptedModel([[tool_use("t", "find", title="x")], "never"]), tools=[find], flush_every=1)
+    live = stores.agent(
+        ScriptedModel([[tool_use("t", "find", title="x")], "never"]), tools=[find], flush_every=1
+    )
     seen: list[list[str]] = []
 
     def look(event: MessageAddedEvent) -> None:
@@ -245,15 +267,21 @@ def test_a_trailing_tool_call_without_interrupt_is_answered(both: Stores) -> Non
     live._session_manager.flush()
     restored = both.agent(tools=[find])
     assert texts(restored.messages) == ["use it", "toolUse"]
-    restored("go on")  # Strands answers the call before a prompt, with a message that is no part of the conversation
+    # Strands answers the call before a prompt, with a message that is no part of the conversation.
+    restored("go on")
     check_restored(both, restored)
     assert texts(both.manager().history()) == ["use it", "toolUse", "go on", "ok"]
-    assert [message["role"] for message in restored.model.requests[-1].messages] == ["user", "assistant"] * 2 + ["user"]
+    assert [message["role"] for message in restored.model.requests[-1].messages] == [
+        "user",
+        "assistant",
+    ] * 2 + ["user"]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["never", "too late"])
 def test_a_tool_call_in_the_middle_is_answered_in_requests_alone(late: bool, both: Stores) -> None:
-    result = user({"toolResult": {"toolUseId": "t", "status": "success", "content": [{"text": "found"}]}})
+    result = user(
+        {"toolResult": {"toolUseId": "t", "status": "success", "content": [{"text": "found"}]}}
+    )
     seeds = [
         user("find it"),
         assistant(tool_use("t", "find", title="x")),

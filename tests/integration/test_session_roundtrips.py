@@ -1,4 +1,6 @@
-"""What a turn costs: round trips, commands, bytes and write units, counted at the stores, and none of it grows with age."""
+"""What a turn costs: round trips, commands, bytes and write units, counted at the stores, and none
+of it grows with age.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,17 @@ from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands_manga_memory.stores import RedisHotStore
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
-from tests.unit.session.support import CountingHot, CountingTable, Stores, find, open_stores, quiet, same, texts, tool_use
+from tests.unit.session.support import (
+    CountingHot,
+    CountingTable,
+    Stores,
+    find,
+    open_stores,
+    quiet,
+    same,
+    texts,
+    tool_use,
+)
 
 
 @pytest.fixture
@@ -27,7 +39,11 @@ def talk(messages: Any) -> Any:
     last = messages[-1]["content"][0]
     if "toolResult" in last:
         return "found it"
-    return [tool_use(f"t{len(messages)}", "find", title="x")] if last["text"].startswith("tool") else "fine"
+    return (
+        [tool_use(f"t{len(messages)}", "find", title="x")]
+        if last["text"].startswith("tool")
+        else "fine"
+    )
 
 
 def calls(store: Any, turn: Any) -> list[str]:
@@ -112,22 +128,33 @@ def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool
 
 
 def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
-    """Commands and bytes as the server and the wire see them, at turns 162 and 222; every fifth turn is flushed, too."""
+    """Commands and bytes as the server and the wire see them, at turns 162 and 222; every fifth
+    turn is flushed, too.
+    """
     stores = open_stores("valkey+sqlite", request)
     server = request.getfixturevalue("valkey_server")
     with servers.FaultyProxy(server.host, server.port) as proxy:
         client = redis.Redis(host=proxy.host, port=proxy.port)
         stores.hot = RedisHotStore(client)
         window = SlidingWindowConversationManager(window_size=100)
-        live = stores.agent(ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window)
+        live = stores.agent(
+            ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window
+        )
 
         def measured(word: str) -> tuple[int, int, int]:
             quiet(live)
             before, trips, sent = _commands(stores.client), proxy.round_trips, proxy.to_server_bytes
             live(word)
             quiet(live)
-            commands = {name: count - before.get(name, 0) for name, count in _commands(stores.client).items()}
-            return commands.get("evalsha", 0) + commands.get("eval", 0), proxy.round_trips - trips, proxy.to_server_bytes - sent
+            commands = {
+                name: count - before.get(name, 0)
+                for name, count in _commands(stores.client).items()
+            }
+            return (
+                commands.get("evalsha", 0) + commands.get("eval", 0),
+                proxy.round_trips - trips,
+                proxy.to_server_bytes - sent,
+            )
 
         for turn in range(161):
             live(f"turn {turn}")
@@ -138,7 +165,10 @@ def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
         late = [measured("text 222"), measured("tool 223")]
         client.close()
     assert [one[:2] for one in early] == [one[:2] for one in late] == [(1, 1), (1, 1)]
-    bodies = [sum(len(str(message)) for message in live.messages[-6:-4]), sum(len(str(m)) for m in live.messages[-4:])]
+    bodies = [
+        sum(len(str(message)) for message in live.messages[-6:-4]),
+        sum(len(str(m)) for m in live.messages[-4:]),
+    ]
     for (_, _, first), (_, _, last), body in zip(early, late, bodies, strict=True):
         assert last <= 1.15 * first
         assert last - body <= 2048
@@ -155,7 +185,9 @@ def test_a_flush_of_five_turns_of_one_kilobyte(request: pytest.FixtureRequest) -
     letters = random.Random(5)
 
     def words(size: int) -> str:
-        return " ".join("".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(size // 7))
+        return " ".join(
+            "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(size // 7)
+        )
 
     live = stores.agent(ScriptedModel(lambda messages: words(500)))
     for _ in range(2):
@@ -187,24 +219,32 @@ def test_five_turns_are_flushed_together(both: Stores) -> None:
 
 
 @pytest.mark.parametrize("window", [100, 4], ids=["all in the window", "most of it dropped"])
-def test_five_turns_are_flushed_together_also_by_workers_that_answer_one_message(both: Stores, window: int) -> None:
+def test_five_turns_are_flushed_together_also_by_workers_that_answer_one_message(
+    both: Stores, window: int
+) -> None:
     puts, kept = [], []
     for turn in range(1, 26):
         before = both.durable.calls.count("put")
-        live = both.agent(flush_every=5, conversation_manager=SlidingWindowConversationManager(window_size=window))
+        live = both.agent(
+            flush_every=5, conversation_manager=SlidingWindowConversationManager(window_size=window)
+        )
         live(f"turn {turn}")
         quiet(live)
         puts.append(both.durable.calls.count("put") - before)
         kept.append(_messages_in_hot(both))
     assert [turn for turn, count in enumerate(puts, 1) if count] == [1, 5, 10, 15, 20, 25]
-    assert max(kept) <= min(50, window + 2 * 5 + 2), "the hot tier keeps the window, and what the durable one lacks"
+    assert max(kept) <= min(50, window + 2 * 5 + 2), (
+        "the hot tier keeps the window, and what the durable one lacks"
+    )
     both.lose_hot()
     restored = both.agent(conversation_manager=SlidingWindowConversationManager(window_size=window))
     assert len(restored.messages) == min(50, window)
     assert texts(both.manager().history())[::2] == [f"turn {turn}" for turn in range(1, 26)]
 
 
-def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_worker_is_gone(both: Stores) -> None:
+def test_what_was_revised_since_a_flush_reaches_the_durable_tier_although_its_worker_is_gone(
+    both: Stores,
+) -> None:
     one = warm(both)
     one("turn 2")
     quiet(one)

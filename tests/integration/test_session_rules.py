@@ -1,6 +1,7 @@
 """The rules of the session protocol, through the public face.
 
-Processes are ``MangaMemory`` objects of their own on the same stores, so each has a writer of its own, as in another process.
+Processes are ``MangaMemory`` objects of their own on the same stores, so each has a writer of its
+own, as in another process.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Process:
         self.clock = world.clock
         self.hot, self.table = FaultyHotStore(world.hot), FaultyTable(SQLiteTable(world.path))
         self.memory = MangaMemory(
-            hot=self.hot, durable=self.table, **{**PATIENT, "clock": world.clock, "codec": world.codec, **settings}
+            hot=self.hot,
+            durable=self.table,
+            **{**PATIENT, "clock": world.clock, "codec": world.codec, **settings},
         )
 
     def agent(self, model: ScriptedModel | None = None) -> Agent:
@@ -158,9 +161,11 @@ def said(*asked: str) -> list[str]:
 # One process
 
 
-def test_a_save_is_one_compare_and_write_of_the_first_tier_and_the_turn_waits_for_it(world: World) -> None:
-    """Once a turn, in one round trip: what the hot replica lacks of this process's copy goes there in one
-    compare-and-write, compared by the version that was last seen.
+def test_a_save_is_one_compare_and_write_of_the_first_tier_and_the_turn_waits_for_it(
+    world: World,
+) -> None:
+    """Once a turn, in one round trip: what the hot replica lacks of this process's copy goes there
+    in one compare-and-write, compared by the version that was last seen.
     """
     a = world.process()
     live = a.agent()
@@ -191,7 +196,9 @@ def test_a_flush_takes_what_others_said_with_it(world: World) -> None:
 
 
 def test_a_hot_tier_that_lost_everything_gets_it_back_with_the_next_turn(world: World) -> None:
-    """The head is put with the turn, and fills the hot tier; the log is searched for turns whose flush was cut."""
+    """The head is put with the turn, and fills the hot tier; the log is searched for turns whose
+    flush was cut.
+    """
     a = world.process()
     live = a.agent()
     for asked in ("one", "two"):
@@ -208,7 +215,9 @@ def test_a_hot_tier_that_lost_everything_gets_it_back_with_the_next_turn(world: 
 
 
 def test_a_table_that_went_back_in_time_gets_what_it_lacks_once(world: World) -> None:
-    """After a table went back its vector says less, and whoever holds what it lacks stores that again, once."""
+    """After a table went back its vector says less, and whoever holds what it lacks stores that
+    again, once.
+    """
     a = world.process()
     live = a.agent()
     live("one")
@@ -234,8 +243,8 @@ def test_a_table_that_went_back_in_time_gets_what_it_lacks_once(world: World) ->
 
 
 def test_two_that_spoke_at_once_reach_one_copy_and_writing_ends(world: World) -> None:
-    """So when they stop, each process writes what the replicas lack and nothing more: replicas reach one copy and writing
-    ends.
+    """So when they stop, each process writes what the replicas lack and nothing more: replicas
+    reach one copy and writing ends.
     """
     a, b = world.process(), world.process()
     one, other = a.agent(), b.agent()
@@ -255,7 +264,9 @@ def test_two_that_spoke_at_once_reach_one_copy_and_writing_ends(world: World) ->
     assert not WRITES & {*a.calls(), *b.calls()}
 
 
-def test_a_late_write_after_a_lost_hot_tier_renames_and_doubles_nothing(world: World, threads: ThreadPoolExecutor) -> None:
+def test_a_late_write_after_a_lost_hot_tier_renames_and_doubles_nothing(
+    world: World, threads: ThreadPoolExecutor
+) -> None:
     """Nothing was renumbered, nobody waited, and each write was either new or there already."""
     a, b = world.process(), world.process()
     one = a.agent()
@@ -289,7 +300,9 @@ def test_a_late_write_after_a_lost_hot_tier_renames_and_doubles_nothing(world: W
     assert [text for text in view[::2] if text != "b1"] == ["a1", "a2", "a3"]
 
 
-def test_a_late_writer_puts_no_text_back_that_was_redacted(world: World, threads: ThreadPoolExecutor) -> None:
+def test_a_late_writer_puts_no_text_back_that_was_redacted(
+    world: World, threads: ThreadPoolExecutor
+) -> None:
     """So no writer, however late, puts a text back that was redacted."""
     a, b = world.process(), world.process()
     one = a.agent()
@@ -315,8 +328,8 @@ def test_a_late_writer_puts_no_text_back_that_was_redacted(world: World, threads
 
 
 def test_who_looks_before_a_turn_sees_what_others_said_in_either_tier(world: World) -> None:
-    """Who looks before a turn reads the hot replica, and the durable one as well if the hot one is not there, or lacks
-    something of what this process has.
+    """Who looks before a turn reads the hot replica, and the durable one as well if the hot one is
+    not there, or lacks something of what this process has.
     """
     a, b = world.process(), world.process(refresh="turn")
     one, other = a.agent(), b.agent()

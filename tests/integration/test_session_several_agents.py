@@ -1,4 +1,6 @@
-"""Several live agents of one session: what they cost at the durable tier, and what a flush stores that another one left."""
+"""Several live agents of one session: what they cost at the durable tier, and what a flush stores
+that another one left.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def stage(running: Stage) -> Stage:
 
 
 def manager(stage: Stage, session: str, **settings: Any) -> TieredSessionManager:
-    return TieredSessionManager(session, **{**stage.tiers, "hot_deadline": PATIENT, "durable_deadline": PATIENT, **settings})
+    return TieredSessionManager(
+        session, **{**stage.tiers, "hot_deadline": PATIENT, "durable_deadline": PATIENT, **settings}
+    )
 
 
 def live_agents(stage: Stage, session: str, count: int, **settings: Any) -> list[Agent]:
@@ -67,18 +71,27 @@ def take_turns(stage: Stage, agents: list[Agent], rounds: int, *, name: str = "t
 def logged(stage: Stage, session: str, **stores: Any) -> list[str]:
     """Return the texts of the user in the log."""
     history = manager(stage, session, **stores).history("librarian")
-    return [block["text"] for message in history if message["role"] == "user" for block in message["content"]]
+    return [
+        block["text"]
+        for message in history
+        if message["role"] == "user"
+        for block in message["content"]
+    ]
 
 
 def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: str) -> None:
-    """Turns of eight agents at the same time collide in the hot tier; their flushes put no turn twice."""
+    """Turns of eight agents at the same time collide in the hot tier; their flushes put no turn
+    twice.
+    """
     agents = live_agents(stage, unique, 8)
     said = take_turns(stage, agents, 3, name="first")
     stage.clear()
 
     async def at_once(number: int) -> list[str]:
         texts = [f"turn {number} of agent {position}" for position in range(8)]
-        await asyncio.gather(*(agent.invoke_async(text) for agent, text in zip(agents, texts, strict=True)))
+        await asyncio.gather(
+            *(agent.invoke_async(text) for agent, text in zip(agents, texts, strict=True))
+        )
         return texts
 
     counted = [text for number in range(8) for text in asyncio.run(at_once(number))]

@@ -1,4 +1,6 @@
-"""The dialogue state belongs to the session: each of its agents sees slots, entities and goals, in any process."""
+"""The dialogue state belongs to the session: each of its agents sees slots, entities and goals, in
+any process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from agent_squad.orchestrator import AgentSquad
 from strands import Agent
 from strands.multiagent import GraphBuilder, Swarm
 
-from strands_manga_memory import ConversationScope, DialogueSlot, InMemoryHotStore, MangaMemory, RedisHotStore
+from strands_manga_memory import (
+    ConversationScope,
+    DialogueSlot,
+    InMemoryHotStore,
+    MangaMemory,
+    RedisHotStore,
+)
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import GoalsLayer, StateCoordinator, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
@@ -26,14 +34,20 @@ from tests import servers
 from tests.support import background_writer, settle
 
 ORDER = "503-1234567-1234567"
-SLOTS = {"intents": {"cancel": [DialogueSlot(name="reason", question="Why?"), DialogueSlot(name="refund")]}}
+SLOTS = {
+    "intents": {
+        "cancel": [DialogueSlot(name="reason", question="Why?"), DialogueSlot(name="refund")]
+    }
+}
 
 Opened = Callable[[], MangaMemory]
 
 
 @pytest.fixture(params=["one process", "two processes"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Opened]:
-    """Yield a function that opens the stores: with two processes, each time with connections of its own."""
+    """Yield a function that opens the stores: with two processes, each time with connections of its
+    own.
+    """
     memories: list[MangaMemory] = []
 
     def new() -> MangaMemory:
@@ -51,7 +65,9 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Itera
         each.close()
 
 
-def agent_of(memory: MangaMemory, agent_id: str, model: ScriptedModel | None = None, **settings: Any) -> Agent:
+def agent_of(
+    memory: MangaMemory, agent_id: str, model: ScriptedModel | None = None, **settings: Any
+) -> Agent:
     return memory.agent(
         model or ScriptedModel(),
         user_id="u1",
@@ -71,11 +87,17 @@ def state_of(agent: Agent) -> StateCoordinator:
 
 def shown(model: ScriptedModel) -> str:
     """Return the texts of the last request."""
-    return "\n".join(block.get("text", "") for message in model.requests[-1].messages for block in message["content"])
+    return "\n".join(
+        block.get("text", "")
+        for message in model.requests[-1].messages
+        for block in message["content"]
+    )
 
 
 def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -> None:
-    """ "Can you cancel it?" to another agent of the session means the order that the first one looked up."""
+    """ "Can you cancel it?" to another agent of the session means the order that the first one
+    looked up.
+    """
     first, second = opened(), opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")
     settle(first)
@@ -87,7 +109,9 @@ def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -
 
 
 def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
-    """Two agents that have read the same state and change different slots, entities and goals lose none of them."""
+    """Two agents that have read the same state and change different slots, entities and goals lose
+    none of them.
+    """
     first, second = opened(), opened()
     one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
     state_of(one).dialogue.set_intent("cancel")
@@ -151,7 +175,9 @@ def test_state_shared_after_its_agent_is_gone_ends_with_the_session(tmp_path: Pa
         assert ORDER not in shown(model)
 
 
-def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_session(opened: Opened) -> None:
+def test_late_answer_of_the_hot_tier_does_not_bring_back_the_state_of_a_deleted_session(
+    opened: Opened,
+) -> None:
     """The hot tier answers after the deadline, when the new agent has a state of its own."""
     first, second = opened(), opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")
@@ -185,15 +211,23 @@ def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:
     agent_of(memory, "orders")(f"Where is my order {ORDER}?")
     settle(memory)
     model = ScriptedModel()
-    memory.agent(model, user_id="u1", session_id="s2", task_state=True, callback_handler=None)("Can you cancel it?")
+    memory.agent(model, user_id="u1", session_id="s2", task_state=True, callback_handler=None)(
+        "Can you cancel it?"
+    )
     assert ORDER not in shown(model)
 
 
 def test_newest_copy_is_shared_again_after_the_hot_tier_has_lost_its_own(tmp_path: Path) -> None:
-    """The agent that comes first has an older copy; the one with the newer copy wins when it comes."""
+    """The agent that comes first has an older copy; the one with the newer copy wins when it
+    comes.
+    """
     path = f"sqlite:///{tmp_path}/shop.sqlite3"
     memory = MangaMemory.open(InMemoryHotStore(), path)
-    for agent_id, text in (("orders", "hello"), ("cancellations", "hello"), ("orders", f"Where is order {ORDER}?")):
+    for agent_id, text in (
+        ("orders", "hello"),
+        ("cancellations", "hello"),
+        ("orders", f"Where is order {ORDER}?"),
+    ):
         agent_of(memory, agent_id)(text)
     memory.close()
     again = MangaMemory.open(InMemoryHotStore(), path)
@@ -208,7 +242,9 @@ def test_newest_copy_is_shared_again_after_the_hot_tier_has_lost_its_own(tmp_pat
 def test_nodes_of_a_graph_and_a_swarm_share_the_state(opened: Opened) -> None:
     memory = opened()
     models = [ScriptedModel(), ScriptedModel()]
-    nodes: list[Agent] = [agent_of(memory, f"n{number}", model, session=False) for number, model in enumerate(models)]
+    nodes: list[Agent] = [
+        agent_of(memory, f"n{number}", model, session=False) for number, model in enumerate(models)
+    ]
     builder = GraphBuilder()
     for node in nodes:
         builder.add_node(node, node.agent_id)
@@ -236,11 +272,15 @@ def test_second_agent_of_a_squad_knows_what_is_to_be_cancelled(opened: Opened) -
     models = {"orders": ScriptedModel(), "cancellations": ScriptedModel()}
 
     def built(scope: ConversationScope) -> Agent:
-        return memory.agent(models[str(scope.agent_id)], task_state=True, callback_handler=None, **vars(scope))
+        return memory.agent(
+            models[str(scope.agent_id)], task_state=True, callback_handler=None, **vars(scope)
+        )
 
     squad = AgentSquad(storage=SessionChatStorage(memory), classifier=SecondQuestionToTheOther())
     for name in models:
-        squad.add_agent(SessionStrandsAgent(AgentOptions(name=name, description=name), built, hot=memory.hot))
+        squad.add_agent(
+            SessionStrandsAgent(AgentOptions(name=name, description=name), built, hot=memory.hot)
+        )
 
     async def talk() -> None:
         await squad.route_request(f"Where is my order {ORDER}?", "hanako", "session-1")
@@ -269,7 +309,9 @@ def test_layer_that_one_agent_cannot_read_stays_for_the_others(opened: Opened) -
     assert other.state.get("manga_state.goals") == older
 
 
-def test_shared_layer_of_a_newer_version_is_not_overwritten(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_layer_of_a_newer_version_is_not_overwritten(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = opened(), opened()
     with monkeypatch.context() as newer_release:
         newer_release.setattr(GoalsLayer, "VERSION", 99)
@@ -299,7 +341,9 @@ def test_questions_and_slots_of_two_agents_stay_within_their_limits(opened: Open
         for number in range(6):
             state_of(agent).dialogue.ask(f"{agent.agent_id} {number}?")
         for number in range(30):
-            state_of(agent).dialogue.add_slot(DialogueSlot(name=f"{agent.agent_id}{number}", required=False))
+            state_of(agent).dialogue.add_slot(
+                DialogueSlot(name=f"{agent.agent_id}{number}", required=False)
+            )
     one("hello")
     settle(first)
     other("hello")

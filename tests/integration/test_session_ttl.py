@@ -1,4 +1,6 @@
-"""Two clocks: the hot tier's time to live and the session's; what refreshes them; the sweeper that ends what is over."""
+"""Two clocks: the hot tier's time to live and the session's; what refreshes them; the sweeper that
+ends what is over.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from strands_manga_memory.session import EndedConversation
 from strands_manga_memory.stores import HotRecord
 from strands_manga_memory.testing import FakeClock, FaultyTable
 from tests.support import finish_writes, hot_copy
-from tests.unit.session.support import MemoryTable, Stores, SurvivingHotStore, agent, same, texts, user
+from tests.unit.session.support import (
+    MemoryTable,
+    Stores,
+    SurvivingHotStore,
+    agent,
+    same,
+    texts,
+    user,
+)
 
 
 class Timed(Stores):
@@ -39,13 +49,17 @@ class Timed(Stores):
         return hot_copy(self.hot, "s/A:default")
 
     def settle(self) -> None:
-        """Wait until what a turn left to the background is done: the clock is not to jump in the middle of it."""
+        """Wait until what a turn left to the background is done: the clock is not to jump in the
+        middle of it.
+        """
         finish_writes(self.hot, self.durable)
 
     def sweeper(self, finalizer: Any = None, **named: Any) -> SessionSweeper:
         ttl = self.settings.get("ttl")
         tiers: dict[str, Any] = {"hot": self.hot, "durable": self.durable}
-        return SessionSweeper(**{**tiers, "finalizer": finalizer, "ttl": ttl, "clock": self.clock, **named})
+        return SessionSweeper(
+            **{**tiers, "finalizer": finalizer, "ttl": ttl, "clock": self.clock, **named}
+        )
 
 
 @pytest.fixture
@@ -56,7 +70,9 @@ def timed() -> Timed:
 # The policy at work
 
 
-@pytest.mark.parametrize(("mode", "after_a_turn", "after_a_restore"), [("sliding", 100, 100), ("fixed", 40, 10)])
+@pytest.mark.parametrize(
+    ("mode", "after_a_turn", "after_a_restore"), [("sliding", 100, 100), ("fixed", 40, 10)]
+)
 def test_sliding_is_refreshed_by_reads_and_writes_and_fixed_by_neither(
     mode: Any, after_a_turn: float, after_a_restore: float
 ) -> None:
@@ -110,7 +126,9 @@ def test_physical_expiry_leaves_an_hour(timed: Timed) -> None:
     live._session_manager.flush()
     head = timed.durable.rows["s", "A:default#HEAD"]
     assert head["expires_at"] == timed.clock() + 86_400 + 3600
-    assert not any("expires_at" in row for key, row in timed.durable.rows.items() if "#LOG#" in key[1])
+    assert not any(
+        "expires_at" in row for key, row in timed.durable.rows.items() if "#LOG#" in key[1]
+    )
     timed.clock.advance(1800 + 3599)
     assert timed.record is not None
     timed.clock.advance(1)
@@ -145,8 +163,12 @@ def test_a_return_within_the_session_takes_it_up_again(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-def test_an_expired_hot_copy_that_was_never_flushed_is_taken_up(timed: Timed, is_back: bool) -> None:
-    """The durable tier was down all the while; the session is over when its time is, not with the hot tier's time to live."""
+def test_an_expired_hot_copy_that_was_never_flushed_is_taken_up(
+    timed: Timed, is_back: bool
+) -> None:
+    """The durable tier was down all the while; the session is over when its time is, not with the
+    hot tier's time to live.
+    """
     table, timed.durable = timed.durable, FaultyTable(timed.durable)
     down = timed.durable
     live = timed.agent()
@@ -208,7 +230,9 @@ def test_a_session_lives_on_while_it_is_used(timed: Timed) -> None:
 
 @pytest.mark.parametrize(("hot", "durable"), [(True, False), (False, True), (True, True)])
 def test_it_ends_as_one(hot: bool, durable: bool) -> None:
-    """Never half of it: history, state and metadata end together, and nothing of it reaches the next one."""
+    """Never half of it: history, state and metadata end together, and nothing of it reaches the
+    next one.
+    """
     stores = Timed.made(hot=hot, durable=durable, ttl=TtlPolicy(session=3600))
     live = stores.agent(state={"basket": 1})
     for number in range(7):
@@ -247,7 +271,9 @@ def test_a_hot_only_session_ends_at_its_time_to_live() -> None:
 
 
 def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed: Timed) -> None:
-    """Whether it ended or was deleted nobody can tell any more: what the agent still has of it is not stored again."""
+    """Whether it ended or was deleted nobody can tell any more: what the agent still has of it is
+    not stored again.
+    """
     live = timed.agent(flush_every=1)
     live("one")
     live("two")
@@ -258,7 +284,9 @@ def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed
     live("three")
     live._session_manager.flush()
     for stores in (timed, timed.only_durable()):
-        assert texts(stores.agent().messages) == texts(stores.manager().history()) == ["three", "ok"]
+        assert (
+            texts(stores.agent().messages) == texts(stores.manager().history()) == ["three", "ok"]
+        )
     live("four")
     live._session_manager.flush()
     assert texts(live.messages) == texts(timed.manager().history()) == ["three", "ok", "four", "ok"]
@@ -277,7 +305,11 @@ def test_the_sweeper_flushes_and_drops(timed: Timed) -> None:
 
     def finalize(conversation: EndedConversation) -> None:
         seen.append(
-            [json.loads(data)["content"][0]["text"] for _, turn in conversation.hold.history() for data in turn.messages]
+            [
+                json.loads(data)["content"][0]["text"]
+                for _, turn in conversation.hold.history()
+                for data in turn.messages
+            ]
         )
 
     assert timed.sweeper(finalize).run_once() == 1
@@ -305,7 +337,12 @@ def test_turn_taken_while_a_sweeper_finalizes_stays_in_the_hot_tier(*, durable: 
 
     assert stores.sweeper(finalize).run_once() == 0
     stores.settle()
-    assert texts(Stores(stores.hot, None, "s", settings=stores.settings).agent().messages) == ["one", "ok", "two", "ok"]
+    assert texts(Stores(stores.hot, None, "s", settings=stores.settings).agent().messages) == [
+        "one",
+        "ok",
+        "two",
+        "ok",
+    ]
 
 
 def test_without_a_durable_tier_the_sweeper_drops() -> None:
@@ -368,7 +405,16 @@ def test_a_turn_that_comes_in_wins(timed: Timed, when: str) -> None:
     live("four")
     live._session_manager.flush()
     assert same(timed.agent().messages, live.messages)
-    assert texts(timed.manager().history()) == ["one", "ok", "two", "ok", "three", "ok", "four", "ok"]
+    assert texts(timed.manager().history()) == [
+        "one",
+        "ok",
+        "two",
+        "ok",
+        "three",
+        "ok",
+        "four",
+        "ok",
+    ]
     timed.clock.advance(1800)
     assert timed.sweeper().run_once() == 1
     assert same(timed.agent().messages, live.messages)
@@ -427,7 +473,9 @@ def test_interrupts_and_orchestrators_are_swept_too(timed: Timed) -> None:
 
 def test_a_reader_in_between_is_not_told_a_lie(timed: Timed) -> None:
     """Between flush and drop both tiers have it; between drop and return only the durable one."""
-    live = timed.agent(flush_every=100, messages=[user("seed"), {"role": "assistant", "content": [{"text": "s"}]}])
+    live = timed.agent(
+        flush_every=100, messages=[user("seed"), {"role": "assistant", "content": [{"text": "s"}]}]
+    )
     live("one")
     timed.settle()
     timed.clock.advance(1800)

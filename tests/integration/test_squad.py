@@ -1,4 +1,6 @@
-"""Agents behind Agent Squad: each pitfall of its own Strands agent and storages, and that ours does not have it."""
+"""Agents behind Agent Squad: each pitfall of its own Strands agent and storages, and that ours does
+not have it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,14 @@ from strands_manga_memory import (
     open_hot_store,
 )
 from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
-from strands_manga_memory.squad import BusyError, ConversationTurns, Handoff, Handoffs, SessionChatStorage, SessionStrandsAgent
+from strands_manga_memory.squad import (
+    BusyError,
+    ConversationTurns,
+    Handoff,
+    Handoffs,
+    SessionChatStorage,
+    SessionStrandsAgent,
+)
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks, servers
 from tests.unit.session.support import tool_use
@@ -60,14 +69,21 @@ class KeywordClassifier(Classifier):
         super().__init__()
         self.histories: list[str] = []
 
-    async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
+    async def process_request(
+        self, input_text: str, chat_history: list[ConversationMessage]
+    ) -> ClassifierResult:
         self.histories.append(self.history)
-        found = next((agent for id_, agent in self.agents.items() if id_ in input_text), next(iter(self.agents.values())))
+        found = next(
+            (agent for id_, agent in self.agents.items() if id_ in input_text),
+            next(iter(self.agents.values())),
+        )
         return ClassifierResult(selected_agent=found, confidence=1.0)
 
 
 class Shop:
-    """A squad of two agents, ``alpha`` and ``beta``, in a process of its own, as far as that can be had in one."""
+    """A squad of two agents, ``alpha`` and ``beta``, in a process of its own, as far as that can be
+    had in one.
+    """
 
     def __init__(self, memory: MangaMemory, *, streaming: bool = False, **settings: Any) -> None:
         self.memory = memory
@@ -85,12 +101,19 @@ class Shop:
         self.streaming = streaming
         for name in ("Alpha", "Beta"):
             options = AgentOptions(name=name, description=f"answers as {name}")
-            self.squad.add_agent(SessionStrandsAgent(options, self.build, streaming=streaming, **settings))
+            self.squad.add_agent(
+                SessionStrandsAgent(options, self.build, streaming=streaming, **settings)
+            )
 
     def build(self, scope: ConversationScope) -> Agent:
         model = ScriptedModel(lambda messages: self.script(messages))
-        arguments = {**self.memory.agent_kwargs(**vars(scope)), **{k: v() for k, v in self.arguments.items()}}
-        agent = Agent(model=model, tools=self.tools, callback_handler=None, retry_strategy=None, **arguments)
+        arguments = {
+            **self.memory.agent_kwargs(**vars(scope)),
+            **{k: v() for k, v in self.arguments.items()},
+        }
+        agent = Agent(
+            model=model, tools=self.tools, callback_handler=None, retry_strategy=None, **arguments
+        )
         self.models.append(model)
         self.agents.append(agent)
         return agent
@@ -99,7 +122,12 @@ class Shop:
         @tool(context=True)
         async def look_up(tool_context: ToolContext) -> str:
             """Look something up; takes as long as the test wants."""
-            self.seen.append({k: tool_context.invocation_state.get(k) for k in ("user_id", "session_id", "agent_id", "shop")})
+            self.seen.append(
+                {
+                    k: tool_context.invocation_state.get(k)
+                    for k in ("user_id", "session_id", "agent_id", "shop")
+                }
+            )
             self.entered.set()
             await asyncio.to_thread(self.may_go_on.wait, 30)
             return "found 4242"
@@ -128,7 +156,9 @@ class Shop:
         return [{"text": "let me see. "}, tool_use("t1", name)] if name else f"heard {text}"
 
     async def ask(self, text: str, user: str = "u1", session: str = "s1", **params: Any) -> str:
-        response = await self.squad.route_request(text, user, session, params or None, stream_response=self.streaming)
+        response = await self.squad.route_request(
+            text, user, session, params or None, stream_response=self.streaming
+        )
         if isinstance(response.output, ConversationMessage):
             return str(response.output.content[0]["text"])
         finals = [chunk.final_message async for chunk in response.output if chunk.final_message]
@@ -140,7 +170,10 @@ class Shop:
 
 
 def told(messages: Any) -> list[list[str]]:
-    return [[m["role"][0], *(block.get("text") or next(iter(block)) for block in m["content"])] for m in messages]
+    return [
+        [m["role"][0], *(block.get("text") or next(iter(block)) for block in m["content"])]
+        for m in messages
+    ]
 
 
 def shown(messages: list[ConversationMessage]) -> list[tuple[Any, str]]:
@@ -156,7 +189,9 @@ def open_memory(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> 
         hot = None
         if request.param == "valkey":
             hot = open_hot_store(f"{request.getfixturevalue('valkey_server').url}?prefix={unique}")
-        memory = MangaMemory.open(hot, f"sqlite:///{tmp_path / 'm.sqlite3'}", hot_deadline=5.0, **settings)
+        memory = MangaMemory.open(
+            hot, f"sqlite:///{tmp_path / 'm.sqlite3'}", hot_deadline=5.0, **settings
+        )
         request.addfinalizer(memory.close)
         return memory
 
@@ -209,7 +244,9 @@ async def test_users_and_agents_share_neither_messages_nor_state(memory: MangaMe
 
 async def test_a_window_counts_what_it_removed_once(memory: MangaMemory) -> None:
     shop = Shop(memory)
-    shop.arguments = {"conversation_manager": lambda: SlidingWindowConversationManager(window_size=4)}
+    shop.arguments = {
+        "conversation_manager": lambda: SlidingWindowConversationManager(window_size=4)
+    }
     for number in range(8):
         await shop.ask(f"say {number}")
     restored = shop.build(ConversationScope("u1", "s1", "alpha"))
@@ -228,12 +265,17 @@ async def test_a_summary_reaches_the_model_and_is_paid_for_once(memory: MangaMem
 
     shop.arguments = {
         "conversation_manager": lambda: VerifiedSummarizingConversationManager(
-            SummaryTrigger(turns=4, keep_recent_turns=1), model=summarize, schedule=SummarySchedule(strategy="inline")
+            SummaryTrigger(turns=4, keep_recent_turns=1),
+            model=summarize,
+            schedule=SummarySchedule(strategy="inline"),
         )
     }
     for number in range(6):
         await shop.ask(f"say {number}")
-    assert any("The user counts numbers." in str(message) for message in shop.models[-1].requests[-1].messages)
+    assert any(
+        "The user counts numbers." in str(message)
+        for message in shop.models[-1].requests[-1].messages
+    )
     assert 1 <= len(asked) <= 3
     assert len(shop.log()) == 12
 
@@ -243,7 +285,10 @@ async def test_what_the_caller_holds_is_not_the_agents_own(memory: MangaMemory) 
     await shop.ask("hello")
     first = await shop.storage.fetch_chat("u1", "s1", "alpha")
     first[0].content[0]["text"] = "changed"
-    assert shown(await shop.storage.fetch_chat("u1", "s1", "alpha")) == [("user", "hello"), ("assistant", "heard hello")]
+    assert shown(await shop.storage.fetch_chat("u1", "s1", "alpha")) == [
+        ("user", "hello"),
+        ("assistant", "heard hello"),
+    ]
     await shop.ask("again")
     assert told(shop.models[-1].requests[-1].messages)[0] == ["u", "hello"]
 
@@ -251,11 +296,15 @@ async def test_what_the_caller_holds_is_not_the_agents_own(memory: MangaMemory) 
 # Who asks
 
 
-async def test_tools_know_the_user_and_nobody_can_pretend_to_be_another(memory: MangaMemory) -> None:
+async def test_tools_know_the_user_and_nobody_can_pretend_to_be_another(
+    memory: MangaMemory,
+) -> None:
     shop = Shop(memory)
     shop.may_go_on.set()
     await shop.ask("look", "u1", user_id="u2", session_id="s9", agent_id="beta", shop="Kanda")
-    assert shop.seen == [{"user_id": "u1", "session_id": "s1", "agent_id": "alpha", "shop": "Kanda"}]
+    assert shop.seen == [
+        {"user_id": "u1", "session_id": "s1", "agent_id": "alpha", "shop": "Kanda"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +316,9 @@ async def test_tools_know_the_user_and_nobody_can_pretend_to_be_another(memory: 
         (("{u}", "s?*"), ("{u", "}s?*")),
     ],
 )
-async def test_ids_of_any_kind_are_kept_apart(memory: MangaMemory, one: tuple[str, str], other: tuple[str, str]) -> None:
+async def test_ids_of_any_kind_are_kept_apart(
+    memory: MangaMemory, one: tuple[str, str], other: tuple[str, str]
+) -> None:
     shop = Shop(memory)
     for text, ids in (("one", one), ("other beta", other), ("more", one)):
         await shop.ask(text, *ids)
@@ -291,13 +342,18 @@ async def test_an_empty_id_is_no_conversation(memory: MangaMemory) -> None:
 
 def test_names_that_make_no_id_are_refused() -> None:
     with pytest.raises(ValueError, match="商品案内"):
-        SessionStrandsAgent(AgentOptions(name="商品案内", description=""), lambda scope: Agent(model=ScriptedModel()))
+        SessionStrandsAgent(
+            AgentOptions(name="商品案内", description=""),
+            lambda scope: Agent(model=ScriptedModel()),
+        )
 
 
 # At the same time
 
 
-async def test_two_users_and_one_user_twice_at_once(open_memory: OpenMemory, streaming: bool) -> None:
+async def test_two_users_and_one_user_twice_at_once(
+    open_memory: OpenMemory, streaming: bool
+) -> None:
     shop = Shop(open_memory(), streaming=streaming)
     first = asyncio.create_task(shop.ask("look"))
     await asyncio.to_thread(shop.entered.wait, 30)
@@ -320,10 +376,16 @@ async def test_one_conversation_in_order_many_side_by_side(memory: MangaMemory) 
     shop = Shop(memory)
     agent = shop.squad.agents["alpha"]
     asked = [(f"m{number}", f"u{number % 4}") for number in range(20)]
-    answers = await asyncio.gather(*(agent.process_request(text, user, "s1", []) for text, user in asked))
-    assert [answer.content[0]["text"] for answer in answers] == [f"heard {text}" for text, _ in asked]
+    answers = await asyncio.gather(
+        *(agent.process_request(text, user, "s1", []) for text, user in asked)
+    )
+    assert [answer.content[0]["text"] for answer in answers] == [
+        f"heard {text}" for text, _ in asked
+    ]
     for user in range(4):
-        expected = [text for number in range(user, 20, 4) for text in (f"m{number}", f"heard m{number}")]
+        expected = [
+            text for number in range(user, 20, 4) for text in (f"m{number}", f"heard m{number}")
+        ]
         assert [line[1] for line in shop.log(user=f"u{user}")] == expected
 
 
@@ -377,7 +439,9 @@ async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
     await asyncio.to_thread(shop.entered.wait, 30)
     second = asyncio.create_task(other.ask("second"))
     with pytest.raises(BusyError):
-        async with ConversationTurns(here.hot).hold(ConversationScope("u1", "s1", "alpha"), wait=0.2):
+        async with ConversationTurns(here.hot).hold(
+            ConversationScope("u1", "s1", "alpha"), wait=0.2
+        ):
             pass
     assert not second.done()
     shop.may_go_on.set()
@@ -391,7 +455,8 @@ from strands_manga_memory import ConversationScope, open_hot_store
 from strands_manga_memory.squad.turn_order import ConversationTurns
 
 async def main():
-    async with ConversationTurns(open_hot_store(sys.argv[1])).hold(ConversationScope("u1", "s1", "alpha"), wait=30):
+    turns = ConversationTurns(open_hot_store(sys.argv[1]))
+    async with turns.hold(ConversationScope("u1", "s1", "alpha"), wait=30):
         await asyncio.sleep(2.5)  # longer than the lease
         print("in the middle of a turn", flush=True)
         await asyncio.sleep(600)
@@ -404,14 +469,18 @@ asyncio.run(main())
 def dying(valkey_server: servers.Valkey, unique: str) -> Iterator[tuple[int, str]]:
     """A process in the middle of a turn, and where it is leased."""
     url = f"{valkey_server.url}?prefix={unique}"
-    with subprocess.Popen([sys.executable, "-c", _DYING, url], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", _DYING, url], stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "in the middle of a turn\n"
         yield child.pid, url
         child.kill()
 
 
-async def test_nobody_waits_long_for_a_process_that_was_killed(memory: MangaMemory, dying: tuple[int, str]) -> None:
+async def test_nobody_waits_long_for_a_process_that_was_killed(
+    memory: MangaMemory, dying: tuple[int, str]
+) -> None:
     pid, url = dying
     hot = open_hot_store(url)
     with pytest.raises(BusyError):
@@ -470,7 +539,9 @@ async def test_a_lease_is_prolonged_and_given_back() -> None:
 # Streams
 
 
-async def test_a_stream_that_is_closed_half_way_leaves_a_sound_conversation(open_memory: OpenMemory) -> None:
+async def test_a_stream_that_is_closed_half_way_leaves_a_sound_conversation(
+    open_memory: OpenMemory,
+) -> None:
     shop = Shop(open_memory(), streaming=True)
     response = await shop.squad.route_request("look", "u1", "s1", stream_response=True)
     stream: AsyncIterator[Any] = response.output
@@ -481,7 +552,10 @@ async def test_a_stream_that_is_closed_half_way_leaves_a_sound_conversation(open
     assert await shop.ask("next") == "heard next"
     seen = told(shop.models[-1].requests[-1].messages)
     assert [line[0] for line in seen] == ["u", "a", "u", "a", "u"]
-    assert seen[-2:] == [["a", "(The request was cancelled before it was answered.)"], ["u", "next"]]
+    assert seen[-2:] == [
+        ["a", "(The request was cancelled before it was answered.)"],
+        ["u", "next"],
+    ]
 
 
 async def test_a_stream_that_is_forgotten_ends_by_itself(memory: MangaMemory) -> None:
@@ -504,7 +578,9 @@ async def test_a_stream_that_nobody_reads_does_nothing(memory: MangaMemory) -> N
     assert shop.log() == []
 
 
-async def test_a_cancelled_request_frees_the_conversation_even_if_its_tool_hangs(memory: MangaMemory) -> None:
+async def test_a_cancelled_request_frees_the_conversation_even_if_its_tool_hangs(
+    memory: MangaMemory,
+) -> None:
     shop = Shop(memory, grace=0.05)
     task = asyncio.create_task(shop.ask("look"))
     await asyncio.to_thread(shop.entered.wait, 30)
@@ -538,7 +614,11 @@ async def test_no_exception_reaches_the_user_and_the_next_turn_is_sound(
     assert "hunter2" not in caplog.text
     assert "RuntimeError" in caplog.text
     assert await shop.ask("and now") == "heard and now"
-    assert told(shop.models[-1].requests[-1].messages) == [["u", "boom"], ["a", SORRY], ["u", "and now"]]
+    assert told(shop.models[-1].requests[-1].messages) == [
+        ["u", "boom"],
+        ["a", SORRY],
+        ["u", "and now"],
+    ]
     assert shown(await shop.storage.fetch_all_chats("u1", "s1")) == [
         ("user", "boom"),
         ("assistant", f"[alpha] {SORRY}"),
@@ -553,11 +633,15 @@ async def test_a_factory_that_raises_or_shares_its_agents(memory: MangaMemory) -
 
     shared = Agent(model=ScriptedModel(["one", "two"]), agent_id="shared", callback_handler=None)
     nameless = SessionStrandsAgent(
-        AgentOptions(name="nameless", description=""), lambda scope: Agent(model=ScriptedModel(), callback_handler=None)
+        AgentOptions(name="nameless", description=""),
+        lambda scope: Agent(model=ScriptedModel(), callback_handler=None),
     )
     same = SessionStrandsAgent(AgentOptions(name="shared", description=""), lambda scope: shared)
     raising = SessionStrandsAgent(AgentOptions(name="raising", description=""), broken)
-    answers = [(await agent.process_request("hi", "u", "s", [])).content for agent in (raising, nameless, same, same)]
+    answers = [
+        (await agent.process_request("hi", "u", "s", [])).content
+        for agent in (raising, nameless, same, same)
+    ]
     assert answers == [[{"text": SORRY}], [{"text": SORRY}], [{"text": "one"}], [{"text": SORRY}]]
 
 
@@ -604,7 +688,9 @@ class Parrot(SquadAgent):
         super().__init__(AgentOptions(name="Parrot", description="repeats", **options))
         self.histories: list[list[tuple[Any, str]]] = []
 
-    async def process_request(self, input_text: str, *arguments: Any, **named: Any) -> ConversationMessage:
+    async def process_request(
+        self, input_text: str, *arguments: Any, **named: Any
+    ) -> ConversationMessage:
         self.histories.append(shown(arguments[2]))
         return said("assistant", f"{input_text}!")
 
@@ -633,7 +719,11 @@ async def test_there_is_one_history_of_all_agents(open_memory: OpenMemory) -> No
     shop.memory.close()
     again = Shop(open_memory())
     assert shown(await again.storage.fetch_all_chats("u1", "s1")) == expected
-    assert again.memory.session(ConversationScope("u1", "s1")).agents() == ["alpha", "beta", "parrot"]
+    assert again.memory.session(ConversationScope("u1", "s1")).agents() == [
+        "alpha",
+        "beta",
+        "parrot",
+    ]
     assert await again.storage.fetch_all_chats("u2", "s1") == []
 
 
@@ -654,8 +744,12 @@ async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: 
     assert len(await shop.storage.fetch_all_chats("u2", "s1")) == 4
 
 
-async def test_a_chat_is_read_without_statistics_of_all_sessions(memory: MangaMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process with thousands of open sessions would otherwise count the turns and tokens of all of them for each chat."""
+async def test_a_chat_is_read_without_statistics_of_all_sessions(
+    memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with thousands of open sessions would otherwise count the turns and tokens of all
+    of them for each chat.
+    """
     monkeypatch.setattr(MangaMemory, "stats", lambda self: pytest.fail("statistics of the process"))
     storage = SessionChatStorage(memory)
     await storage.save_chat_messages("u", "s", "lex", [said("user", "q"), said("assistant", "a")])
@@ -670,7 +764,10 @@ async def test_history_sizes(memory: MangaMemory) -> None:
         assert await storage.save_chat_messages("u", "s", "lex", pair, 6)
     sizes = [len(await storage.fetch_chat("u", "s", "lex", size)) for size in (None, 0, 1, 2, 3, 4)]
     assert sizes == [6, 0, 0, 2, 2, 4]
-    assert shown(await storage.fetch_chat("u", "s", "lex", 2)) == [("user", "q4"), ("assistant", "a4")]
+    assert shown(await storage.fetch_chat("u", "s", "lex", 2)) == [
+        ("user", "q4"),
+        ("assistant", "a4"),
+    ]
     for part in (SessionChatStorage, Handoffs):
         with pytest.raises(ValueError, match="memory must be a MangaMemory, got 'memory'"):
             part("memory")  # type: ignore[arg-type]
@@ -693,7 +790,12 @@ async def test_a_question_asked_twice_is_not_dropped(memory: MangaMemory) -> Non
 
 async def test_what_an_agent_says_unasked_is_shown(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
-    for role, text in (("assistant", "Welcome!"), ("user", "hi"), ("assistant", "Hello."), ("assistant", "It arrived.")):
+    for role, text in (
+        ("assistant", "Welcome!"),
+        ("user", "hi"),
+        ("assistant", "Hello."),
+        ("assistant", "It arrived."),
+    ):
         await storage.save_chat_message("u", "s", "lex", said(role, text))
     expected = [
         ("user", "(Nothing was asked.)"),
@@ -712,13 +814,23 @@ async def test_without_pairs_nothing_is_shown_that_nobody_said(memory: MangaMemo
     storage = SessionChatStorage(memory, pairs=False)
     for role, text in (("assistant", "Welcome!"), ("user", "hi"), ("user", "hello?")):
         await storage.save_chat_message("u", "s", "lex", said(role, text))
-    assert shown(await storage.fetch_chat("u", "s", "lex")) == [("assistant", "Welcome!"), ("user", "hi"), ("user", "hello?")]
-    assert [text for _, text in shown(await storage.fetch_all_chats("u", "s"))] == ["[lex] Welcome!", "hi", "hello?"]
+    assert shown(await storage.fetch_chat("u", "s", "lex")) == [
+        ("assistant", "Welcome!"),
+        ("user", "hi"),
+        ("user", "hello?"),
+    ]
+    assert [text for _, text in shown(await storage.fetch_all_chats("u", "s"))] == [
+        "[lex] Welcome!",
+        "hi",
+        "hello?",
+    ]
 
 
 async def test_of_a_turn_with_tools_the_end_is_shown(memory: MangaMemory) -> None:
     manager = memory.session(ConversationScope("u", "s", "lex"))
-    result: Any = {"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": "3"}]}}
+    result: Any = {
+        "toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": "3"}]}
+    }
     manager.log(
         [
             {"role": "user", "content": [{"text": "how many?"}]},
@@ -733,7 +845,9 @@ async def test_of_a_turn_with_tools_the_end_is_shown(memory: MangaMemory) -> Non
     ]
 
 
-async def test_the_limit_that_agent_squad_gives_bounds_the_history_and_not_the_log(memory: MangaMemory) -> None:
+async def test_the_limit_that_agent_squad_gives_bounds_the_history_and_not_the_log(
+    memory: MangaMemory,
+) -> None:
     storage = SessionChatStorage(memory)
     for number in range(6):
         await storage.save_chat_message("u", "s", "lex", said("user", f"q{number}"), 5)
@@ -746,14 +860,21 @@ async def test_the_limit_that_agent_squad_gives_bounds_the_history_and_not_the_l
     assert shown(saved) == [*latest[2:], ("user", "q6")]
     manager = memory.session(ConversationScope("u", "s", "lex"))
     assert manager.stats()["window_messages"] <= 5
-    assert [line[1] for line in told(manager.history())] == [*(f"{who}{number}" for number in range(6) for who in "qa"), "q6"]
+    assert [line[1] for line in told(manager.history())] == [
+        *(f"{who}{number}" for number in range(6) for who in "qa"),
+        "q6",
+    ]
 
 
-@pytest.mark.parametrize("content", ["hello", ["hello"], [{"text": "hello"}], {"text": "hello"}], ids=repr)
+@pytest.mark.parametrize(
+    "content", ["hello", ["hello"], [{"text": "hello"}], {"text": "hello"}], ids=repr
+)
 async def test_content_that_is_text_is_stored(memory: MangaMemory, content: Any) -> None:
     storage = SessionChatStorage(memory)
     user: Any = "user"
-    saved = await storage.save_chat_messages("u", "s", "lex", [ConversationMessage(user, content), said("assistant", "hi")])
+    saved = await storage.save_chat_messages(
+        "u", "s", "lex", [ConversationMessage(user, content), said("assistant", "hi")]
+    )
     assert shown(saved) == [("user", "hello"), ("assistant", "hi")]
 
 
@@ -763,17 +884,33 @@ async def test_nothing_is_lost_when_many_write_at_once(open_memory: OpenMemory) 
     await asyncio.gather(*(storage.save_chat_messages("u", "s", "lex", pair) for pair in pairs))
     found = shown(await storage.fetch_chat("u", "s", "lex"))
     assert sorted(found[::2]) == [("user", f"q{number}") for number in range(6)]
-    assert all(question[1][1:] == answer[1][1:] for question, answer in zip(found[::2], found[1::2], strict=True))
+    assert all(
+        question[1][1:] == answer[1][1:]
+        for question, answer in zip(found[::2], found[1::2], strict=True)
+    )
 
 
 @pytest.mark.parametrize(
     "content",
-    [[], [{"text": 42}], [{"text": None}], [{"text": "hi"}, {"text": 42}, {"text": None}], [{"text": "hi"}, {"unknown": 1}]],
+    [
+        [],
+        [{"text": 42}],
+        [{"text": None}],
+        [{"text": "hi"}, {"text": 42}, {"text": None}],
+        [{"text": "hi"}, {"unknown": 1}],
+    ],
     ids=["empty", "a number", "nothing", "several", "unknown"],
 )
-async def test_a_session_is_shown_whatever_its_messages_hold(memory: MangaMemory, content: Any) -> None:
-    seeds: Any = [{"role": "user", "content": content}, {"role": "assistant", "content": [{"text": "hello"}]}]
-    agent = memory.agent(ScriptedModel(), user_id="u", session_id="s", messages=seeds, callback_handler=None)
+async def test_a_session_is_shown_whatever_its_messages_hold(
+    memory: MangaMemory, content: Any
+) -> None:
+    seeds: Any = [
+        {"role": "user", "content": content},
+        {"role": "assistant", "content": [{"text": "hello"}]},
+    ]
+    agent = memory.agent(
+        ScriptedModel(), user_id="u", session_id="s", messages=seeds, callback_handler=None
+    )
     agent("and now")
     storage = SessionChatStorage(memory)
     said = "hi" if len(content) > 1 else ""
@@ -784,7 +921,9 @@ async def test_a_session_is_shown_whatever_its_messages_hold(memory: MangaMemory
 
 async def test_content_without_text_is_not_stored(memory: MangaMemory) -> None:
     storage = SessionChatStorage(memory)
-    assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", [{"toolUse": {}}]))  # type: ignore[arg-type]
+    assert not await storage.save_chat_message(
+        "u", "s", "lex", ConversationMessage("user", [{"toolUse": {}}])
+    )  # type: ignore[arg-type]
     assert not await storage.save_chat_message("u", "s", "lex", ConversationMessage("user", None))  # type: ignore[arg-type]
     assert await storage.fetch_all_chats("u", "s") == []
 
@@ -794,7 +933,9 @@ async def test_a_storage_that_summarizes_works_over_ours(memory: MangaMemory) ->
         return f"{len(messages)} messages"
 
     storage = SessionChatStorage(memory)
-    outer = SummarizingChatStorage(storage, summarize)  # it passes max_history_size, which not every storage takes
+    outer = SummarizingChatStorage(
+        storage, summarize
+    )  # it passes max_history_size, which not every storage takes
     await outer.save_chat_message("u", "s", "lex", said("user", "q"))
     await outer.save_chat_message("u", "s", "lex", said("assistant", "a"))
     assert shown(await outer.fetch_chat("u", "s", "lex", 10)) == [("user", "q"), ("assistant", "a")]
@@ -807,14 +948,18 @@ class Noted(AgentCallbacks):
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
 
-    async def on_agent_start(self, agent_name: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+    async def on_agent_start(
+        self, agent_name: str, *arguments: Any, **named: Any
+    ) -> dict[str, Any]:
         self.calls.append(("start", (agent_name, named["payload_input"], named["user_id"])))
         return {"run": 7}
 
     async def on_llm_new_token(self, token: str, **named: Any) -> None:
         self.calls.append(("token", token))
 
-    async def on_agent_end(self, agent_name: str, response: Any, *arguments: Any, **named: Any) -> None:
+    async def on_agent_end(
+        self, agent_name: str, response: Any, *arguments: Any, **named: Any
+    ) -> None:
         self.calls.append(("end", (response.content[0]["text"], named["agent_tracking_info"])))
 
 
@@ -837,7 +982,9 @@ async def test_a_callback_that_raises(memory: MangaMemory, name: str) -> None:
 
     shop, noted = Shop(memory), Noted()
     setattr(noted, name, broken)
-    shop.squad.add_agent(SessionStrandsAgent(AgentOptions(name="Gamma", description="", callbacks=noted), shop.build))
+    shop.squad.add_agent(
+        SessionStrandsAgent(AgentOptions(name="Gamma", description="", callbacks=noted), shop.build)
+    )
     # An answer that the session has is the user's, whatever comes after it.
     assert await shop.ask("gamma") == ("heard gamma" if name == "on_agent_end" else SORRY)
     noted = Noted()
@@ -846,7 +993,9 @@ async def test_a_callback_that_raises(memory: MangaMemory, name: str) -> None:
 
 
 def supervisor_of(shop: Shop) -> SupervisorAgent:
-    lead = BedrockLLMAgent(BedrockLLMAgentOptions(name="Lead", description="leads", client=object()))
+    lead = BedrockLLMAgent(
+        BedrockLLMAgentOptions(name="Lead", description="leads", client=object())
+    )
     supervisor = SupervisorAgent(
         SupervisorAgentOptions(
             name="Supervisor",
@@ -860,7 +1009,9 @@ def supervisor_of(shop: Shop) -> SupervisorAgent:
     return supervisor
 
 
-async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(open_memory: OpenMemory, streaming: bool) -> None:
+async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(
+    open_memory: OpenMemory, streaming: bool
+) -> None:
     memory = open_memory()
     shop = Shop(memory, streaming=streaming, hot=memory.hot)
     shop.may_go_on.set()
@@ -870,7 +1021,9 @@ async def test_members_of_a_supervisors_team_run_in_event_loops_of_their_own(ope
         answer = await supervisor.send_messages(everyone)
         assert answer == "Alpha: it says found 4242Beta: it says found 4242"
     # The same member several times at once, each in a loop of its own.
-    answer = await supervisor.send_messages([{"recipient": "Alpha", "content": f"m{number}"} for number in range(4)])
+    answer = await supervisor.send_messages(
+        [{"recipient": "Alpha", "content": f"m{number}"} for number in range(4)]
+    )
     assert answer == "".join(f"Alpha: heard m{number}" for number in range(4))
     assert await shop.ask("back in the first loop") == "heard back in the first loop"
     assert len(shop.models[-1].requests[-1].messages) == 4 + 4 + 8 + 1
@@ -895,7 +1048,9 @@ async def test_an_interrupt_asks_the_user_and_his_next_message_is_the_response(
     shop = Shop(open_memory(), streaming=streaming)
     shop.tools = [sign]
     shop.script = lambda messages: (
-        [{"text": "One thing."}, tool_use("s", "sign", what="contract")] if len(messages) == 1 else Shop.reply(messages)
+        [{"text": "One thing."}, tool_use("s", "sign", what="contract")]
+        if len(messages) == 1
+        else Shop.reply(messages)
     )
     assert await shop.ask("deal") == "One thing.\nSign the contract?"
     shop.memory.close()
@@ -906,7 +1061,9 @@ async def test_an_interrupt_asks_the_user_and_his_next_message_is_the_response(
     assert [line[0] for line in again.log()] == ["u", "a", "u", "a", "u", "a"]
 
 
-async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_complete(memory: MangaMemory) -> None:
+async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_complete(
+    memory: MangaMemory,
+) -> None:
     calls: list[str] = []
 
     @tool
@@ -938,7 +1095,11 @@ def test_handoffs_are_checked() -> None:
 
 def test_a_handoff_needs_to_know_whose_it_is(memory: MangaMemory) -> None:
     script = [[tool_use("h", "hand_over", agent_id="beta", summary="x")], "done"]
-    agent = Agent(model=ScriptedModel(script), tools=[Handoffs(memory).tool({"beta": ""})], callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(script),
+        tools=[Handoffs(memory).tool({"beta": ""})],
+        callback_handler=None,
+    )
     agent("hello", invocation_state={"user_id": "u1"})
     result = agent.messages[2]["content"][0]["toolResult"]
     assert result["status"] == "error"
@@ -953,7 +1114,11 @@ async def test_an_agent_hands_over_to_another_one(open_memory: OpenMemory) -> No
     def script(messages: Any) -> Any:
         text = messages[-1]["content"][0].get("text", "")
         if "complain" in text:
-            return [tool_use("h", "hand_over", agent_id="beta", summary="Order <17> is late & he is angry.")]
+            return [
+                tool_use(
+                    "h", "hand_over", agent_id="beta", summary="Order <17> is late & he is angry."
+                )
+            ]
         return Shop.reply(messages)
 
     shop.script = script
@@ -974,7 +1139,9 @@ async def test_a_handoff_is_not_another_users_and_not_to_a_stranger(memory: Mang
     shop = Shop(memory, handoffs=handoffs)
     shop.tools.append(handoffs.tool({"beta": "complaints"}))
     shop.script = lambda messages: (
-        [tool_use("h", "hand_over", agent_id="nobody", summary="x")] if len(messages) == 1 else Shop.reply(messages)
+        [tool_use("h", "hand_over", agent_id="nobody", summary="x")]
+        if len(messages) == 1
+        else Shop.reply(messages)
     )
     assert "Colleagues: beta" in await shop.ask("hello")
     handoff = Handoff(from_agent="alpha", to_agent="beta", summary="for u1")
@@ -987,8 +1154,12 @@ async def test_a_handoff_is_not_another_users_and_not_to_a_stranger(memory: Mang
 async def test_a_handoff_waits_until_its_request_was_answered(memory: MangaMemory) -> None:
     handoffs = Handoffs(memory)
     shop = Shop(memory, handoffs=handoffs)
-    handoffs.write(Handoff(from_agent="alpha", to_agent="beta", summary="old"), user_id="u1", session_id="s1")
-    handoffs.write(Handoff(from_agent="alpha", to_agent="beta", summary="new"), user_id="u1", session_id="s1")
+    handoffs.write(
+        Handoff(from_agent="alpha", to_agent="beta", summary="old"), user_id="u1", session_id="s1"
+    )
+    handoffs.write(
+        Handoff(from_agent="alpha", to_agent="beta", summary="new"), user_id="u1", session_id="s1"
+    )
     assert await shop.ask("beta boom") == SORRY
     await shop.ask("beta once more")
     assert "new" in str(shop.models[-1].requests[-1].messages[-1])
@@ -1002,7 +1173,10 @@ async def test_what_is_known_of_a_user_is_shared_by_all_agents(open_memory: Open
     memory.user("u1").prefer("genre", "horror")
     for text, user in (("hi", "u1"), ("beta hi", "u1"), ("beta hi", "u2")):
         await shop.ask(text, user)
-    told_of = ["horror" in f"{m.requests[0].messages}{m.requests[0].system_prompt_content}" for m in shop.models]
+    told_of = [
+        "horror" in f"{m.requests[0].messages}{m.requests[0].system_prompt_content}"
+        for m in shop.models
+    ]
     assert told_of == [True, True, False]
 
 
@@ -1012,17 +1186,24 @@ async def test_what_is_known_of_a_user_is_shared_by_all_agents(open_memory: Open
 def test_messages_of_other_frameworks(open_memory: OpenMemory) -> None:
     memory = open_memory()
     manager = memory.session(ConversationScope("u", "s", "lex"))
-    messages: Any = [{"role": "user", "content": [{"text": "q"}]}, {"role": "assistant", "content": [{"text": "a"}]}]
+    messages: Any = [
+        {"role": "user", "content": [{"text": "q"}]},
+        {"role": "assistant", "content": [{"text": "a"}]},
+    ]
     manager.log(messages)
     manager.log(messages, "other", keep=1)
     assert "tracking_id" not in messages[0]
     assert manager.agents() == ["lex", "other"]
     assert [record["seq"] for record in memory.session(manager.scope).records(last=1)] == [2]
-    live = Agent(model=ScriptedModel(), session_manager=manager, agent_id="live", callback_handler=None)
+    live = Agent(
+        model=ScriptedModel(), session_manager=manager, agent_id="live", callback_handler=None
+    )
     live("hello")
     with pytest.raises(ValueError, match="live"):
         manager.log(messages, "live")
     taken_up = memory.session(ConversationScope("u", "s", "lex"))
-    restored = Agent(model=ScriptedModel(), session_manager=taken_up, agent_id="lex", callback_handler=None)
+    restored = Agent(
+        model=ScriptedModel(), session_manager=taken_up, agent_id="lex", callback_handler=None
+    )
     restored("more")
     assert told(restored.messages) == [["u", "q"], ["a", "a"], ["u", "more"], ["a", "ok"]]

@@ -1,4 +1,6 @@
-"""StateCoordinator in real Strands agents: what survives, what the model is told, tools, interrupts, changes from outside."""
+"""StateCoordinator in real Strands agents: what survives, what the model is told, tools,
+interrupts, changes from outside.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,17 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Manager:
     return lambda: open_session(request.param, tmp_path, SCOPE)
 
 
-def agent_with(coordinator: StateCoordinator | None, model: ScriptedModel | None = None, **settings: Any) -> Agent:
+def agent_with(
+    coordinator: StateCoordinator | None, model: ScriptedModel | None = None, **settings: Any
+) -> Agent:
     plugins = [] if coordinator is None else [coordinator]
-    return Agent(model=model or ScriptedModel(), plugins=plugins, callback_handler=None, agent_id="default", **settings)
+    return Agent(
+        model=model or ScriptedModel(),
+        plugins=plugins,
+        callback_handler=None,
+        agent_id="default",
+        **settings,
+    )
 
 
 def told(model: ScriptedModel, at: int = -1) -> str:
@@ -103,8 +113,18 @@ def test_surroundings_are_metadata_without_a_coordinator_too(tmp_path: Path) -> 
     memory.close()
     found = MangaMemory.open(durable=durable).session(SCOPE)
     meta = found.metadata("default")
-    assert (meta["user"], meta["cart"], meta["locale"], meta["active_intent"]) == ("u1", ["B07X1234"], "en", "returns")
-    assert [record.get("intent") for record in found.records("default")] == [None, None, "returns", "returns"]
+    assert (meta["user"], meta["cart"], meta["locale"], meta["active_intent"]) == (
+        "u1",
+        ["B07X1234"],
+        "en",
+        "returns",
+    )
+    assert [record.get("intent") for record in found.records("default")] == [
+        None,
+        None,
+        "returns",
+        "returns",
+    ]
 
 
 def test_an_intent_that_ends_is_taken_from_the_metadata(tmp_path: Path) -> None:
@@ -131,12 +151,16 @@ def test_layers_come_back_under_every_session_manager(manager: Manager) -> None:
     coordinator.goals.set("reorder what was read last")
     coordinator.goals.add_subtask("find", "find the next volume")
     agent("It is for me.")
-    before = [layer.stored() for layer in (coordinator.dialogue, coordinator.entities, coordinator.goals)]
+    before = [
+        layer.stored() for layer in (coordinator.dialogue, coordinator.entities, coordinator.goals)
+    ]
 
     restored = StateCoordinator(intents=REORDER)
     model = ScriptedModel()
     again = agent_with(restored, model, session_manager=manager())
-    assert [layer.stored() for layer in (restored.dialogue, restored.entities, restored.goals)] == before
+    assert [
+        layer.stored() for layer in (restored.dialogue, restored.entities, restored.goals)
+    ] == before
     assert (restored.dialogue.turn_count, restored.dialogue.agent) == (3, "sales")
     assert restored.dialogue.slot("volume").value == "3"
     assert restored.dialogue.slot("format").status is SlotStatus.CONFIRMED
@@ -149,7 +173,9 @@ def test_layers_come_back_under_every_session_manager(manager: Manager) -> None:
 
 def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_path: Path) -> None:
     model = ScriptedModel([[use("get_stock", "t1", asin="B07X1234")], "three"])
-    source = CallableEnvironmentSource(lambda scope: {"tier": "vip", "cart": ["canary-in-the-cart"]})
+    source = CallableEnvironmentSource(
+        lambda scope: {"tier": "vip", "cart": ["canary-in-the-cart"]}
+    )
     coordinator = StateCoordinator(source=source, scope=SCOPE)
     agent = agent_with(coordinator, model, tools=[get_stock], session_manager=manager())
     coordinator.task.record("reasoning", "canary-of-the-plan")
@@ -159,7 +185,9 @@ def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_p
     kept = json.dumps(agent.state.get())
     assert "canary" not in kept
     assert "duration_ms" not in kept
-    assert set(agent.state.get()) <= {f"manga_state.{part}" for part in ("conversation", "entities", "goals", "turns")}
+    assert set(agent.state.get()) <= {
+        f"manga_state.{part}" for part in ("conversation", "entities", "goals", "turns")
+    }
 
 
 def test_a_layer_is_written_only_when_it_changed() -> None:
@@ -198,16 +226,24 @@ def test_a_newer_version_is_kept_and_not_overwritten(manager: Manager) -> None:
     assert agent.state.get("manga_state.conversation") == newer
     assert coordinator.stats()["unreadable"].keys() == {"manga_state.conversation"}
     assert coordinator.entities.active()
-    with pytest.raises(CorruptRecordError, match="has version 99, this release supports 1: install a newer release"):
+    with pytest.raises(
+        CorruptRecordError, match="has version 99, this release supports 1: install a newer release"
+    ):
         coordinator.dialogue.set_intent("reorder")
-    assert agent_with(None, session_manager=manager()).state.get("manga_state.conversation") == newer
+    assert (
+        agent_with(None, session_manager=manager()).state.get("manga_state.conversation") == newer
+    )
 
 
-def test_state_of_an_older_version_breaks_no_turn_and_is_not_overwritten(caplog: pytest.LogCaptureFixture) -> None:
+def test_state_of_an_older_version_breaks_no_turn_and_is_not_overwritten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     entity = {"type": "asin", "value": "B07X1234", "turn": 1}
     older = {
         "manga_state.entities": json.dumps({"active": {"asin": [entity]}, "version": 1}),
-        "manga_state.goals": json.dumps({"active": {"id": 1, "text": "g", "tools": {"t": {"calls": 1}}}, "version": 1}),
+        "manga_state.goals": json.dumps(
+            {"active": {"id": 1, "text": "g", "tools": {"t": {"calls": 1}}}, "version": 1}
+        ),
     }
     coordinator = StateCoordinator()
     agent = agent_with(coordinator, state=older)
@@ -216,7 +252,9 @@ def test_state_of_an_older_version_breaks_no_turn_and_is_not_overwritten(caplog:
     assert {key: agent.state.get(key) for key in older} == older
     assert coordinator.stats()["unreadable"].keys() == older.keys()
     assert coordinator.dialogue.turn_count == 2
-    with pytest.raises(CorruptRecordError, match="has version 1, this release supports 2; it was not changed"):
+    with pytest.raises(
+        CorruptRecordError, match="has version 1, this release supports 2; it was not changed"
+    ):
         coordinator.goals.set("another")
     assert "record=<manga_state.goals>" in caplog.text
 
@@ -287,7 +325,9 @@ def test_snapshot_that_a_tool_loads_is_what_the_turn_changes() -> None:
         tool_context.agent.load_snapshot(snapshot)
         return "B07X1234 is there"
 
-    agent = agent_with(coordinator, ScriptedModel([[use("go_back", "t1")], "Done."]), tools=[go_back])
+    agent = agent_with(
+        coordinator, ScriptedModel([[use("go_back", "t1")], "Done."]), tools=[go_back]
+    )
     coordinator.goals.set("the first one")
     snapshot = agent.take_snapshot(include=["state"])
     coordinator.goals.set("the second one")
@@ -325,18 +365,29 @@ def test_redaction_of_a_message_leaves_the_phase(asked: str) -> None:
 # What the model is told
 
 
-def test_three_turns_later_it_still_has_its_asin_and_the_history_stays_clean(manager: Manager) -> None:
+def test_three_turns_later_it_still_has_its_asin_and_the_history_stays_clean(
+    manager: Manager,
+) -> None:
     model = ScriptedModel()
-    agent = agent_with(StateCoordinator(), model, session_manager=manager(), conversation_manager=NullConversationManager())
+    agent = agent_with(
+        StateCoordinator(),
+        model,
+        session_manager=manager(),
+        conversation_manager=NullConversationManager(),
+    )
     for text in ("Show me B07X1234.", "Who drew it?", "I like slow stories.", "Is it in stock?"):
         agent(text)
     assert "asin B07X1234" in told(model)
     assert "conversation_state" not in json.dumps(agent.messages)
-    again = agent_with(None, session_manager=manager(), conversation_manager=NullConversationManager())
+    again = agent_with(
+        None, session_manager=manager(), conversation_manager=NullConversationManager()
+    )
     assert "conversation_state" not in json.dumps(again.messages)
 
 
-@pytest.mark.parametrize("text", ["Forget that, show me something about trains.", "それは忘れて、別の漫画を見せて。"])
+@pytest.mark.parametrize(
+    "text", ["Forget that, show me something about trains.", "それは忘れて、別の漫画を見せて。"]
+)
 def test_a_change_of_subject_drops_what_was_spoken_of(text: str) -> None:
     model = ScriptedModel()
     agent = agent_with(StateCoordinator(), model)
@@ -381,8 +432,16 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
     (tmp_path / "AGENT.md").write_text("Be brief.")
     memory = MangaMemory.open(hot="memory://", durable=f"sqlite:///{tmp_path}/s.sqlite3")
     model = ScriptedModel(lambda messages: "ok")
-    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state={"intents": REORDER}, max_tokens=200_000)
-    agent = Agent(model=model, system_prompt="You sell books.", tools=[get_stock], callback_handler=None, **kwargs)
+    kwargs = memory.agent_kwargs(
+        user_id="u1", session_id="s1", task_state={"intents": REORDER}, max_tokens=200_000
+    )
+    agent = Agent(
+        model=model,
+        system_prompt="You sell books.",
+        tools=[get_stock],
+        callback_handler=None,
+        **kwargs,
+    )
     coordinator = coordinator_of(agent)
     assert coordinator is not None
     changes = memory.changes(user_id="u1", session_id="s1")
@@ -395,22 +454,34 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
     for request in model.requests:
         last = request.messages[-1]
         said = [*request.messages[:-1], {**last, "content": last["content"][1:]}]
-        now = json.dumps([request.system_prompt, request.system_prompt_content, request.tool_specs, said])[:-2]
+        now = json.dumps(
+            [request.system_prompt, request.system_prompt_content, request.tool_specs, said]
+        )[:-2]
         assert now.startswith(before)
         before = now
     memory.close()
 
 
 def test_the_state_stands_before_the_users_words_and_stays_the_same_in_the_tool_loop() -> None:
-    """Text beside tool results is refused by Llama and Mistral, and a text that changes ends the common prefix."""
-    model = ScriptedModel([[use("get_stock", "t1", asin="B07X1234")], [use("get_stock", "t2", asin="B07X1235")], "done"])
+    """Text beside tool results is refused by Llama and Mistral, and a text that changes ends the
+    common prefix.
+    """
+    model = ScriptedModel(
+        [
+            [use("get_stock", "t1", asin="B07X1234")],
+            [use("get_stock", "t2", asin="B07X1235")],
+            "done",
+        ]
+    )
     agent_with(StateCoordinator(), model, tools=[get_stock])("Show me B07X1234.")
     openings = [request.messages[0]["content"] for request in model.requests]
     assert len(openings) == 3
     assert openings[0] == openings[1] == openings[2]
     assert "<conversation_state>" in openings[0][0]["text"]
     assert openings[0][1:] == [{"text": "Show me B07X1234."}]
-    assert [[*block] for request in model.requests[1:] for block in request.messages[-1]["content"]] == [["toolResult"]] * 2
+    assert [
+        [*block] for request in model.requests[1:] for block in request.messages[-1]["content"]
+    ] == [["toolResult"]] * 2
 
 
 # Tools
@@ -455,13 +526,15 @@ def test_parallel_tools_are_steps_of_their_own() -> None:
         started.wait(20)
         return str(number)
 
-    model = ScriptedModel([[use("together", f"t{number}", number=number) for number in range(5)], "done"])
+    model = ScriptedModel(
+        [[use("together", f"t{number}", number=number) for number in range(5)], "done"]
+    )
     coordinator = StateCoordinator()
     coordinator.goals.set("count")
     agent_with(coordinator, model, tools=[together])("go")
-    assert [(id_, step.status, step.result) for id_, step in sorted(coordinator.task.steps.items())] == [
-        (f"t{number}", StepStatus.COMPLETED, str(number)) for number in range(5)
-    ]
+    assert [
+        (id_, step.status, step.result) for id_, step in sorted(coordinator.task.steps.items())
+    ] == [(f"t{number}", StepStatus.COMPLETED, str(number)) for number in range(5)]
     assert coordinator.goals.goal().calls == 5
 
 
@@ -495,7 +568,9 @@ def test_over_budget_the_model_is_told_to_answer() -> None:
         clock.advance(1.3)
         return "ok"
 
-    model = ScriptedModel([[use("slow", "t1")], [use("slow", "t2")], [use("slow", "t3")], "done", "fresh"])
+    model = ScriptedModel(
+        [[use("slow", "t1")], [use("slow", "t2")], [use("slow", "t3")], "done", "fresh"]
+    )
     coordinator = StateCoordinator(clock=clock)
     agent = agent_with(coordinator, model, tools=[slow])
     agent("go")
@@ -518,7 +593,9 @@ async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None
             cancelled.set()
         return "never"
 
-    model = ScriptedModel([[use("endless", "t1"), use("get_stock", "t2", asin="B07X1234")], "that is all I know"])
+    model = ScriptedModel(
+        [[use("endless", "t1"), use("get_stock", "t2", asin="B07X1234")], "that is all I know"]
+    )
     coordinator = StateCoordinator(tool_timeout_ms=50)
     result = await agent_with(coordinator, model, tools=[endless, get_stock]).invoke_async("go")
     assert "that is all I know" in str(result)
@@ -526,7 +603,8 @@ async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None
     assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
     assert coordinator.task.steps["t2"].status is StepStatus.COMPLETED
     results = {
-        block["toolResult"]["toolUseId"]: block["toolResult"] for block in model.requests[-1].messages[-1]["content"][:2]
+        block["toolResult"]["toolUseId"]: block["toolResult"]
+        for block in model.requests[-1].messages[-1]["content"][:2]
     }
     assert results["t1"]["status"] == "error"
     assert "was stopped after 50 ms" in results["t1"]["content"][0]["text"]
@@ -551,7 +629,9 @@ def test_a_tool_that_takes_time_to_end_after_its_deadline_has_an_answer_that_say
 def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never_ends() -> None:
     endless, answered, ended = endless_tool()
     coordinator = StateCoordinator(tool_timeout_ms=50)
-    agent = agent_with(coordinator, ScriptedModel([[use("endless", "t1")], "that is all I know"]), tools=[endless])
+    agent = agent_with(
+        coordinator, ScriptedModel([[use("endless", "t1")], "that is all I know"]), tools=[endless]
+    )
     assert "that is all I know" in str(agent("go"))
     assert not ended.is_set(), "the agent waited for the tool"
     answered.set()
@@ -559,7 +639,9 @@ def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never
 
 
 async def test_an_answer_in_time_stays_one_if_middleware_after_it_takes_too_long() -> None:
-    async def slow(context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> AsyncGenerator[Any, None]:
+    async def slow(
+        context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
+    ) -> AsyncGenerator[Any, None]:
         async for event in next_fn(context):
             yield event
         await asyncio.Event().wait()
@@ -618,7 +700,12 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
 
 
 def test_a_number_of_the_model_fills_a_slot() -> None:
-    model = ScriptedModel([[use("update_slots", "t1", intent="reorder", values={"volume": 3}, confirmed=True)], "done"])
+    model = ScriptedModel(
+        [
+            [use("update_slots", "t1", intent="reorder", values={"volume": 3}, confirmed=True)],
+            "done",
+        ]
+    )
     coordinator = StateCoordinator(intents=REORDER)
     agent_with(coordinator, model)("again, please")
     assert coordinator.dialogue.slot("volume").value == "3"
@@ -626,9 +713,20 @@ def test_a_number_of_the_model_fills_a_slot() -> None:
 
 def test_the_model_changes_the_state_with_tools() -> None:
     replies = [
-        [use("update_slots", "t1", intent="reorder", values={"volume": "volume 3", "format": "vinyl"}, confirmed=True)],
+        [
+            use(
+                "update_slots",
+                "t1",
+                intent="reorder",
+                values={"volume": "volume 3", "format": "vinyl"},
+                confirmed=True,
+            )
+        ],
         [use("update_slots", "t2", values={"format": "paper"})],
-        [use("note_entity", "t3", type="asin", value="B07-1234"), use("note_entity", "t4", type="asin", value="b07x1234")],
+        [
+            use("note_entity", "t3", type="asin", value="B07-1234"),
+            use("note_entity", "t4", type="asin", value="b07x1234"),
+        ],
         [use("manage_goal", "t5", action="set", text="reorder volume 3")],
         [use("manage_goal", "t6", action="add_subtask", id="find", text="find it")],
         [use("manage_goal", "t7", action="dance"), use("update_slots", "t9", intent="dance")],
@@ -646,7 +744,10 @@ def test_the_model_changes_the_state_with_tools() -> None:
     }
     texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
     assert "one of 'paper', 'digital'; got 'vinyl'" in texts["t1"]
-    assert texts["t2"] == "To be confirmed: format = paper. Ask the user next: Paper or digital? (probably paper)"
+    assert (
+        texts["t2"]
+        == "To be confirmed: format = paper. Ask the user next: Paper or digital? (probably paper)"
+    )
     assert "no valid asin" in texts["t3"]
     assert texts["t4"] == "Noted: asin B07X1234."
     assert "can be worked on: find" in texts["t6"]
@@ -663,9 +764,18 @@ def test_the_model_changes_the_state_with_tools() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"name": "manage_goal", "action": "set", "text": " "}, "text: String should have at least 1 character, got ''"),
-        ({"name": "manage_goal", "action": "add_subtask", "text": "x", "id": "a b"}, "id: String should match pattern"),
-        ({"name": "update_slots", "intent": "x" * 101}, "intent: String should have at most 100 characters, got 'xxx"),
+        (
+            {"name": "manage_goal", "action": "set", "text": " "},
+            "text: String should have at least 1 character, got ''",
+        ),
+        (
+            {"name": "manage_goal", "action": "add_subtask", "text": "x", "id": "a b"},
+            "id: String should match pattern",
+        ),
+        (
+            {"name": "update_slots", "intent": "x" * 101},
+            "intent: String should have at most 100 characters, got 'xxx",
+        ),
     ],
 )
 def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], told: str) -> None:
@@ -674,7 +784,12 @@ def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], t
     agent = agent_with(coordinator, ScriptedModel([[use(name, "t1", **given)], "Done."]))
     coordinator.goals.set("find it")
     agent("hello")
-    [result] = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    [result] = [
+        block["toolResult"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
     assert result["status"] == "error"
     assert told in result["content"][0]["text"]
     assert "pydantic" not in result["content"][0]["text"]
@@ -691,15 +806,32 @@ def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], t
     ],
 )
 def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> None:
-    """The model sets the intent after it has read the whole message, so the entity was extracted before."""
-    model = ScriptedModel([[use("update_slots", "t1", intent="reorder")], "Shall I order volume 2?", "One moment.", "Done."])
+    """The model sets the intent after it has read the whole message, so the entity was extracted
+    before.
+    """
+    model = ScriptedModel(
+        [
+            [use("update_slots", "t1", intent="reorder")],
+            "Shall I order volume 2?",
+            "One moment.",
+            "Done.",
+        ]
+    )
     coordinator = StateCoordinator(intents=REORDER)
     agent = agent_with(coordinator, model)
     agent(text)
     slot = coordinator.dialogue.slot("volume")
-    assert (slot.value, slot.status, slot.source) == ("2", SlotStatus.INFERRED, agent.messages[0].get("tracking_id"))
+    assert (slot.value, slot.status, slot.source) == (
+        "2",
+        SlotStatus.INFERRED,
+        agent.messages[0].get("tracking_id"),
+    )
     result = agent.messages[2]["content"][0]["toolResult"]["content"][0]["text"]
-    assert result == "Still missing: format. To be confirmed: volume = 2. Ask the user next: Which volume? (probably 2)"
+    assert (
+        result
+        == "Still missing: format. To be confirmed: volume = 2. Ask the user next: Which volume?"
+        " (probably 2)"
+    )
     agent("And how long does it take?")
     assert "Known: volume = 2 (inferred, to be confirmed)" in told(model)
     assert "Ask the user next: Which volume? (probably 2)" in told(model)
@@ -718,12 +850,18 @@ def test_correction_replaces_a_confirmed_value_by_one_to_be_confirmed(text: str)
     assert coordinator.dialogue.slot("volume").status is SlotStatus.CONFIRMED
     agent("No, volume 3, as I said.")
     agent("Is volume 9 in stock?")
-    assert (coordinator.dialogue.slot("volume").value, coordinator.dialogue.slot("volume").status) == (
+    assert (
+        coordinator.dialogue.slot("volume").value,
+        coordinator.dialogue.slot("volume").status,
+    ) == (
         "3",
         SlotStatus.CONFIRMED,
     )
     agent(text)
-    assert (coordinator.dialogue.slot("volume").value, coordinator.dialogue.slot("volume").status) == ("4", SlotStatus.INFERRED)
+    assert (
+        coordinator.dialogue.slot("volume").value,
+        coordinator.dialogue.slot("volume").status,
+    ) == ("4", SlotStatus.INFERRED)
 
 
 def test_two_values_of_one_message_fill_two_slots() -> None:
@@ -755,7 +893,11 @@ def test_new_intent_fills_no_slot_from_a_retracted_message() -> None:
 
 def test_tools_are_offered_unless_they_are_refused() -> None:
     assert agent_with(StateCoordinator(offer_tools=False)).tool_names == []
-    assert sorted(agent_with(StateCoordinator()).tool_names) == ["manage_goal", "note_entity", "update_slots"]
+    assert sorted(agent_with(StateCoordinator()).tool_names) == [
+        "manage_goal",
+        "note_entity",
+        "update_slots",
+    ]
 
 
 def test_finding_of_the_goal_is_shown_once() -> None:
@@ -764,9 +906,15 @@ def test_finding_of_the_goal_is_shown_once() -> None:
     coordinator.task.add_finding("It is sold out.")
     coordinator.task.add_finding("The shop is slow today.", of_goal=False)
     lines = coordinator.to_agent_context().splitlines()
-    assert lines[2:-1] == ["Found so far: It is sold out.", "Found in this task: The shop is slow today."]
+    assert lines[2:-1] == [
+        "Found so far: It is sold out.",
+        "Found in this task: The shop is slow today.",
+    ]
     coordinator.goals.complete()
-    assert "Found in this task: It is sold out.; The shop is slow today." in coordinator.to_agent_context()
+    assert (
+        "Found in this task: It is sold out.; The shop is slow today."
+        in coordinator.to_agent_context()
+    )
 
 
 def test_steps_are_undone_the_last_one_first() -> None:
@@ -778,7 +926,11 @@ def test_steps_are_undone_the_last_one_first() -> None:
     def fail() -> None:
         raise RuntimeError("already shipped")
 
-    for name, undo in (("reserve", lambda: undone.append("reserve")), ("pay", fail), ("note", lambda: undone.append("note"))):
+    for name, undo in (
+        ("reserve", lambda: undone.append("reserve")),
+        ("pay", fail),
+        ("note", lambda: undone.append("note")),
+    ):
         step = coordinator.task.add_step(name, undo=undo)
         coordinator.task.start_step(step.id)
         coordinator.task.complete_step(step.id)
@@ -819,7 +971,11 @@ def test_the_phase_follows_from_what_happens() -> None:
         last = messages[-1]["content"]
         if any("toolResult" in block for block in last):
             return "Three are left."
-        return [use("get_stock", f"t{len(messages)}", asin="B07X1234")] if "stock" in last[-1]["text"] else "Yes?"
+        return (
+            [use("get_stock", f"t{len(messages)}", asin="B07X1234")]
+            if "stock" in last[-1]["text"]
+            else "Yes?"
+        )
 
     agent = agent_with(coordinator, ScriptedModel(answer), tools=[get_stock])
     agent("Hello!")
@@ -906,7 +1062,9 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
     type(store).survives_process, before = survives, type(store).survives_process
     try:
         model = ScriptedModel()
-        coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic)
+        coordinator = StateCoordinator(
+            source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic
+        )
         health = coordinator._environment_tracker._changes._health  # type: ignore[union-attr]
         health._clock = monotonic
         health.renew()
@@ -932,7 +1090,12 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
 
 def test_a_source_that_fails_leaves_what_was_known_and_is_asked_again() -> None:
     hot = InMemoryHotStore()
-    answers: list[Any] = [{"tier": "vip"}, RuntimeError("down"), {"tier": ["no", "tier"]}, {"tier": "premium"}]
+    answers: list[Any] = [
+        {"tier": "vip"},
+        RuntimeError("down"),
+        {"tier": ["no", "tier"]},
+        {"tier": "premium"},
+    ]
 
     def load(scope: ConversationScope) -> Any:
         answer = answers.pop(0)
@@ -941,7 +1104,9 @@ def test_a_source_that_fails_leaves_what_was_known_and_is_asked_again() -> None:
         return answer
 
     model = ScriptedModel()
-    agent = agent_with(StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot), model)
+    agent = agent_with(
+        StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot), model
+    )
     EnvironmentChanges(hot, SCOPE).publish()
     for expected in ("vip", "vip", "premium", "premium"):
         agent("hm")
@@ -959,7 +1124,9 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
         return {"tier": f"tier{loads[0]}"}
 
     model = ScriptedModel()
-    coordinator = StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, deadline=0.05)
+    coordinator = StateCoordinator(
+        source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, deadline=0.05
+    )
     agent = agent_with(coordinator, model)
     EnvironmentChanges(hot, SCOPE).publish()
     for _ in range(2):
@@ -984,7 +1151,9 @@ def test_question_with_markup_is_exported_once() -> None:
     assert exported.state == ("Goal: Find a gift",)
 
 
-def test_turn_changes_the_phase_only_while_other_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_changes_the_phase_only_while_other_threads_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     coordinator = StateCoordinator()
     agent = agent_with(coordinator)
     lock, advance, free = coordinator.layers.lock, ConversationLayer.advance, list[bool]()
@@ -1013,7 +1182,9 @@ def test_threads_that_change_slots_lose_none() -> None:
     agent_with(coordinator)
     coordinator.dialogue.set_intent("many")
     threads = [
-        threading.Thread(target=lambda name=slot.name: coordinator.dialogue.fill_slot(name, "x", confirmed=True))  # type: ignore[misc]
+        threading.Thread(
+            target=lambda name=slot.name: coordinator.dialogue.fill_slot(name, "x", confirmed=True)
+        )  # type: ignore[misc]
         for slot in slots
     ]
     for thread in threads:
@@ -1057,7 +1228,9 @@ def test_the_facade_offers_it_and_the_time_to_live_follows_the_tier(tmp_path: Pa
 
 def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
     memory = MangaMemory.open(hot=InMemoryHotStore(), durable=f"sqlite:///{tmp_path}/s.sqlite3")
-    agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None)
+    agent = memory.agent(
+        ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None
+    )
     agent("hello")
     memory.changes(user_id="u1", session_id="s1").publish(cart=["canary"])
     report = memory.forget_user("u1")
@@ -1099,14 +1272,20 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
         {"toolUse": {"toolUseId": f"t{at}", "name": "look", "input": {"query": query}}}
         for at, query in enumerate(["\ud800 “a\udfffb”", "fail"])
     ]
-    coordinator = StateCoordinator(intents={"find": [DialogueSlot(name="title", question="Which?", entity="title")]})
-    agent = agent_with(coordinator, ScriptedModel([calls, "“as\ud800s”, volume 3", "ok"]), tools=[look])
+    coordinator = StateCoordinator(
+        intents={"find": [DialogueSlot(name="title", question="Which?", entity="title")]}
+    )
+    agent = agent_with(
+        coordinator, ScriptedModel([calls, "“as\ud800s”, volume 3", "ok"]), tools=[look]
+    )
     coordinator.dialogue.set_intent("find")
     coordinator.goals.set("find it")
     agent("『ab\ud800c』 \udc00 第3巻")
     agent("and then?")
     assert coordinator.goals.goal().calls == 2
-    assert {entity.type: entity.value for entity in coordinator.entities.active()}["asin"] == "B07X1234"
+    assert {entity.type: entity.value for entity in coordinator.entities.active()}[
+        "asin"
+    ] == "B07X1234"
     assert coordinator.dialogue.slot("title").value == "ab?c"
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):
@@ -1114,8 +1293,26 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
 
 
 def test_the_result_of_the_last_slot_states_all_values() -> None:
-    replies = [[use("update_slots", "t1", intent="reorder", values={"volume": "3", "format": "paper"}, confirmed=True)], "done"]
+    replies = [
+        [
+            use(
+                "update_slots",
+                "t1",
+                intent="reorder",
+                values={"volume": "3", "format": "paper"},
+                confirmed=True,
+            )
+        ],
+        "done",
+    ]
     agent = agent_with(StateCoordinator(intents=REORDER), ScriptedModel(replies))
     agent("again, please")
-    results = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
-    assert results[0]["content"] == [{"text": "Nothing is missing for the intent reorder: volume = 3, format = paper."}]
+    results = [
+        block["toolResult"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
+    assert results[0]["content"] == [
+        {"text": "Nothing is missing for the intent reorder: volume = 3, format = paper."}
+    ]

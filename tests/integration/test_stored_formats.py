@@ -44,4 +44,6 @@ def test_what_a_release_stored_is_gone_on_with(version: int, tmp_path: Path) -> 
         for session, before in stored["told"]["sessions"].items():
             after = now["sessions"][session]["history"]
             assert after[: len(before["history"])] == before["history"]
-            assert [message["content"][0].get("text") for message in after[len(before["history"]) :]][-1] == "Of course."
+            assert [
+                message["content"][0].get("text") for message in after[len(before["history"]) :]
+            ][-1] == "Of course."

@@ -1,4 +1,6 @@
-"""Our policies as ``ContextStrategy``s of ``Agent(context_manager=)``: side by side with Strands' own, restored exactly."""
+"""Our policies as ``ContextStrategy``s of ``Agent(context_manager=)``: side by side with Strands'
+own, restored exactly.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import pytest
 from strands import Agent, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.agent.conversation_manager.compression.pin_message import pin_message
-from strands.experimental.context_manager import ContextManager, ContextManagerConfig, ContextState, ContextStrategy, Offload
+from strands.experimental.context_manager import (
+    ContextManager,
+    ContextManagerConfig,
+    ContextState,
+    ContextStrategy,
+    Offload,
+)
 from strands.storage import InMemoryStorage
 from strands.types.exceptions import ContextWindowOverflowException
 
@@ -44,7 +52,11 @@ def answers(messages: Any) -> Any:
     if "toolResult" in last[0]:
         return "There are many."
     text = last[-1].get("text", "")
-    return [tool_use(f"c{len(messages)}", "catalogue")] if text.startswith("list") else f"answer {text[:40]}"
+    return (
+        [tool_use(f"c{len(messages)}", "catalogue")]
+        if text.startswith("list")
+        else f"answer {text[:40]}"
+    )
 
 
 def summarized(prompt: Any) -> str:
@@ -66,7 +78,11 @@ POLICIES: dict[str, Callable[[], Any]] = {
 def built(policy: Any, model: Any = None, *more: Any, stash: Any = True, **kwargs: Any) -> Agent:
     config = ContextManagerConfig(strategies=[*more, as_strategy(policy)], stash=stash)
     return Agent(
-        model=model or ScriptedModel(answers), tools=[catalogue], context_manager=config, callback_handler=None, **kwargs
+        model=model or ScriptedModel(answers),
+        tools=[catalogue],
+        context_manager=config,
+        callback_handler=None,
+        **kwargs,
     )
 
 
@@ -76,20 +92,34 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_it_does_what_the_manager_does_and_restores_exactly(name: str, session: Callable[[], Any]) -> None:
+def test_it_does_what_the_manager_does_and_restores_exactly(
+    name: str, session: Callable[[], Any]
+) -> None:
     policy = POLICIES[name]()
     live = built(policy, session_manager=session(), stash=False)  # whose tool the twin has not
     by_hand = POLICIES[name]()
-    twin = Agent(model=ScriptedModel(answers), tools=[catalogue], conversation_manager=by_hand, callback_handler=None)
+    twin = Agent(
+        model=ScriptedModel(answers),
+        tools=[catalogue],
+        conversation_manager=by_hand,
+        callback_handler=None,
+    )
     for number in range(14):
         for agent in (live, twin):
             agent(f"question {number} {FILLER}")
-        # The stages of a compaction write their summary in a thread, so when it comes is not the same.
-        assert name == "compaction" or [m["content"] for m in live.messages] == [m["content"] for m in twin.messages]
+        # The stages of a compaction write their summary in a thread, so when it comes is not the
+        # same.
+        assert name == "compaction" or [m["content"] for m in live.messages] == [
+            m["content"] for m in twin.messages
+        ]
         if number == 3:
             for agent in (live, twin):
                 pin_message(agent.messages, len(agent.messages) - 1)
-    assert policy.usage(live) == by_hand.usage(twin) if name != "compaction" else policy.stats().compactions
+    assert (
+        policy.usage(live) == by_hand.usage(twin)
+        if name != "compaction"
+        else policy.stats().compactions
+    )
     assert len(live.messages) < 28
     assert any((m.get("metadata") or {}).get("custom", {}).get("pinned") for m in live.messages)
     restored = built(POLICIES[name](), session_manager=session())
@@ -148,7 +178,13 @@ def test_beside_strands_own_strategies_and_the_stash(session: Callable[[], Any])
     assert len(str(live.messages)) < 20_000
     assert "retrieve_context" in live.tool_names
     again = Offload.truncate("tool_results", {"preview_tokens": 200}).when(threshold=400)
-    restored = built(ImportanceWeightedConversationManager(2_000), None, again, session_manager=session(), stash=storage)
+    restored = built(
+        ImportanceWeightedConversationManager(2_000),
+        None,
+        again,
+        session_manager=session(),
+        stash=storage,
+    )
     assert same(restored.messages, live.messages)
 
 
@@ -179,7 +215,9 @@ def test_what_strands_calls_experimental_is_as_we_know_it() -> None:
     """If this fails, Strands moved: ``conversation/strategy.py`` is the one module to change."""
     strategy = as_strategy(ImportanceWeightedConversationManager())
     assert isinstance(strategy, ContextStrategy)
-    assert {"messages", "agent", "utilization", "overflow", "stash"} <= {f.name for f in dataclasses.fields(ContextState)}
+    assert {"messages", "agent", "utilization", "overflow", "stash"} <= {
+        f.name for f in dataclasses.fields(ContextState)
+    }
     assert {"strategies", "stash"} <= set(ContextManagerConfig.__annotations__)
     assert {"strategies", "stash"} <= set(inspect.signature(ContextManager).parameters)
     calls: list[dict[str, Any]] = []

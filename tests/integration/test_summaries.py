@@ -1,4 +1,6 @@
-"""VerifiedSummarizingConversationManager in a real agent: when it summarizes, what it refuses, races, crashes, restarts."""
+"""VerifiedSummarizingConversationManager in a real agent: when it summarizes, what it refuses,
+races, crashes, restarts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ from strands_manga_memory import (
     TieredSessionManager,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import SummaryCache, SummarySchedule, SummarySizes, SummaryTrigger, default_counter
+from strands_manga_memory.conversation import (
+    SummaryCache,
+    SummarySchedule,
+    SummarySizes,
+    SummaryTrigger,
+    default_counter,
+)
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -52,11 +60,18 @@ def tokens(messages: list[Any]) -> int:
 
 
 def view(agent: Agent) -> str:
-    return "\n".join(block["text"] for message in agent.messages for block in message["content"] if "text" in block)
+    return "\n".join(
+        block["text"]
+        for message in agent.messages
+        for block in message["content"]
+        if "text" in block
+    )
 
 
 def grouped(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of the manager with those of its policies, which are given flat here, in their policies."""
+    """Return settings of the manager with those of its policies, which are given flat here, in
+    their policies.
+    """
     given = {name.removeprefix("trigger_"): value for name, value in settings.items()}
     policies = {"trigger": SummaryTrigger, "sizes": SummarySizes, "schedule": SummarySchedule}
     taken: dict[str, Any] = {}
@@ -66,7 +81,9 @@ def grouped(settings: dict[str, Any]) -> dict[str, Any]:
     return {**given, **taken}
 
 
-def made(summarizer: Any = lambda _: PROSE, *, model: Any = None, agent: Any = None, **settings: Any) -> Agent:
+def made(
+    summarizer: Any = lambda _: PROSE, *, model: Any = None, agent: Any = None, **settings: Any
+) -> Agent:
     manager = Manager(**grouped({"trigger_turns": 6, "model": summarizer, **settings}))
     return Agent(
         model=model or ScriptedModel(lambda _: "Yes, it is in stock. " * 3),
@@ -104,7 +121,7 @@ class Held:
         return self.text
 
 
-# --- When -------------------------------------------------------------------------------------------------------------------
+# --- When -----------------------------------------------------------------------------------------
 
 
 def test_after_so_many_turns_all_but_the_last_three_become_a_summary() -> None:
@@ -124,7 +141,9 @@ def test_after_so_many_turns_all_but_the_last_three_become_a_summary() -> None:
 
 
 def test_after_so_many_tokens_too() -> None:
-    agent = made(trigger_tokens=1_500, trigger_turns=1_000, model=ScriptedModel(lambda _: "word " * 200))
+    agent = made(
+        trigger_tokens=1_500, trigger_turns=1_000, model=ScriptedModel(lambda _: "word " * 200)
+    )
     talk(agent, 9)
     stats = agent.conversation_manager.stats()
     assert stats.swapped == stats.runs >= 1
@@ -139,7 +158,11 @@ def test_a_summary_is_written_by_the_aux_model_or_the_model_of_the_agent() -> No
         agent = made(None, model=own, agent={"aux_model": aux} if aux else {})
         talk(agent, 6)
         writer = aux or own
-        asked = [request for request in writer.requests if "<conversation>" in request.messages[0]["content"][0]["text"]]
+        asked = [
+            request
+            for request in writer.requests
+            if "<conversation>" in request.messages[0]["content"][0]["text"]
+        ]
         assert asked
         assert asked[0].tool_specs is None
         assert "notes of a conversation" in (asked[0].system_prompt or "")
@@ -168,12 +191,16 @@ async def test_the_response_does_not_wait_for_the_summary() -> None:
     assert await asyncio.to_thread(agent.conversation_manager._jobs.finish, 30)
     await agent.invoke_async("next")
     assert PROSE in view(agent)
-    assert [message["content"][0]["text"] for message in agent.messages if message["role"] == "user"][-1] == "next"
+    assert [
+        message["content"][0]["text"] for message in agent.messages if message["role"] == "user"
+    ][-1] == "next"
 
 
 async def test_only_over_the_hard_limit_a_model_call_waits() -> None:
     held = Held()
-    agent = made(held, trigger_tokens=600, trigger_turns=100, hard_tokens=900, model=quiet("word " * 60))
+    agent = made(
+        held, trigger_tokens=600, trigger_turns=100, hard_tokens=900, model=quiet("word " * 60)
+    )
     turns = 0
     while tokens(agent.messages) + 130 < 900:
         await agent.invoke_async("say " * 60)
@@ -191,10 +218,19 @@ async def test_only_over_the_hard_limit_a_model_call_waits() -> None:
 
 async def test_a_summary_that_takes_too_long_gives_way_to_facts() -> None:
     held = Held()
-    agent = made(held, trigger_tokens=600, trigger_turns=100, hard_tokens=900, wait_seconds=0.01, model=quiet("word " * 60))
+    agent = made(
+        held,
+        trigger_tokens=600,
+        trigger_turns=100,
+        hard_tokens=900,
+        wait_seconds=0.01,
+        model=quiet("word " * 60),
+    )
     number = 0
     while tokens(agent.messages) + 130 < 900:
-        await agent.invoke_async(f"Series number {number} is for my friend Name{number}x. " + "Say more. " * 15)
+        await agent.invoke_async(
+            f"Series number {number} is for my friend Name{number}x. " + "Say more. " * 15
+        )
         number += 1
     await agent.invoke_async("say " * 300)
     assert agent.conversation_manager.stats().waits >= 1
@@ -216,7 +252,7 @@ def test_a_warning_comes_at_three_quarters(caplog: pytest.LogCaptureFixture) -> 
     assert agent.conversation_manager.stats().warnings == 1
 
 
-# --- What is never accepted -------------------------------------------------------------------------------------------------
+# --- What is never accepted -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -244,8 +280,12 @@ def test_defect_core_summarizing_accepts_garbage(answer: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["background", "async", "inline"])
-@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, RecursionError])
-def test_nothing_a_summarizer_raises_gets_into_a_turn(error: type[BaseException], strategy: Any) -> None:
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, RecursionError]
+)
+def test_nothing_a_summarizer_raises_gets_into_a_turn(
+    error: type[BaseException], strategy: Any
+) -> None:
     def failing(_: Prompt) -> str:
         raise error
 
@@ -276,9 +316,13 @@ def test_defect_core_summarizing_failed_summary_loses_messages(tmp_path: Path) -
     def failing(_: Prompt) -> str:
         raise ConnectionError("the model is down")
 
-    agent = made(failing, agent={"session_manager": FileSessionManager("s", storage_dir=str(tmp_path))})
+    agent = made(
+        failing, agent={"session_manager": FileSessionManager("s", storage_dir=str(tmp_path))}
+    )
     talk(agent, 14)
-    restored = made(failing, agent={"session_manager": FileSessionManager("s", storage_dir=str(tmp_path))})
+    restored = made(
+        failing, agent={"session_manager": FileSessionManager("s", storage_dir=str(tmp_path))}
+    )
     assert plain(restored.messages) == plain(agent.messages)
     assert all(f"Name{number}x" in view(restored) for number in range(14))
 
@@ -288,7 +332,11 @@ def test_what_a_draft_lacks_is_asked_for_by_name_and_then_appended() -> None:
 
     def forgetful(prompt: Prompt) -> str:
         prompts.append(prompt)
-        return "The user's friend is called Name0x." if len(prompts) < 3 else "Name0x and Name1x are friends of the user."
+        return (
+            "The user's friend is called Name0x."
+            if len(prompts) < 3
+            else "Name0x and Name1x are friends of the user."
+        )
 
     agent = made(forgetful)
     talk(agent, 6)
@@ -301,7 +349,9 @@ def test_what_a_draft_lacks_is_asked_for_by_name_and_then_appended() -> None:
     assert "Name2x" in text.split("Also said")[1]
 
 
-def test_three_failures_in_a_row_leave_the_summarizer_alone_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_three_failures_in_a_row_leave_the_summarizer_alone_for_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock, asked = FakeClock(), []
 
     def refusing(prompt: Prompt) -> str:
@@ -334,7 +384,9 @@ def test_an_extractor_that_fails_gives_way_to_the_rules(caplog: pytest.LogCaptur
     assert all(f"Name{number}x" in view(agent) for number in range(6))
 
 
-def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from strands_manga_memory.conversation.summary_writing import SummaryWriter
 
     agent = made()
@@ -344,7 +396,7 @@ def test_a_run_that_breaks_leaves_the_history_and_counts_as_a_failure(monkeypatc
     assert agent.conversation_manager.stats().failed == 1
 
 
-# --- Races ------------------------------------------------------------------------------------------------------------------
+# --- Races ----------------------------------------------------------------------------------------
 
 
 def begun(held: Held, **more: Any) -> Agent:
@@ -387,7 +439,9 @@ def test_turns_that_came_meanwhile_stay() -> None:
     held.go.set()
     agent.conversation_manager.finish(agent)
     assert agent.conversation_manager.summary(agent).turns == 3
-    assert [f"Name{number}x" in json.dumps(plain(agent.messages[-12:])) for number in range(3, 9)] == [True] * 6
+    assert [
+        f"Name{number}x" in json.dumps(plain(agent.messages[-12:])) for number in range(3, 9)
+    ] == [True] * 6
 
 
 def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_call() -> None:
@@ -400,7 +454,11 @@ def test_a_summary_ready_in_the_middle_of_a_turn_is_used_before_the_next_model_c
         assert agent.conversation_manager._jobs.finish(30)
         return "done"
 
-    replies = [*["ok"] * 6, [{"toolUse": {"toolUseId": "t", "name": "slow", "input": {}}}], "finished"]
+    replies = [
+        *["ok"] * 6,
+        [{"toolUse": {"toolUseId": "t", "name": "slow", "input": {}}}],
+        "finished",
+    ]
     model = ScriptedModel(replies)
     agent = begun(held, model=model, agent={"tools": [slow]})
     agent("use the tool")
@@ -429,7 +487,9 @@ def test_a_session_deleted_meanwhile_stays_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_used_before", [True, False], ids=["used", "on its way"])
-def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(is_used_before: bool, tmp_path: Path) -> None:
+def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(
+    is_used_before: bool, tmp_path: Path
+) -> None:
     def process(trigger_turns: int = 100) -> tuple[Agent, TieredSessionManager]:
         table = SQLiteTable(tmp_path / "t.sqlite3")
         table.create_if_missing()
@@ -444,13 +504,17 @@ def test_a_summary_whose_window_lost_a_merge_takes_its_place_again(is_used_befor
         held.go.set()
         assert first.conversation_manager.finish(first)
     for number in range(8, 10):
-        other(f"Series number {number} is for my friend Name{number}x.")  # its window, with all the raw turns, is saved first
+        other(
+            f"Series number {number} is for my friend Name{number}x."
+        )  # its window, with all the raw turns, is saved first
     held.go.set()
     assert first.conversation_manager._jobs.finish(30)
     first("And this is mine.")
     assert PROSE in view(first)
     assert all(f"Name{number}x" in view(first) for number in range(10))
-    assert first.conversation_manager.stats().runs == first.conversation_manager.stats().swapped == 1
+    assert (
+        first.conversation_manager.stats().runs == first.conversation_manager.stats().swapped == 1
+    )
     assert problems(first.messages) == []
     first_session.close()
     other_session.close()
@@ -479,16 +543,20 @@ def test_a_forked_child_begins_anew() -> None:
     assert PROSE in view(agent)
 
 
-# --- Crashes and restarts ---------------------------------------------------------------------------------------------------
+# --- Crashes and restarts -------------------------------------------------------------------------
 
 
 class CrashError(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("point", ["before the swap", "after the swap", "at a message", "after the invocation"])
+@pytest.mark.parametrize(
+    "point", ["before the swap", "after the swap", "at a message", "after the invocation"]
+)
 @pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
-def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, point: str, tmp_path: Path) -> None:
+def test_a_crash_restores_the_history_before_or_after_never_between(
+    kind: str, point: str, tmp_path: Path
+) -> None:
     agent = made(agent={"session_manager": open_session(kind, tmp_path)})
     manager = agent.conversation_manager
     talk(agent, 5)
@@ -516,9 +584,20 @@ def test_a_crash_restores_the_history_before_or_after_never_between(kind: str, p
         agent("the last words")
     restored = made(agent={"session_manager": open_session(kind, tmp_path)})
     kept = plain(restored.messages)
-    swapped = [message for message in kept if not message.get("metadata", {}).get("custom", {}).get("summary")]
+    swapped = [
+        message
+        for message in kept
+        if not message.get("metadata", {}).get("custom", {}).get("summary")
+    ]
     assert (
-        problems([message for message in kept if message["role"] == "user" or "toolUse" not in json.dumps(message)][:1]) == []
+        problems(
+            [
+                message
+                for message in kept
+                if message["role"] == "user" or "toolUse" not in json.dumps(message)
+            ][:1]
+        )
+        == []
     )
     assert kept[: len(before)] == before or (PROSE in view(restored) and swapped[:6] == before[-6:])
     assert all(f"Name{number}x" in view(restored) for number in range(6))
@@ -539,11 +618,13 @@ def test_a_record_that_cannot_be_read_stops_the_restore_and_is_left_alone(tmp_pa
 
 
 def test_the_state_of_another_manager_is_refused() -> None:
-    with pytest.raises(ValueError, match="the session holds the state of 'Other', not of 'VerifiedSummarizing"):
+    with pytest.raises(
+        ValueError, match="the session holds the state of 'Other', not of 'VerifiedSummarizing"
+    ):
         Manager().restore_from_session({"__name__": "Other", "removed_message_count": 0})
 
 
-# --- What stays -------------------------------------------------------------------------------------------------------------
+# --- What stays -----------------------------------------------------------------------------------
 
 
 def test_pinned_messages_stay_with_their_exchange() -> None:
@@ -556,7 +637,11 @@ def test_pinned_messages_stay_with_their_exchange() -> None:
 
 
 def unpin(agent: Agent, text: str) -> None:
-    (at,) = (at for at, message in enumerate(agent.messages) if message["content"][0].get("text", "").startswith(text))
+    (at,) = (
+        at
+        for at, message in enumerate(agent.messages)
+        if message["content"][0].get("text", "").startswith(text)
+    )
     unpin_message(agent.messages, at)
 
 
@@ -667,7 +752,9 @@ def test_preferences_stay_in_the_line_of_their_message(said: str, shown: str) ->
 def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_them_out() -> None:
     asked: list[Prompt] = []
     script: list[Any] = []
-    model = ScriptedModel(lambda _: script.pop(0) if script else "It is on the shelf.", usage=lambda _: 0)
+    model = ScriptedModel(
+        lambda _: script.pop(0) if script else "It is on the shelf.", usage=lambda _: 0
+    )
     agent = made(
         lambda prompt: asked.append(prompt) or PROSE,
         trigger_tokens=1_200,
@@ -680,7 +767,10 @@ def test_turns_too_few_for_a_summary_become_facts_before_a_large_result_drives_t
     )
     talk(agent, 2)
     for number, size in enumerate((10, 4_000)):
-        script += [[{"toolUse": {"toolUseId": f"t{number}", "name": "lookup", "input": {"size": size}}}], "It is."]
+        script += [
+            [{"toolUse": {"toolUseId": f"t{number}", "name": "lookup", "input": {"size": size}}}],
+            "It is.",
+        ]
         agent("Is it there?")
     assert "Name0x" in view(agent)
     assert "Name1x" in view(agent)
@@ -745,7 +835,9 @@ def test_a_real_overflow_is_answered_without_a_model_and_never_loops() -> None:
     assert problems(model.requests[-1].messages) == []
     assert tokens(model.requests[-1].messages) < tokens(model.requests[-2].messages)
 
-    hopeless = made(model=ScriptedModel(lambda _: ContextWindowOverflowException("full")), trigger_turns=100)
+    hopeless = made(
+        model=ScriptedModel(lambda _: ContextWindowOverflowException("full")), trigger_turns=100
+    )
     with pytest.raises(ContextWindowOverflowException):
         hopeless("hello")
     assert len(hopeless.model.requests) < 10
@@ -778,7 +870,11 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
 
     live = agent()
     manager = live.conversation_manager
-    assert (manager.trigger_tokens, manager.trigger_turns, manager.trimmer.max_tokens) == (8_000, 20, 4_096)
+    assert (manager.trigger_tokens, manager.trigger_turns, manager.trimmer.max_tokens) == (
+        8_000,
+        20,
+        4_096,
+    )
     talk(live, 25)
     assert manager.summary(live).turns >= 17
     restored = agent()
@@ -787,14 +883,16 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
     memory.close()
 
 
-# --- Settings ---------------------------------------------------------------------------------------------------------------
+# --- Settings -------------------------------------------------------------------------------------
 
 
-# --- A conversation of random events ----------------------------------------------------------------------------------------
+# --- A conversation of random events --------------------------------------------------------------
 
 
 class Conversations(RuleBasedStateMachine):
-    """Random turns, summarizers that fail in random ways, restarts: nothing said is lost, and every request is valid."""
+    """Random turns, summarizers that fail in random ways, restarts: nothing said is lost, and every
+    request is valid.
+    """
 
     session = "none"
 
@@ -815,7 +913,9 @@ class Conversations(RuleBasedStateMachine):
             return self.answers[-1] if self.answers else PROSE
 
         self.script: list[Any] = []
-        self.model = ScriptedModel(lambda _: self.script.pop(0) if self.script else "Here you are, with my pleasure.")
+        self.model = ScriptedModel(
+            lambda _: self.script.pop(0) if self.script else "Here you are, with my pleasure."
+        )
         self.manager = Manager(
             SummaryTrigger(tokens=1_200, turns=5, keep_recent_turns=2, hard_tokens=1_800),
             model=summarizer,
@@ -832,19 +932,33 @@ class Conversations(RuleBasedStateMachine):
         )
         self.seen = 0
 
-    @rule(words=st.sampled_from(["please note the shelf", "棚の番号です", "remember my code"]), long=st.booleans())
+    @rule(
+        words=st.sampled_from(["please note the shelf", "棚の番号です", "remember my code"]),
+        long=st.booleans(),
+    )
     def say(self, words: str, long: bool) -> None:
         self.next += 1
         self.said.append(f"QX{self.next:03}Z")
-        self.agent(f"{words}: {self.said[-1]}." + (" Tell me everything about the long story of the tower." if long else ""))
+        self.agent(
+            f"{words}: {self.said[-1]}."
+            + (" Tell me everything about the long story of the tower." if long else "")
+        )
 
     @rule(size=st.sampled_from([10, 400, 4_000]))
     def use_a_tool(self, size: int) -> None:
-        use = {"toolUseId": f"t{len(self.model.requests)}", "name": "lookup", "input": {"size": size}}
+        use = {
+            "toolUseId": f"t{len(self.model.requests)}",
+            "name": "lookup",
+            "input": {"size": size},
+        }
         self.script += [[{"toolUse": use}], "It is on the shelf."]
         self.agent("Is it there?")
 
-    @rule(answer=st.sampled_from([PROSE, "I'm sorry, I can't.", "", "ORD-77777 was shipped.", "word " * 900]))
+    @rule(
+        answer=st.sampled_from(
+            [PROSE, "I'm sorry, I can't.", "", "ORD-77777 was shipped.", "word " * 900]
+        )
+    )
     def summarizer_changes(self, answer: str) -> None:
         self.answers.append(answer)
 
@@ -860,7 +974,9 @@ class Conversations(RuleBasedStateMachine):
         except ContextWindowOverflowException:
             self.script.clear()
         shown = view(self.agent)
-        self.said = [code for code in self.said if code in shown]  # half of everything had to go, of recent turns too
+        self.said = [
+            code for code in self.said if code in shown
+        ]  # half of everything had to go, of recent turns too
         self.next += 1
 
     @precondition(lambda self: self.session != "none")
@@ -881,7 +997,13 @@ class Conversations(RuleBasedStateMachine):
         self.seen = len(self.model.requests)
         shown = view(self.agent)
         assert [code for code in self.said if code not in shown] == []
-        assert sum("summary" in (m.get("metadata") or {}).get("custom", {}) for m in self.agent.messages) <= 4
+        assert (
+            sum(
+                "summary" in (m.get("metadata") or {}).get("custom", {})
+                for m in self.agent.messages
+            )
+            <= 4
+        )
 
 
 @tool
@@ -899,7 +1021,11 @@ class SnapshotConversations(Conversations):
 
 
 _SETTINGS = settings(
-    max_examples=8, stateful_step_count=18, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=8,
+    stateful_step_count=18,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
 )
 TestConversations = Conversations.TestCase
 TestConversations.settings = _SETTINGS

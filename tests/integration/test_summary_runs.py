@@ -53,16 +53,23 @@ class _Summarizer(ScriptedModel):
         self.is_allowed.clear()
 
 
-def _talk(build: Callable[[], Agent], name: str, summarizer: _Summarizer, *, for_each: bool) -> list[str]:
-    """Hold a conversation with one agent, or with an agent built for each request; return the requests as texts.
+def _talk(
+    build: Callable[[], Agent], name: str, summarizer: _Summarizer, *, for_each: bool
+) -> list[str]:
+    """Hold a conversation with one agent, or with an agent built for each request; return the
+    requests as texts.
 
-    Each summary is finished after the second turn of a pair, so that the number of summaries does not depend on the machine.
+    Each summary is finished after the second turn of a pair, so that the number of summaries does
+    not depend on the machine.
     """
     requests: list[str] = []
     agent = build()
     for number in range(_TURNS):
         agent = build() if for_each else agent
-        agent(f"{name} {number}: does my friend Name{number}x like volume {number}? " + "Tell me more about it please. " * 10)
+        agent(
+            f"{name} {number}: does my friend Name{number}x like volume {number}? "
+            + "Tell me more about it please. " * 10
+        )
         model: Any = agent.model
         requests.append(json.dumps(model.requests[-1].messages))
         assert problems(model.requests[-1].messages) == []
@@ -77,7 +84,9 @@ def _model() -> ScriptedModel:
     return model
 
 
-def _builder(kind: str, memory: MangaMemory, folder: Path, name: str, summarizer: Any) -> Callable[[], Agent]:
+def _builder(
+    kind: str, memory: MangaMemory, folder: Path, name: str, summarizer: Any
+) -> Callable[[], Agent]:
     model = _model()
 
     def build() -> Agent:
@@ -93,24 +102,43 @@ def _builder(kind: str, memory: MangaMemory, folder: Path, name: str, summarizer
             )
         manager: Any
         if kind == "files":
-            manager = VerifiedSummarizingConversationManager(SummaryTrigger(tokens=3_000), model=summarizer)
+            manager = VerifiedSummarizingConversationManager(
+                SummaryTrigger(tokens=3_000), model=summarizer
+            )
         else:
-            manager = TieredCompactionConversationManager([VerifiedSummary(model=summarizer)], window=6_000)
+            manager = TieredCompactionConversationManager(
+                [VerifiedSummary(model=summarizer)], window=6_000
+            )
         session = FileSessionManager(name, storage_dir=str(folder))
-        return Agent(model=model, conversation_manager=manager, session_manager=session, callback_handler=None)
+        return Agent(
+            model=model,
+            conversation_manager=manager,
+            session_manager=session,
+            callback_handler=None,
+        )
 
     return build
 
 
 @pytest.mark.parametrize(
-    "kind", ["memory.agent", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("files", "compaction"))]
+    "kind",
+    [
+        "memory.agent",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("files", "compaction")),
+    ],
 )
-def test_agent_for_each_request_summarizes_like_a_live_agent(kind: str, memory: MangaMemory, tmp_path: Path) -> None:
-    """With an agent built for each request the summarizer is called as often, and the summary is shown."""
+def test_agent_for_each_request_summarizes_like_a_live_agent(
+    kind: str, memory: MangaMemory, tmp_path: Path
+) -> None:
+    """With an agent built for each request the summarizer is called as often, and the summary is
+    shown.
+    """
     calls, shown = {}, {}
     for for_each in (False, True):
         summarizer = _Summarizer()
-        name = "Request" if for_each else "Question"  # or the drafts of one conversation would do for the other
+        name = (
+            "Request" if for_each else "Question"
+        )  # or the drafts of one conversation would do for the other
         build = _builder(kind, memory, tmp_path, name, summarizer)
         requests = _talk(build, name, summarizer, for_each=for_each)
         calls[for_each] = len(summarizer.requests)
@@ -122,11 +150,18 @@ def test_agent_for_each_request_summarizes_like_a_live_agent(kind: str, memory: 
 
 def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMemory) -> None:
     """A summary whose messages have changed since an earlier agent began it is not used."""
-    summarizer = ScriptedModel(lambda _: "The user has a friend called Kenji, who likes horror manga.", delay=0.3)
+    summarizer = ScriptedModel(
+        lambda _: "The user has a friend called Kenji, who likes horror manga.", delay=0.3
+    )
     scope: Any = {"user_id": "u", "session_id": "s"}
 
     def build() -> Any:
-        options: Any = {"history": "summarize", "max_tokens": 1_500, "aux_model": summarizer, "callback_handler": None}
+        options: Any = {
+            "history": "summarize",
+            "max_tokens": 1_500,
+            "aux_model": summarizer,
+            "callback_handler": None,
+        }
         return memory.agent(_model(), **scope, **options)
 
     agent = build()
@@ -144,25 +179,40 @@ def test_message_redacted_while_it_is_summarized_does_not_return(memory: MangaMe
     assert "Kenji" not in json.dumps(agent.messages)
 
 
-def test_warning_is_given_once_for_agents_built_for_each_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_is_given_once_for_agents_built_for_each_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The warning before a summary is given once, also where each request has its own agent."""
     trigger = SummaryTrigger(tokens=3_000)
     model = _model()
     for number in range(18):
         manager = VerifiedSummarizingConversationManager(trigger, model=_Summarizer())
         session = FileSessionManager("s", storage_dir=str(tmp_path))
-        agent = Agent(model=model, conversation_manager=manager, session_manager=session, callback_handler=None)
-        agent(f"Question {number}: is volume {number} in stock? " + "Tell me more about it please. " * 10)
+        agent = Agent(
+            model=model,
+            conversation_manager=manager,
+            session_manager=session,
+            callback_handler=None,
+        )
+        agent(
+            f"Question {number}: is volume {number} in stock? "
+            + "Tell me more about it please. " * 10
+        )
         if manager.trimmer.history.tokens(agent.messages) >= 2_800:
             break
     assert caplog.text.count("will be summarized soon") == 1
 
 
 @pytest.mark.parametrize(
-    "reply", ["I cannot help with that.", pytest.param(ConnectionError("no model"), marks=pytest.mark.long)]
+    "reply",
+    ["I cannot help with that.", pytest.param(ConnectionError("no model"), marks=pytest.mark.long)],
 )
-def test_failing_summarizer_rests_for_agents_built_for_each_request(reply: Any, memory: MangaMemory) -> None:
-    """After three failed runs the summarizer is not asked for a while, also where each request has its own agent."""
+def test_failing_summarizer_rests_for_agents_built_for_each_request(
+    reply: Any, memory: MangaMemory
+) -> None:
+    """After three failed runs the summarizer is not asked for a while, also where each request has
+    its own agent.
+    """
     calls = {}
     for for_each in (False, True):
         summarizer = ScriptedModel(lambda _: reply)
@@ -171,18 +221,33 @@ def test_failing_summarizer_rests_for_agents_built_for_each_request(reply: Any, 
         agent = build()
         for number in range(70):
             agent = build() if for_each else agent
-            agent(f"{name} {number}: is volume {number} in stock? " + "Tell me more about it please. " * 10)
+            agent(
+                f"{name} {number}: is volume {number} in stock? "
+                + "Tell me more about it please. " * 10
+            )
             agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
         calls[for_each] = len(summarizer.requests)
     assert calls[True] == calls[False] > 0
 
 
 def test_an_agent_of_the_process_can_wait_for_its_summaries(tmp_path: Path) -> None:
-    """With an inline schedule the turn that makes a summary due ends with the summary in the history."""
-    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", defaults=MangaMemorySettings(summary_trigger_turns=4))
-    arguments: dict[str, Any] = {"user_id": "u", "session_id": "s", "history": "summarize", "callback_handler": None}
+    """With an inline schedule the turn that makes a summary due ends with the summary in the
+    history.
+    """
+    memory = MangaMemory.open(
+        durable=f"sqlite:///{tmp_path}/t.sqlite3",
+        defaults=MangaMemorySettings(summary_trigger_turns=4),
+    )
+    arguments: dict[str, Any] = {
+        "user_id": "u",
+        "session_id": "s",
+        "history": "summarize",
+        "callback_handler": None,
+    }
     agent = memory.agent(
-        ScriptedModel(lambda _: "We talked about books."), summary_schedule=SummarySchedule(strategy="inline"), **arguments
+        ScriptedModel(lambda _: "We talked about books."),
+        summary_schedule=SummarySchedule(strategy="inline"),
+        **arguments,
     )
     for number in range(4):
         agent(f"I am looking for volume {number} of Uzumaki.")

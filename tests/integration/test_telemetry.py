@@ -1,4 +1,6 @@
-"""Telemetry as an OpenTelemetry SDK receives it; in a process of its own, because an SDK is set up once."""
+"""Telemetry as an OpenTelemetry SDK receives it; in a process of its own, because an SDK is set up
+once.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,38 @@ pytestmark = pytest.mark.xdist_group("telemetry")  # its servers and processes a
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    command = [sys.executable, "-W", "error", telemetry_child.__file__, str(tmp_path_factory.mktemp("told"))]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        telemetry_child.__file__,
+        str(tmp_path_factory.mktemp("told")),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    return {"text": done.stdout, "stats": json.loads(done.stderr.splitlines()[-1]), **json.loads(done.stdout)}
+    return {
+        "text": done.stdout,
+        "stats": json.loads(done.stderr.splitlines()[-1]),
+        **json.loads(done.stdout),
+    }
 
 
 def test_everything_that_happens_has_a_span(told: dict[str, Any]) -> None:
     names = {span["name"] for span in told["spans"]}
     assert names >= {
-        *("manga_memory.turn", "manga_memory.trim", "manga_memory.summary", "manga_memory.recall", "manga_memory.handoff"),
-        *("manga_memory.breaker.transition", "manga_memory.restore", "put manga_sessions", "query manga_user_memory"),
+        *(
+            "manga_memory.turn",
+            "manga_memory.trim",
+            "manga_memory.summary",
+            "manga_memory.recall",
+            "manga_memory.handoff",
+        ),
+        *(
+            "manga_memory.breaker.transition",
+            "manga_memory.restore",
+            "put manga_sessions",
+            "query manga_user_memory",
+        ),
     }
     assert all(span["seconds"] >= 0 for span in told["spans"])
 
@@ -49,7 +72,9 @@ def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, 
     for name, metric in seen.items():
         assert metric["unit"] == listed[name].unit
         if listed[name].buckets:
-            assert tuple(metric["data"]["data_points"][0]["explicit_bounds"]) == listed[name].buckets
+            assert (
+                tuple(metric["data"]["data_points"][0]["explicit_bounds"]) == listed[name].buckets
+            )
     assert {
         point["attributes"]["manga_memory.tier"]: point["value"]
         for point in seen["manga_memory.tier.up"]["data"]["data_points"]
@@ -58,12 +83,19 @@ def test_metrics_have_the_names_and_bounds_they_are_listed_with(told: dict[str, 
         "durable": 1,
     }
     calls = seen["db.client.operation.duration"]["data"]["data_points"]
-    assert {"db.system.name", "db.operation.name", "manga_memory.tier"} <= set(calls[0]["attributes"])
+    assert {"db.system.name", "db.operation.name", "manga_memory.tier"} <= set(
+        calls[0]["attributes"]
+    )
 
 
 def test_a_missed_deadline_is_counted_by_its_tier(told: dict[str, Any]) -> None:
-    missed = next(metric for metric in told["metrics"] if metric["name"] == "manga_memory.deadlines.missed")
-    tiers = {point["attributes"]["manga_memory.tier"]: point["value"] for point in missed["data"]["data_points"]}
+    missed = next(
+        metric for metric in told["metrics"] if metric["name"] == "manga_memory.deadlines.missed"
+    )
+    tiers = {
+        point["attributes"]["manga_memory.tier"]: point["value"]
+        for point in missed["data"]["data_points"]
+    }
     assert tiers["durable"] >= 1
     assert told["stats"]["missed_deadlines"] >= 1
 
@@ -85,7 +117,9 @@ class Held(SQLiteTable):
         return super().transact(writes)
 
 
-def test_a_turn_that_waits_in_vain_counts_it_and_a_build_that_reads_for_too_long(tmp_path: Path) -> None:
+def test_a_turn_that_waits_in_vain_counts_it_and_a_build_that_reads_for_too_long(
+    tmp_path: Path,
+) -> None:
     table = Held(tmp_path / "s.sqlite3")
     memory = MangaMemory.open("memory://", table)
 
@@ -112,10 +146,14 @@ def test_no_content_and_no_id_is_told(told: dict[str, Any]) -> None:
 
 
 def test_the_same_is_known_in_process(told: dict[str, Any]) -> None:
-    calls = next(metric for metric in told["metrics"] if metric["name"] == "db.client.operation.duration")
+    calls = next(
+        metric for metric in told["metrics"] if metric["name"] == "db.client.operation.duration"
+    )
     counted: dict[str, int] = {}
     for point in calls["data"]["data_points"]:
-        name = f"{point['attributes']['manga_memory.tier']}.{point['attributes']['db.operation.name']}"
+        name = (
+            f"{point['attributes']['manga_memory.tier']}.{point['attributes']['db.operation.name']}"
+        )
         counted[name] = counted.get(name, 0) + point["count"]
     for name, count in told["operations"].items():
         if name.partition(".")[0] in ("hot", "durable", "memories"):

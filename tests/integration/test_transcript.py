@@ -20,7 +20,9 @@ _FIRST_VISIT = 30
 
 
 @pytest.fixture(scope="module", params=["en", "ja"])
-def exchanges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Exchange]:
+def exchanges(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[Exchange]:
     """The 40 turns as held by one live agent a visit."""
     return list(hold(tmp_path_factory.mktemp("shop"), request.param))
 
@@ -42,7 +44,12 @@ def _injected(request: Request) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_request_is_valid(exchanges: list[Exchange], provider: str) -> None:
     """A strict validator of each provider's format accepts all requests."""
-    found = [each for exchange in exchanges for request in exchange.requests for each in problems(request.messages, provider)]
+    found = [
+        each
+        for exchange in exchanges
+        for request in exchange.requests
+        for each in problems(request.messages, provider)
+    ]
     assert found == []
 
 
@@ -55,10 +62,16 @@ def test_requests_of_a_tool_loop_extend_one_another(exchanges: list[Exchange]) -
 
 
 def test_injected_text_stands_before_the_words_of_the_user(exchanges: list[Exchange]) -> None:
-    """Only the message that opened the turn holds injected blocks, and nothing stands beside a tool result."""
+    """Only the message that opened the turn holds injected blocks, and nothing stands beside a tool
+    result.
+    """
     for exchange in exchanges:
         for request in exchange.requests:
-            holders = [m for m in request.messages if any(_BLOCK.search(block.get("text", "")) for block in m["content"])]
+            holders = [
+                m
+                for m in request.messages
+                if any(_BLOCK.search(block.get("text", "")) for block in m["content"])
+            ]
             for message in holders:
                 assert message["content"][-1]["text"] == exchange.user
 
@@ -67,12 +80,18 @@ def test_a_request_has_one_injected_block(exchanges: list[Exchange]) -> None:
     """All sections stand in one block, each at most once, none empty, and no heading twice."""
     for exchange in exchanges:
         for request in exchange.requests:
-            blocks = [text for text in _texts(request) if "<context>" in text or _BLOCK.search(text)]
+            blocks = [
+                text for text in _texts(request) if "<context>" in text or _BLOCK.search(text)
+            ]
             assert len(blocks) == 1
             assert re.fullmatch(r"<context>\n.*</context>\n\n", blocks[0], re.DOTALL)
             sections = _injected(request)
             assert len({name for name, _ in sections}) == len(sections)
-            lines = [line for line in blocks[0].splitlines() if line.endswith(":") or line.startswith("<")]
+            lines = [
+                line
+                for line in blocks[0].splitlines()
+                if line.endswith(":") or line.startswith("<")
+            ]
             assert len(lines) == len(set(lines))
             assert all(content.strip() for _, content in sections)
 
@@ -84,7 +103,9 @@ def test_injected_block_is_the_same_in_the_tool_loop_of_a_turn(exchanges: list[E
 
 
 def test_memories_of_an_earlier_session_have_its_day(exchanges: list[Exchange]) -> None:
-    """ "It arrives tomorrow" was said eight days ago: each passage of an earlier session begins with its day."""
+    """ "It arrives tomorrow" was said eight days ago: each passage of an earlier session begins
+    with its day.
+    """
     passages = 0
     for exchange in exchanges[_FIRST_VISIT:]:
         memory = dict(_injected(exchange.requests[0])).get("user_memory", "")
@@ -95,7 +116,9 @@ def test_memories_of_an_earlier_session_have_its_day(exchanges: list[Exchange]) 
 
 
 def test_quotes_of_results_are_whole_records(exchanges: list[Exchange]) -> None:
-    """A quote of the catalogue names the records that fit, and repeats no sentence of their descriptions."""
+    """A quote of the catalogue names the records that fit, and repeats no sentence of their
+    descriptions.
+    """
     quotes = [
         line
         for exchange in exchanges
@@ -107,17 +130,26 @@ def test_quotes_of_results_are_whole_records(exchanges: list[Exchange]) -> None:
 
 
 def test_personal_data_is_not_injected(exchanges: list[Exchange]) -> None:
-    """The card and phone numbers that the user gave away are in no injected block of any request."""
+    """The card and phone numbers that the user gave away are in no injected block of any
+    request.
+    """
     for exchange in exchanges:
         for request in exchange.requests:
-            injected = " ".join(text for _, text in _injected(request)) + str(request.system_prompt_content)
+            injected = " ".join(text for _, text in _injected(request)) + str(
+                request.system_prompt_content
+            )
             for number in (CARD, CARD.replace(" ", ""), "090-1234-5678", "09012345678"):
                 assert number not in injected
 
 
-@pytest.mark.parametrize("false", ["title asin", "title copies", "copies (inferred)", "volume 30", "price JPY", "tool_error"])
+@pytest.mark.parametrize(
+    "false",
+    ["title asin", "title copies", "copies (inferred)", "volume 30", "price JPY", "tool_error"],
+)
 def test_no_false_state_or_quote_is_injected(exchanges: list[Exchange], false: str) -> None:
-    """JSON keys are no titles, a count of volumes is no volume, a budget no price, and errors of tools are no quotes."""
+    """JSON keys are no titles, a count of volumes is no volume, a budget no price, and errors of
+    tools are no quotes.
+    """
     for exchange in exchanges:
         for request in exchange.requests:
             assert [text for _, text in _injected(request) if false in text] == []
@@ -127,8 +159,16 @@ def test_quotes_are_no_small_talk(exchanges: list[Exchange]) -> None:
     """Thanks, farewells and errors are not quoted from the history."""
     for exchange in exchanges:
         for request in exchange.requests:
-            quotes = "\n".join(text for name, text in _injected(request) if name == "recalled_history")
-            for noise in ("You're welcome", "どういたしまして", "Thanks!", "ありがとう！", "connection refused"):
+            quotes = "\n".join(
+                text for name, text in _injected(request) if name == "recalled_history"
+            )
+            for noise in (
+                "You're welcome",
+                "どういたしまして",
+                "Thanks!",
+                "ありがとう！",
+                "connection refused",
+            ):
                 assert noise not in quotes
 
 
@@ -136,25 +176,41 @@ def test_gift_is_not_a_preference_of_the_user(exchanges: list[Exchange]) -> None
     """The sister's taste and budget are neither a preference of this visit nor of the next."""
     for exchange in exchanges:
         for request in exchange.requests:
-            preferences = [line for name, text in _injected(request) if name == "user_memory" for line in text.splitlines()]
+            preferences = [
+                line
+                for name, text in _injected(request)
+                if name == "user_memory"
+                for line in text.splitlines()
+            ]
             lines = [*preferences, *str(request.system_prompt_content).split("\\n")]
             stated = [line for line in lines if line.startswith(("- budget:", "- genre:"))]
-            assert not [line for line in stated if "1500" in line or "shojo" in line or "少女" in line]
+            assert not [
+                line for line in stated if "1500" in line or "shojo" in line or "少女" in line
+            ]
 
 
 def test_first_visit_knows_nothing_earlier(exchanges: list[Exchange]) -> None:
     """In the first conversation no block speaks of earlier sessions."""
     for exchange in exchanges[:_FIRST_VISIT]:
         for request in exchange.requests:
-            assert not [text for _, text in _injected(request) if "earlier session" in text or "Latest sessions" in text]
+            assert not [
+                text
+                for _, text in _injected(request)
+                if "earlier session" in text or "Latest sessions" in text
+            ]
 
 
 def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Exchange]) -> None:
-    """The system side holds the user's preferences, and the first message a summary of the visit eight days ago."""
+    """The system side holds the user's preferences, and the first message a summary of the visit
+    eight days ago.
+    """
     first = exchanges[_FIRST_VISIT].requests[0]
     system = str(first.system_prompt_content)
     is_english = _language(exchanges) == "en"
-    english, japanese = ("horror", "gore", "3000 yen", "paperback"), ("ホラー", "グロ", "3000円", "ペーパーバック")
+    english, japanese = (
+        ("horror", "gore", "3000 yen", "paperback"),
+        ("ホラー", "グロ", "3000円", "ペーパーバック"),
+    )
     for value in english if is_english else japanese:
         assert value in system
     summary = "\n".join(text for name, text in _injected(first) if name == "user_memory")
@@ -164,8 +220,12 @@ def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Excha
 
 
 def test_language_style_and_title_are_those_of_the_user(exchanges: list[Exchange]) -> None:
-    """A language is noted beside a style, and a volume stands beside the title that it was named with."""
-    injected = "\n".join(text for request in exchanges[25].requests for _, text in _injected(request))
+    """A language is noted beside a style, and a volume stands beside the title that it was named
+    with.
+    """
+    injected = "\n".join(
+        text for request in exchanges[25].requests for _, text in _injected(request)
+    )
     if _language(exchanges) == "en":
         assert "- language: English\n" in injected
         assert "volume 1; series PTSD Radio" in injected
@@ -186,8 +246,15 @@ def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> No
 
 
 def test_names_are_shown_as_the_user_wrote_them(exchanges: list[Exchange]) -> None:
-    """A series keeps its capital letters, and no Japanese quotation directly contains another one."""
-    shown = "\n".join(text for exchange in exchanges for request in exchange.requests for _, text in _injected(request))
+    """A series keeps its capital letters, and no Japanese quotation directly contains another
+    one.
+    """
+    shown = "\n".join(
+        text
+        for exchange in exchanges
+        for request in exchange.requests
+        for _, text in _injected(request)
+    )
 
     if _language(exchanges) == "en":
         assert "series Natsume" in shown

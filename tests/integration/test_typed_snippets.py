@@ -1,4 +1,6 @@
-"""The snippets of the README and the guides, and the recipes, as mypy sees them: in the environment that has mypy."""
+"""The snippets of the README and the guides, and the recipes, as mypy sees them: in the environment
+that has mypy.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,19 @@ def test_its_python_is_typed(tmp_path: Path) -> None:
         if "troubleshooting" in str(snippet.id):
             continue  # its snippets show mistakes
         name = re.sub(r"\W", "_", str(snippet.id))
-        (tmp_path / f"{name}.py").write_text(f"from strands.models import Model\nmodel: Model\n{snippet.values[0]}", "utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml")]
-    # The constructor of Agent Squad's own class is without types, so that of a class made of it is, too.
+        (tmp_path / f"{name}.py").write_text(
+            f"from strands.models import Model\nmodel: Model\n{snippet.values[0]}", "utf-8"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file",
+        str(ROOT / "pyproject.toml"),
+    ]
+    # The constructor of Agent Squad's own class is without types, so that of a class made of it is,
+    # too.
     found = subprocess.run(
         [
             *command,

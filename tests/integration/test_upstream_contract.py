@@ -1,4 +1,6 @@
-"""What Strands and other packages ask of a session manager, by its public methods, hold for ours."""
+"""What Strands and other packages ask of a session manager, by its public methods, hold for
+ours.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,18 @@ from strands.multiagent import GraphBuilder
 from strands_manga_memory import ConversationScope, InMemoryHotStore, TieredSessionManager
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import CUT_TEXT, PLACEHOLDER
-from tests.unit.session.support import CountingHot, CountingTable, Stores, agent, assistant, quiet, same, texts, tool_use, user
+from tests.unit.session.support import (
+    CountingHot,
+    CountingTable,
+    Stores,
+    agent,
+    assistant,
+    quiet,
+    same,
+    texts,
+    tool_use,
+    user,
+)
 
 # Strands' methods, called by others between turns
 
@@ -79,16 +92,23 @@ def test_redact_latest_message_replaces_it_at_once(stores: Stores) -> None:
 
 UNKNOWN: dict[str, Callable[[Any, Agent], object]] = {
     "append_message": lambda manager, live: manager.append_message(user("hello"), live),
-    "redact_latest_message": lambda manager, live: manager.redact_latest_message(user("hello"), live),
+    "redact_latest_message": lambda manager, live: manager.redact_latest_message(
+        user("hello"), live
+    ),
     "sync_agent": lambda manager, live: manager.sync_agent(live),
 }
 
 
 @pytest.mark.parametrize("call", UNKNOWN.values(), ids=UNKNOWN)
-def test_an_agent_that_was_not_initialized_is_refused_by_name(call: Callable[[Any, Agent], object], both: Stores) -> None:
+def test_an_agent_that_was_not_initialized_is_refused_by_name(
+    call: Callable[[Any, Agent], object], both: Stores
+) -> None:
     stranger = agent(None, agent_id="stranger")
     manager = both.manager()
-    with pytest.raises(ValueError, match=r"agent_id 'stranger' is not known to this session manager.*initialize\(agent\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"agent_id 'stranger' is not known to this session manager.*initialize\(agent\)",
+    ):
         call(manager, stranger)
     manager.initialize(stranger)
     call(manager, stranger)
@@ -148,7 +168,9 @@ def test_metadata_by_the_name_of_a_counter_is_refused(name: str, both: Stores) -
 @pytest.mark.parametrize("tenant", [None, "t1"])
 def test_a_storage_id_given_as_a_session_id_is_refused(tenant: str | None, both: Stores) -> None:
     scope = ConversationScope("u1", "s1", tenant=tenant)
-    with pytest.raises(ValueError, match="is the id under which stores keep it; pass the ConversationScope itself"):
+    with pytest.raises(
+        ValueError, match="is the id under which stores keep it; pass the ConversationScope itself"
+    ):
         both.manager(scope.storage_session_id)
     with pytest.raises(ValueError, match="pass the ConversationScope itself"):
         both.manager(both.manager(scope).session_id)
@@ -186,7 +208,9 @@ def slow(title: str) -> str:
 
 
 def structured(stores: Stores, *replies: Any) -> Agent:
-    live = stores.agent(ScriptedModel([[tool_use("v", "Volume", title="Akira")], *replies]), tools=[slow])
+    live = stores.agent(
+        ScriptedModel([[tool_use("v", "Volume", title="Akira")], *replies]), tools=[slow]
+    )
     assert live("which", structured_output_model=Volume).structured_output == Volume(title="Akira")
     return live
 
@@ -227,9 +251,17 @@ class Reader(ScriptedModel):
 
     def __init__(self, *names: str) -> None:
         def reply(messages: Any) -> Any:
-            called = [block["toolUse"]["name"] for m in messages for block in m["content"] if "toolUse" in block]
+            called = [
+                block["toolUse"]["name"]
+                for m in messages
+                for block in m["content"]
+                if "toolUse" in block
+            ]
             results = [
-                block["toolResult"]["content"][0]["text"] for m in messages for block in m["content"] if "toolResult" in block
+                block["toolResult"]["content"][0]["text"]
+                for m in messages
+                for block in m["content"]
+                if "toolResult" in block
             ]
             wanted = [name for name in names if name not in called]
             return [tool_use(f"use-{wanted[0]}", wanted[0])] if wanted else f"they said {results}"
@@ -241,7 +273,9 @@ def driven(stores: Stores, tools: list[Any], prompt: str) -> tuple[Agent, list[A
     """Run a prompt to its end, each part between two checkpoints in a new agent."""
 
     def built() -> Agent:
-        return stores.agent(Reader(*(one.tool_name for one in tools)), tools=tools, checkpointing=True)
+        return stores.agent(
+            Reader(*(one.tool_name for one in tools)), tools=tools, checkpointing=True
+        )
 
     live = built()
     result, checkpoints = live(prompt), []
@@ -297,7 +331,9 @@ def test_a_checkpoint_is_kept_where_the_process_dies_after_it(both: Stores) -> N
     assert texts(restored.messages)[-1] == "toolResult"
 
 
-def test_a_new_prompt_after_a_checkpoint_leaves_its_tool_call_without_a_result(both: Stores) -> None:
+def test_a_new_prompt_after_a_checkpoint_leaves_its_tool_call_without_a_result(
+    both: Stores,
+) -> None:
     @tool
     def get_time() -> str:
         """Return the time."""
@@ -319,12 +355,22 @@ def catalogue() -> str:
 
 
 def retrieved(live: Agent, reference: str) -> str:
-    return str(live.tool.retrieve_context(reference=reference, pattern="row 777:", record_direct_tool_call=False))
+    return str(
+        live.tool.retrieve_context(
+            reference=reference, pattern="row 777:", record_direct_tool_call=False
+        )
+    )
 
 
 @pytest.mark.parametrize("turns", [0, 2])
-def test_what_the_context_manager_put_aside_is_found_after_a_restart(both: Stores, turns: int) -> None:
-    live = both.agent(ScriptedModel([[tool_use("c1", "catalogue")], "read"]), tools=[catalogue], context_manager="auto")
+def test_what_the_context_manager_put_aside_is_found_after_a_restart(
+    both: Stores, turns: int
+) -> None:
+    live = both.agent(
+        ScriptedModel([[tool_use("c1", "catalogue")], "read"]),
+        tools=[catalogue],
+        context_manager="auto",
+    )
     live("read the catalogue")
     live("and now")
     assert "row 777:" not in str(live.messages)
@@ -336,7 +382,9 @@ def test_what_the_context_manager_put_aside_is_found_after_a_restart(both: Store
     assert "row 777: volume 777" in retrieved(restored, "c1_0")
 
 
-def test_nothing_is_read_where_nothing_was_put_aside(both: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_where_nothing_was_put_aside(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from strands_manga_memory.session.agent_conversation import AgentConversation
 
     both.agent()("hello")
@@ -357,13 +405,24 @@ def test_what_was_put_aside_is_redacted_too(both: Stores) -> None:
 
 
 def answer_of(id_: str) -> dict[str, Any]:
-    return {"toolResult": {"toolUseId": id_, "status": "success", "content": [{"text": f"result of {id_}"}]}}
+    return {
+        "toolResult": {
+            "toolUseId": id_,
+            "status": "success",
+            "content": [{"text": f"result of {id_}"}],
+        }
+    }
 
 
 ORPHANS = {
     "at the beginning": [user(answer_of("gone")), assistant("so it is")],
     "after an answer": [user("one"), assistant("two"), user(answer_of("gone")), assistant("three")],
-    "beside a text": [user("one"), assistant("two"), user(answer_of("gone"), "and more"), assistant("three")],
+    "beside a text": [
+        user("one"),
+        assistant("two"),
+        user(answer_of("gone"), "and more"),
+        assistant("three"),
+    ],
     "beside a result": [
         user("one"),
         assistant(tool_use("c1", "find")),
@@ -374,18 +433,26 @@ ORPHANS = {
 
 
 @pytest.mark.parametrize("messages", ORPHANS.values(), ids=ORPHANS)
-def test_results_of_calls_that_are_not_there_are_in_no_request(messages: list[Any], both: Stores) -> None:
+def test_results_of_calls_that_are_not_there_are_in_no_request(
+    messages: list[Any], both: Stores
+) -> None:
     live = both.agent()
     live("hello")
-    live.messages[:] = copy.deepcopy(messages)  # as a manager or hook that trims without looking at pairs leaves it
+    live.messages[:] = copy.deepcopy(
+        messages
+    )  # as a manager or hook that trims without looking at pairs leaves it
     live._session_manager.flush()
     restored = both.agent()
     assert same(restored.messages, live.messages)
     restored("and on")
     sent = restored.model.requests[-1].messages
     assert "gone" not in str(sent)
-    expected = [block for message in messages for block in message["content"] if "gone" not in str(block)]
+    expected = [
+        block for message in messages for block in message["content"] if "gone" not in str(block)
+    ]
     fillers = ({"text": PLACEHOLDER}, {"text": "[conversation start]"})
-    assert [block for message in sent[:-1] for block in message["content"] if block not in fillers] == expected
+    assert [
+        block for message in sent[:-1] for block in message["content"] if block not in fillers
+    ] == expected
     assert all(one["role"] != other["role"] for one, other in itertools.pairwise(sent))
     assert same(both.agent().messages, restored.messages)

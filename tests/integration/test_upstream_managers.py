@@ -1,4 +1,6 @@
-"""Upstream's conversation managers under our session manager: restored exactly, hot and cold, whatever they did."""
+"""Upstream's conversation managers under our session manager: restored exactly, hot and cold,
+whatever they did.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.unit.session.support import Stores, find, same, texts, tool_turns, to
 
 
 def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager]) -> None:
-    """Restore the conversation as new processes would, hot, and cold after a flush; it must be the live one."""
+    """Restore the conversation as new processes would, hot, and cold after a flush; it must be the
+    live one.
+    """
     restored = stores.agent(conversation_manager=build())
     assert same(restored.messages, live.messages)
     assert restored.conversation_manager.get_state() == live.conversation_manager.get_state()
@@ -37,14 +41,20 @@ def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager])
 
 MANAGERS: dict[str, Callable[[], ConversationManager]] = {
     "ours": lambda: ImportanceWeightedConversationManager(120),
-    "sliding every second call": lambda: SlidingWindowConversationManager(window_size=5, per_turn=2),
-    "sliding ahead of time": lambda: SlidingWindowConversationManager(window_size=6, proactive_compression=True),
+    "sliding every second call": lambda: SlidingWindowConversationManager(
+        window_size=5, per_turn=2
+    ),
+    "sliding ahead of time": lambda: SlidingWindowConversationManager(
+        window_size=6, proactive_compression=True
+    ),
     "none": NullConversationManager,
     "sliding": lambda: SlidingWindowConversationManager(window_size=6),
     "sliding, first pinned": lambda: SlidingWindowConversationManager(window_size=6, pin_first=2),
     "sliding in turn": lambda: SlidingWindowConversationManager(window_size=5, per_turn=True),
     "sliding, empty": lambda: SlidingWindowConversationManager(window_size=0),
-    "summarizing": lambda: SummarizingConversationManager(summary_ratio=0.5, preserve_recent_messages=2),
+    "summarizing": lambda: SummarizingConversationManager(
+        summary_ratio=0.5, preserve_recent_messages=2
+    ),
     "summarizing, first pinned": lambda: SummarizingConversationManager(
         summary_ratio=0.5, preserve_recent_messages=2, pin_first=1
     ),
@@ -63,7 +73,9 @@ def test_conversation_managers_restore_exactly(stores: Stores, name: str) -> Non
         if number % 4 == 3:  # go on as a new process
             live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
     log = texts(live._session_manager.history())
-    assert [text for text in log if text.startswith("question")] == [f"question {number}" for number in range(12)]
+    assert [text for text in log if text.startswith("question")] == [
+        f"question {number}" for number in range(12)
+    ]
     assert len(log) == 12 * 2 + 4 * 2
 
 
@@ -75,7 +87,11 @@ def _overflowing(script: ScriptedModel, *, every: int) -> ScriptedModel:
         if "summarize" in str(messages[-1]).lower():
             return f"summary number {calls}"
         calls += 1
-        return ContextWindowOverflowException("too long") if calls % every == 0 else script._reply(messages)
+        return (
+            ContextWindowOverflowException("too long")
+            if calls % every == 0
+            else script._reply(messages)
+        )
 
     return ScriptedModel(reply)
 
@@ -101,7 +117,11 @@ def test_truncation_by_strands_own_context_manager(both: Stores) -> None:
         return "one volume after another, " * 2000
 
     def reply(messages: Any) -> Any:
-        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+        return (
+            "done"
+            if "toolResult" in messages[-1]["content"][0]
+            else [tool_use(f"c{len(messages)}", "catalogue")]
+        )
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,9 +140,17 @@ def test_results_put_aside_by_the_offloader(both: Stores) -> None:
         return "one volume after another, " * 2000
 
     def reply(messages: Any) -> Any:
-        return "done" if "toolResult" in messages[-1]["content"][0] else [tool_use(f"c{len(messages)}", "catalogue")]
+        return (
+            "done"
+            if "toolResult" in messages[-1]["content"][0]
+            else [tool_use(f"c{len(messages)}", "catalogue")]
+        )
 
-    live = both.agent(ScriptedModel(reply), tools=[catalogue], plugins=[ContextOffloader(storage=InMemoryStorage())])
+    live = both.agent(
+        ScriptedModel(reply),
+        tools=[catalogue],
+        plugins=[ContextOffloader(storage=InMemoryStorage())],
+    )
     live("all of them")
     assert len(str(live.messages)) < 30_000
     restored = both.agent(tools=[catalogue])

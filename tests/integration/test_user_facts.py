@@ -1,4 +1,6 @@
-"""Facts and preferences of the users themselves are memories: shown in the next session, replaced, explained, retractable."""
+"""Facts and preferences of the users themselves are memories: shown in the next session, replaced,
+explained, retractable.
+"""
 
 from __future__ import annotations
 
@@ -81,27 +83,43 @@ OTHERS = [
 def _stated(folder: Path, said: list[str]) -> dict[str, str]:
     """Return the preferences stored after a session in which the user said some texts."""
     with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1", callback_handler=None)
+        agent = memory.agent(
+            ScriptedModel(lambda _: "Noted."), user_id="u1", session_id="s1", callback_handler=None
+        )
         for text in said:
             agent(text)
     with MangaMemory.open(durable=f"sqlite:///{folder / 'm.sqlite3'}", memories=True) as memory:
         memory.finalize(ConversationScope("u1", "s1"))
         records = memory.user("u1").recall(type="preference")
-        return {str(record.metadata.get("preference_key")): str(record.metadata.get("value")) for record in records}
+        return {
+            str(record.metadata.get("preference_key")): str(record.metadata.get("value"))
+            for record in records
+        }
 
 
 @pytest.mark.parametrize(("said", "facts"), [*STATED, *CHANGED, *OWN])
 def test_facts_of_the_user_are_stored_and_follow_later_statements(
     tmp_path: Path, said: list[str], facts: dict[str, str]
 ) -> None:
-    """A name, an allergy and a place have one slot each; finalizing learns nothing else from the transcript."""
+    """A name, an allergy and a place have one slot each; finalizing learns nothing else from the
+    transcript.
+    """
     assert _stated(tmp_path, said) == facts
 
 
 @pytest.mark.parametrize("text", NOT_STATED)
-def test_facts_of_others_and_what_was_not_asserted_are_not_stored(tmp_path: Path, text: str) -> None:
+def test_facts_of_others_and_what_was_not_asserted_are_not_stored(
+    tmp_path: Path, text: str
+) -> None:
     """Other people, questions, suppositions, quotes and negations state no fact about the user."""
-    assert not _stated(tmp_path, [text]).keys() & {"name", "home", "hometown", "allergy", "language", "dislikes"}
+    assert not _stated(tmp_path, [text]).keys() & {
+        "name",
+        "home",
+        "hometown",
+        "allergy",
+        "language",
+        "dislikes",
+    }
 
 
 @pytest.mark.parametrize(
@@ -114,16 +132,23 @@ def test_facts_of_others_and_what_was_not_asserted_are_not_stored(tmp_path: Path
         ["妹への誕生日プレゼントを探しています。", "ホラーが好きで、予算は3000円です。"],
     ],
 )
-def test_preferences_of_another_person_or_for_a_gift_are_not_stored(tmp_path: Path, said: list[str]) -> None:
+def test_preferences_of_another_person_or_for_a_gift_are_not_stored(
+    tmp_path: Path, said: list[str]
+) -> None:
     """Of a budget the two messages before it decide whether it is the user's."""
     assert _stated(tmp_path, said) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [("I'm allergic to peanuts.", "allergy: peanuts"), ("卵アレルギーがあります。", "allergy: 卵")]
+    ("text", "line"),
+    [("I'm allergic to peanuts.", "allergy: peanuts"), ("卵アレルギーがあります。", "allergy: 卵")],
 )
-def test_a_fact_reaches_the_next_session_and_can_be_retracted(tmp_path: Path, text: str, line: str) -> None:
-    """The next session's prompt has the fact, ``explain`` names its session, and ``retract`` removes it for good."""
+def test_a_fact_reaches_the_next_session_and_can_be_retracted(
+    tmp_path: Path, text: str, line: str
+) -> None:
+    """The next session's prompt has the fact, ``explain`` names its session, and ``retract``
+    removes it for good.
+    """
 
     def prompt(session: str) -> str:
         model = ScriptedModel(lambda _: "ok")
@@ -138,7 +163,9 @@ def test_a_fact_reaches_the_next_session_and_can_be_retracted(tmp_path: Path, te
         return found
 
     with MangaMemory.open(durable=f"sqlite:///{tmp_path / 'm.sqlite3'}", memories=True) as memory:
-        agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1", callback_handler=None)
+        agent = memory.agent(
+            ScriptedModel(lambda _: "ok"), user_id="u1", session_id="s1", callback_handler=None
+        )
         agent(text)
         memory.finalize(ConversationScope("u1", "s1"))
         assert line in prompt("s2")

@@ -1,4 +1,6 @@
-"""UserMemoryStore on the real APIs: a SQLite file and a DynamoDB server; alone, and in a Strands agent."""
+"""UserMemoryStore on the real APIs: a SQLite file and a DynamoDB server; alone, and in a Strands
+agent.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def test_round_trip(table: Table) -> None:
     fact = store.remember("Reads on the train", metadata={"source": "chat"})
     store.prefer("Genre", "horror")
     store.record_feedback("The last answer was wrong", rating=1)
-    known = {record.memory_id: record for record in UserMemoryStore(table, user_id="u1", clock=FakeClock(5_000.0)).recall()}
+    known = {
+        record.memory_id: record
+        for record in UserMemoryStore(table, user_id="u1", clock=FakeClock(5_000.0)).recall()
+    }
     assert sorted(record.type for record in known.values()) == ["fact", "feedback", "preference"]
     assert known[fact.memory_id].metadata == {"source": "chat"}
     assert known[fact.memory_id].created_at == 5_000
@@ -68,7 +73,9 @@ def test_one_record_for_each_key_the_last_write_wins(table: Table) -> None:
     threads = 30
 
     def write(number: int) -> None:
-        UserMemoryStore(table, user_id="u1").prefer("genre" if number % 2 else "Genre ", f"value {number}")
+        UserMemoryStore(table, user_id="u1").prefer(
+            "genre" if number % 2 else "Genre ", f"value {number}"
+        )
 
     running = [threading.Thread(target=write, args=(number,)) for number in range(threads)]
     for thread in running:
@@ -130,7 +137,10 @@ def test_access_counts_are_live_by_whatever_filter(table: Table, type_: str | No
         settle(table)
         clock.advance(60)
     assert record.accessed_at == 1_000_060.0
-    assert [each.access_count for each in UserMemoryStore(table, user_id="u1", clock=clock).recall(type=type_)] == [3]
+    assert [
+        each.access_count
+        for each in UserMemoryStore(table, user_id="u1", clock=clock).recall(type=type_)
+    ] == [3]
 
 
 def test_ranking_by_similarity_importance_and_use(quick: SQLiteTable) -> None:
@@ -162,7 +172,10 @@ def test_a_recall_is_one_ledger_entry_and_folding_counts_it_once(table: Table) -
     settle(table)
     assert store.partition.fold() == 4
     assert store.partition.fold() == 0
-    assert [(record.access_count, record.accessed_at) for record in store.partition.load().records.values()] == [(4, 5000)] * 2
+    assert [
+        (record.access_count, record.accessed_at)
+        for record in store.partition.load().records.values()
+    ] == [(4, 5000)] * 2
 
 
 def test_two_processes_that_count_the_same_recall_count_it_once(quick: SQLiteTable) -> None:
@@ -214,16 +227,31 @@ def test_a_recall_of_an_episode_writes_nothing(quick: SQLiteTable) -> None:
 
 
 def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
-    """A later summary of the same session replaces the earlier one; the next agent is told the latest."""
+    """A later summary of the same session replaces the earlier one; the next agent is told the
+    latest.
+    """
     store = UserMemoryStore(table, user_id="u1")
-    first = store.store_session_summary("s1", "The user asked about Uzumaki.", topics=["Uzumaki"], turn_count=2)
+    first = store.store_session_summary(
+        "s1", "The user asked about Uzumaki.", topics=["Uzumaki"], turn_count=2
+    )
     second = store.store_session_summary(
-        "s1", "The user ordered Uzumaki.", topics=["Uzumaki"], sentiment="positive", turn_count=4, open_questions=["When?"]
+        "s1",
+        "The user ordered Uzumaki.",
+        topics=["Uzumaki"],
+        sentiment="positive",
+        turn_count=4,
+        open_questions=["When?"],
     )
     assert (second.memory_id, second.version) == (first.memory_id, first.version + 1)
     [summary] = store.recall(type="interaction_summary")
     named = ("session_id", "topics", "sentiment", "turn_count", "open_questions")
-    assert [summary.metadata[name] for name in named] == ["s1", ["Uzumaki"], "positive", 4, ["When?"]]
+    assert [summary.metadata[name] for name in named] == [
+        "s1",
+        ["Uzumaki"],
+        "positive",
+        4,
+        ["When?"],
+    ]
     context = UserMemoryStore(table, user_id="u1").build_agent_context()
     assert "The user ordered Uzumaki." in context
     assert "- When?" in context
@@ -256,7 +284,9 @@ def test_metadata_that_are_too_large_are_refused_with_what_they_belong_to(table:
         lambda metadata: store.remember("a fact", metadata=metadata),
         lambda m: store.prefer("genre", "horror", metadata=m),
     ):
-        with pytest.raises(ValueError, match="metadata must have at most 16,384 bytes as JSON, got 16,385"):
+        with pytest.raises(
+            ValueError, match="metadata must have at most 16,384 bytes as JSON, got 16,385"
+        ):
             keep({"note": allowed["note"] + "x"})
         assert len(store.recall()) == 0
     assert store.remember("a fact", metadata=allowed).metadata == allowed
@@ -268,14 +298,24 @@ def test_a_codec_seals_content_and_an_encrypting_rule_its_part(table: Table) -> 
     sealed.remember("a secret liking")
     assert "secret" not in repr(list(table.query("u1")))
     assert contents(sealed.recall()) == ["a secret liking"]
-    partly = UserMemoryStore(table, user_id="u2", pii=PiiPolicy(actions={"phone": "encrypt"}, cipher=cipher))
+    partly = UserMemoryStore(
+        table, user_id="u2", pii=PiiPolicy(actions={"phone": "encrypt"}, cipher=cipher)
+    )
     partly.prefer("phone", "090-1234-5678")
     assert "1234-5678" not in repr(list(table.query("u2")))
     assert partly.recall()[0].content == "phone: 090-1234-5678"
 
 
 def test_two_tenants_with_the_same_user_id(table: Table) -> None:
-    owners = [("u1", None), ("u1", "a"), ("u1", "b"), ("a:u1", None), ("b/u1", "a"), ("u1", "a:b"), ("b:u1", "a")]
+    owners = [
+        ("u1", None),
+        ("u1", "a"),
+        ("u1", "b"),
+        ("a:u1", None),
+        ("b/u1", "a"),
+        ("u1", "a:b"),
+        ("b:u1", "a"),
+    ]
     for user_id, tenant in owners:
         UserMemoryStore(table, user_id=user_id, tenant=tenant).prefer("who", f"{tenant}/{user_id}")
     for user_id, tenant in owners:
@@ -287,7 +327,12 @@ def test_a_damaged_newer_or_foreign_record_is_named_and_left_as_it_is(quick: SQL
     store = UserMemoryStore(quick, user_id="u1")
     record = store.remember("fine")
     good: Any = quick.get("u1", record.memory_id)
-    for damage in ({"schema": 99}, {"owner": {"user": "other", "tenant": None}}, {"content": 7}, {"memory_type": "?"}):
+    for damage in (
+        {"schema": 99},
+        {"owner": {"user": "other", "tenant": None}},
+        {"content": 7},
+        {"memory_type": "?"},
+    ):
         bad = {**good, **damage}
         quick.put(bad)
         assert store.recall() == [], "it costs itself"
@@ -314,13 +359,22 @@ def test_unknown_attributes_are_kept(quick: SQLiteTable) -> None:
         (lambda store: store.prefer("k" * 201, "x"), "key must have at most 200"),
         (lambda store: store.recall(query=5), "query must be a text or None, got 5"),
         (lambda store: store.retract(3), "message_id must be a text that is not empty, got 3"),
-        (lambda store: store.retract("m1", at="today"), "at must be a positive number of seconds, got 'today'"),
+        (
+            lambda store: store.retract("m1", at="today"),
+            "at must be a positive number of seconds, got 'today'",
+        ),
         (lambda store: store.recall(limit=0), "limit must be a positive whole number"),
         (lambda store: store.recall(min_importance=-1), "min_importance must be from 0 to 1"),
         (lambda store: store.forget("~erased"), "memory_id must be"),
         (lambda store: store.remember("x", metadata=["y"]), "metadata must be a mapping"),
-        (lambda store: store.store_session_summary("s", "x", topics="ab"), "topics must be a list of texts"),
-        (lambda store: store.store_session_summary("s", "x", open_questions=[None]), "open_questions must be a list of texts"),
+        (
+            lambda store: store.store_session_summary("s", "x", topics="ab"),
+            "topics must be a list of texts",
+        ),
+        (
+            lambda store: store.store_session_summary("s", "x", open_questions=[None]),
+            "open_questions must be a list of texts",
+        ),
         (lambda store: store.retract(""), "message_id must be a text that is not empty"),
         (lambda store: store.build_agent_context(0), "max_tokens must be a positive whole number"),
     ],
@@ -341,15 +395,30 @@ def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_the_memory_manager_searches_injects_and_adds(table: Table) -> None:
     UserMemoryStore(table, user_id="u1").remember("Owns volume 3 of Uzumaki")
     store = UserMemoryStore(table, user_id="u1")
-    add = [{"toolUse": {"toolUseId": "1", "name": "add_memory", "input": {"entries": ["Collects first editions"]}}}]
+    add = [
+        {
+            "toolUse": {
+                "toolUseId": "1",
+                "name": "add_memory",
+                "input": {"entries": ["Collects first editions"]},
+            }
+        }
+    ]
     model = ScriptedModel([add, "noted", "yes"])
-    agent = Agent(model=model, memory_manager=MemoryManager(stores=[store], add_tool_config=True), callback_handler=None)
+    agent = Agent(
+        model=model,
+        memory_manager=MemoryManager(stores=[store], add_tool_config=True),
+        callback_handler=None,
+    )
     agent("Which volume of Uzumaki is next?")
     assert "Owns volume 3 of Uzumaki" in repr(model.requests[0].messages[-1])
     assert "Owns volume 3" not in repr(agent.messages)
     agent("Do I collect first editions?")
     assert "Collects first editions" in repr(model.requests[-1].messages[-1])
-    assert {tool["name"] for tool in model.requests[0].tool_specs or ()} >= {"search_memory", "add_memory"}
+    assert {tool["name"] for tool in model.requests[0].tool_specs or ()} >= {
+        "search_memory",
+        "add_memory",
+    }
 
 
 def test_repeated_extraction_writes_are_absorbed(table: Table) -> None:
@@ -375,7 +444,9 @@ def test_no_durable_read_after_the_session_has_started(quick: SQLiteTable) -> No
     assert set(faulty.calls[5:]) == {"transact"}  # the ledger, in the background
 
 
-def test_a_table_that_is_down_costs_the_agent_its_memories_not_its_start(quick: SQLiteTable) -> None:
+def test_a_table_that_is_down_costs_the_agent_its_memories_not_its_start(
+    quick: SQLiteTable,
+) -> None:
     faulty: Any = FaultyTable(quick)
     faulty.down = True
     agent = Agent(

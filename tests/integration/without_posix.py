@@ -1,6 +1,8 @@
-"""Run in a child: take from Python what Windows lacks, then import every public name and hold a conversation.
+"""Run in a child: take from Python what Windows lacks, then import every public name and hold a
+conversation.
 
-The packages that this one builds on are imported before, since they look at ``sys.platform`` and not at the attributes.
+The packages that this one builds on are imported before, since they look at ``sys.platform`` and
+not at the attributes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from strands import Agent
 
 # Names that the documentation of os and signal gives as "Availability: Unix" or "not Windows".
 NOT_ON_WINDOWS = {
-    os: """
+    os: (
+        """
         chown chroot confstr ctermid fchdir fchown fdatasync fork forkpty fpathconf getegid geteuid getgid
         getgrouplist getgroups getloadavg getpgid getpgrp getpriority getresgid getresuid getsid getuid initgroups
         killpg lchown lockf major makedev minor mkfifo mknod nice openpty pathconf posix_fadvise posix_spawn pread
@@ -28,12 +31,15 @@ NOT_ON_WINDOWS = {
         tcsetpgrp ttyname uname wait wait3 wait4 waitid writev O_ASYNC O_CLOEXEC O_DIRECT O_DIRECTORY O_DSYNC O_NDELAY
         O_NOATIME O_NOCTTY O_NOFOLLOW O_NONBLOCK O_PATH O_SYNC O_TMPFILE WEXITSTATUS WIFEXITED WIFSIGNALED WNOHANG
         WTERMSIG
-        """,
-    signal: """
+        """
+    ),
+    signal: (
+        """
         SIGALRM SIGBUS SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGPROF SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 SIGWINCH
         alarm getitimer pause pthread_kill pthread_sigmask setitimer siginterrupt sigpending sigtimedwait sigwait
         sigwaitinfo
-        """,
+        """
+    ),
 }
 MODULES = ["fcntl", "grp", "pwd", "posix", "pty", "resource", "spwd", "syslog", "termios", "tty"]
 
@@ -57,8 +63,12 @@ def main(folder: Path) -> None:
     for turn in range(2):
         memory = package.MangaMemory.open(hot="memory://", durable=durable, memories=True)
         try:
-            kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", history="summarize", task_state=True)
-            agent = Agent(model=ScriptedModel(["はい、あります。"]), callback_handler=None, **kwargs)
+            kwargs = memory.agent_kwargs(
+                user_id="u1", session_id="s1", history="summarize", task_state=True
+            )
+            agent = Agent(
+                model=ScriptedModel(["はい、あります。"]), callback_handler=None, **kwargs
+            )
             assert len(agent.messages) == 2 * turn, agent.messages
             asyncio.run(agent.invoke_async("ベルセルクはありますか。"))
         finally:

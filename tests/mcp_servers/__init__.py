@@ -1,7 +1,8 @@
 """Real MCP servers as child processes, and clients of them.
 
-``KINDS`` are (line, transport): ``sdk`` is the installed SDK, ``legacy`` an earlier protocol by hand. ``sdk1`` is there too if
-``MCP_1_PYTHON`` names an interpreter that has mcp 1.x (``uv venv build/mcp1 && uv pip install --python build/mcp1 'mcp<2'``).
+``KINDS`` are (line, transport): ``sdk`` is the installed SDK, ``legacy`` an earlier protocol by
+hand. ``sdk1`` is there too if ``MCP_1_PYTHON`` names an interpreter that has mcp 1.x
+(``uv venv build/mcp1 && uv pip install --python build/mcp1 'mcp<2'``).
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class HttpServer(servers.Server):
         """Let calls of tools end like this from now on; see ``legacy.py``."""
         import urllib.request
 
-        with urllib.request.urlopen(f"http://{self.host}:{self.port}/fault", data=fault.encode(), timeout=5) as answer:
+        with urllib.request.urlopen(
+            f"http://{self.host}:{self.port}/fault", data=fault.encode(), timeout=5
+        ) as answer:
             answer.read()
 
 
@@ -79,8 +82,12 @@ def client_of(line: str, transport: str, **settings: Any) -> Iterator[MCPClient]
 
 
 @contextmanager
-def mortal(line: str, transport: str, **settings: Any) -> Iterator[tuple[MCPClient, HttpServer | None]]:
-    """Return a client of a server that may be killed, and the server; None: it is a child of the client."""
+def mortal(
+    line: str, transport: str, **settings: Any
+) -> Iterator[tuple[MCPClient, HttpServer | None]]:
+    """Return a client of a server that may be killed, and the server; None: it is a child of the
+    client.
+    """
     if transport == "stdio":
         client = stdio(line, **settings)
         try:

@@ -1,8 +1,10 @@
-"""An MCP server of an earlier protocol (2025-06-18, with HTTP sessions), written by hand: it misbehaves on request.
+"""An MCP server of an earlier protocol (2025-06-18, with HTTP sessions), written by hand: it
+misbehaves on request.
 
-``python legacy.py stdio`` or ``python legacy.py http PORT``. It answers as servers on the 1.x SDK do: the text of an exception,
-and of a pydantic error, is what the client sees. Over HTTP, ``POST /fault`` with a status, ``garbage`` or ``html`` decides how
-calls of tools end from then on; ``POST /fault`` with ``0`` ends that.
+``python legacy.py stdio`` or ``python legacy.py http PORT``. It answers as servers on the 1.x SDK
+do: the text of an exception, and of a pydantic error, is what the client sees. Over HTTP,
+``POST /fault`` with a status, ``garbage`` or ``html`` decides how calls of tools end from then on;
+``POST /fault`` with ``0`` ends that.
 """
 
 from __future__ import annotations
@@ -49,11 +51,18 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
     if name not in TOOLS:
         return text(f"Unknown tool: {name}", is_error=True)
     if name == "boom":
-        return text("Error executing tool boom: cannot connect to postgres://shop:hunter2@db/orders", is_error=True)
+        return text(
+            "Error executing tool boom: cannot connect to postgres://shop:hunter2@db/orders",
+            is_error=True,
+        )
     if name == "reports":
         return text("Error executing tool reports: no such order: ORD-1", is_error=True)
     if name == "picky":  # its schema lets everything pass, the server does not
-        return text("Error executing tool picky: 1 validation error for pickyArguments\nn\n  Field required", is_error=True)
+        return text(
+            "Error executing tool picky: 1 validation error for pickyArguments\nn\n  Field"
+            " required",
+            is_error=True,
+        )
     if name == "refuses":
         raise LookupError(-32602, "Invalid params")
     if name == "hang":
@@ -63,12 +72,20 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
             time.sleep(arguments.get("seconds", 3))
     if name == "crawls":
         for step in range(3):
-            params = {"progressToken": progress_token, "progress": step + 1, "total": 10, "message": f"step {step + 1}"}
+            params = {
+                "progressToken": progress_token,
+                "progress": step + 1,
+                "total": 10,
+                "message": f"step {step + 1}",
+            }
             tell("notifications/progress", params)
         time.sleep(60)
     if name == "floods":
         for number in range(1_000):
-            tell("notifications/progress", {"progressToken": progress_token, "progress": number + 1, "message": "x" * 2_000})
+            tell(
+                "notifications/progress",
+                {"progressToken": progress_token, "progress": number + 1, "message": "x" * 2_000},
+            )
         time.sleep(0.07)
         return text("flooded")
     if name == "dies":
@@ -85,7 +102,11 @@ def call(name: str, arguments: dict[str, Any], tell: Any, progress_token: Any) -
         tell("notifications/tools/list_changed", {})
     if name == "asks":
         schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
-        return text(tell("elicitation/create", {"message": "Are you sure?", "requestedSchema": schema})["action"])
+        return text(
+            tell("elicitation/create", {"message": "Are you sure?", "requestedSchema": schema})[
+                "action"
+            ]
+        )
     if name == "pid":
         return text(json.dumps(os.getpid()))
     return text(f"{name} {arguments.get('n', 1)}")
@@ -109,7 +130,11 @@ def answer(message: dict[str, Any], tell: Any) -> dict[str, Any] | None:
         elif method == "ping":
             response["result"] = {}
         elif method == "tools/list":
-            response["result"] = {"tools": [{"name": name, "description": name, **tool} for name, tool in TOOLS.items()]}
+            response["result"] = {
+                "tools": [
+                    {"name": name, "description": name, **tool} for name, tool in TOOLS.items()
+                ]
+            }
         elif method == "tools/call":
             token = (params.get("_meta") or {}).get("progressToken")
             response["result"] = call(params["name"], params.get("arguments") or {}, tell, token)
@@ -133,7 +158,9 @@ def serve_stdio() -> None:
         def tell(method: str, params: dict[str, Any]) -> Any:
             if method.startswith("notifications/"):
                 return send({"jsonrpc": "2.0", "method": method, "params": params})
-            send({"jsonrpc": "2.0", "id": f"ask-{message['id']}", "method": method, "params": params})
+            send(
+                {"jsonrpc": "2.0", "id": f"ask-{message['id']}", "method": method, "params": params}
+            )
             return answers.get(timeout=30)
 
         response = answer(message, tell)
@@ -167,13 +194,17 @@ class Handler(BaseHTTPRequestHandler):
         if method == "initialize":
             session = uuid.uuid4().hex
             self.sessions.add(session)
-            self._send(200, json.dumps(answer(message, self._tell)).encode(), {"Mcp-Session-Id": session})
+            self._send(
+                200, json.dumps(answer(message, self._tell)).encode(), {"Mcp-Session-Id": session}
+            )
             return
         if method == "server/discover" or self.headers.get("Mcp-Session-Id") not in self.sessions:
             error = {"code": -32600, "message": "Session not found"}
             if "Mcp-Session-Id" not in self.headers:
                 error = {"code": -32601, "message": "Method not found"}
-            self._send(404 if "Mcp-Session-Id" in self.headers else 400, _json(message, error=error))
+            self._send(
+                404 if "Mcp-Session-Id" in self.headers else 400, _json(message, error=error)
+            )
             return
         if method == "tools/call" and Handler.fault != "0":
             self._misbehave(Handler.fault)
@@ -201,7 +232,13 @@ class Handler(BaseHTTPRequestHandler):
     def _tell(self, method: str, params: dict[str, Any]) -> None:
         """Nobody listens: there is no stream from the server to the client."""
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None, kind: str = "application/json") -> None:
+    def _send(
+        self,
+        status: int,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

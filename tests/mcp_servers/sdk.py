@@ -1,4 +1,5 @@
-"""An MCP server made with the SDK, of either line: ``python sdk.py stdio`` or ``python sdk.py http PORT``.
+"""An MCP server made with the SDK, of either line: ``python sdk.py stdio`` or
+``python sdk.py http PORT``.
 
 It runs by itself, so that an interpreter with mcp 1.x, and nothing of ours, can run it.
 """
@@ -74,7 +75,9 @@ async def crawls(context: Context, steps: int = 3) -> str:
 
 
 @server.tool(structured_output=False)
-async def floods(context: Context, messages: int = 1_000, letters: int = 2_000, seconds: float = 0.07) -> str:
+async def floods(
+    context: Context, messages: int = 1_000, letters: int = 2_000, seconds: float = 0.07
+) -> str:
     """Reports progress without end while it works."""
     end = time.monotonic() + seconds
     for number in range(messages):

@@ -1,1 +1,3 @@
-"""Probes: what the package promises, seen from outside, through its public API, on embedded and on real stores."""
+"""Probes: what the package promises, seen from outside, through its public API, on embedded and on
+real stores.
+"""

@@ -27,7 +27,14 @@ class Deployment:
         return self.processes[-1]
 
     def agent(
-        self, memory: MangaMemory, session: str = "s1", *, user: str = "u1", reply: Any = "ok", tools: Any = (), **asked: Any
+        self,
+        memory: MangaMemory,
+        session: str = "s1",
+        *,
+        user: str = "u1",
+        reply: Any = "ok",
+        tools: Any = (),
+        **asked: Any,
     ) -> tuple[Agent, ScriptedModel]:
         model = ScriptedModel(reply if not isinstance(reply, str) else lambda _: reply)
         kwargs = memory.agent_kwargs(user_id=user, session_id=session, **asked)
@@ -39,7 +46,9 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> I
     if request.param == "sqlite":
         yield from _closed(
             Deployment(
-                lambda **settings: MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, **settings)
+                lambda **settings: MangaMemory.open(
+                    "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=True, **settings
+                )
             )
         )
         return

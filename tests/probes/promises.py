@@ -1,4 +1,6 @@
-"""Promises of the package, and their tests. ``python -m tests.probes.promises`` writes the page of the guide."""
+"""Promises of the package, and their tests.
+``python -m tests.probes.promises`` writes the page of the guide.
+"""
 
 from __future__ import annotations
 
@@ -107,17 +109,23 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """Probes by topic, in the order of the page."""
 
 FURTHER: dict[str, tuple[str, ...]] = {
-    "test_a_conversation_lives_by_its_policy": (f"{_I}/test_session_ttl.py::test_looking_refreshes_nothing",),
+    "test_a_conversation_lives_by_its_policy": (
+        f"{_I}/test_session_ttl.py::test_looking_refreshes_nothing",
+    ),
     "test_a_cart_update_reaches_the_next_model_call": (
         f"{_I}/test_state.py::test_what_was_published_during_an_outage_is_learned_after_it",
         f"{_I}/test_state.py::test_three_turns_later_it_still_has_its_asin_and_the_history_stays_clean",
     ),
-    "test_weeks_and_months_are_rolled_up": (f"{_I}/test_finalizing.py::test_weeks_and_months_within_their_caps_with_pointers",),
+    "test_weeks_and_months_are_rolled_up": (
+        f"{_I}/test_finalizing.py::test_weeks_and_months_within_their_caps_with_pointers",
+    ),
     "test_each_layer_lives_as_long_as_it_should": (
         f"{_I}/test_state.py::test_layers_come_back_under_every_session_manager",
         f"{_I}/test_state.py::test_task_execution_and_environment_are_never_stored",
     ),
-    "test_the_state_has_three_layers": (f"{_I}/test_state.py::test_tool_calls_are_recorded_by_themselves",),
+    "test_the_state_has_three_layers": (
+        f"{_I}/test_state.py::test_tool_calls_are_recorded_by_themselves",
+    ),
     "test_a_sick_tool_says_so": (
         f"{_I}/test_mcp_scenarios.py::test_errors_of_a_tool_open_its_breaker_and_no_other",
         f"{_I}/test_mcp_scenarios.py::test_a_healthy_tool_answers_while_another_hangs",
@@ -127,7 +135,9 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_mcp_scenarios.py::test_an_answer_is_stale_rather_than_none",
         f"{_I}/test_mcp_agents.py::test_no_result_is_shared_between_users",
     ),
-    "test_a_tool_that_hangs_ends": (f"{_I}/test_mcp_scenarios.py::test_wrong_arguments_never_count",),
+    "test_a_tool_that_hangs_ends": (
+        f"{_I}/test_mcp_scenarios.py::test_wrong_arguments_never_count",
+    ),
     "test_the_cost_model_gives_the_published_figures": (
         f"{_U}/ops/test_cost.py::test_the_paper_preset_gives_the_published_figures",
         f"{_I}/test_cost_measured.py::test_the_model_agrees_with_what_sessions_take",
@@ -146,7 +156,9 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_heard.py::test_the_conversation_overrides_the_profile_slot_by_slot",
         f"{_I}/test_after_a_turn.py::test_a_profile_service_that_is_down_costs_only_the_profile",
     ),
-    "test_a_redaction_reaches_everything": (f"{_I}/test_heard.py::test_what_a_guardrail_redacts_is_never_heard",),
+    "test_a_redaction_reaches_everything": (
+        f"{_I}/test_heard.py::test_what_a_guardrail_redacts_is_never_heard",
+    ),
     "test_the_long_term_context_is_short": (
         f"{_I}/test_heard.py::test_all_that_is_told_from_memory_shares_one_budget_and_is_data",
     ),
@@ -161,7 +173,9 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "test_what_a_summary_lacks_is_appended": (
         f"{_I}/test_summaries.py::test_what_a_draft_lacks_is_asked_for_by_name_and_then_appended",
     ),
-    "test_a_buffer_warns_before_it_is_full": (f"{_I}/test_summaries.py::test_a_warning_comes_at_three_quarters",),
+    "test_a_buffer_warns_before_it_is_full": (
+        f"{_I}/test_summaries.py::test_a_warning_comes_at_three_quarters",
+    ),
     "test_entities_are_checked_replaced_and_dropped": (
         f"{_U}/state/test_layers.py::test_a_newer_entity_replaces_the_one_of_its_type",
         f"{_I}/test_state.py::test_a_change_of_subject_drops_what_was_spoken_of",
@@ -170,7 +184,9 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_state.py::test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns",
         f"{_U}/prompt/test_cache_monitor.py::test_each_change_of_the_prefix_has_a_cause",
     ),
-    "test_every_block_and_state_come_back": (f"{_I}/test_session_restore.py::test_every_content_block_comes_back",),
+    "test_every_block_and_state_come_back": (
+        f"{_I}/test_session_restore.py::test_every_content_block_comes_back",
+    ),
     "test_a_redaction_of_the_log_reaches_both_tiers": (
         f"{_I}/test_session_redaction.py::test_a_redacted_question",
         f"{_I}/test_session_redaction.py::test_while_a_tier_is_down",
@@ -182,15 +198,23 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_U}/prompt/test_instructions.py::test_files_are_merged_in_order_with_their_origin",
         f"{_U}/prompt/test_instructions.py::test_a_link_that_leads_out_of_its_folder_is_refused",
     ),
-    "test_personal_data_are_found": (f"{_U}/memory/test_pii.py::test_recall_and_precision_of_the_further_kinds",),
-    "test_what_was_tried_is_kept_for_the_task": (f"{_U}/state/test_layers.py::test_a_task_keeps_a_hundred_calls_and_thoughts",),
+    "test_personal_data_are_found": (
+        f"{_U}/memory/test_pii.py::test_recall_and_precision_of_the_further_kinds",
+    ),
+    "test_what_was_tried_is_kept_for_the_task": (
+        f"{_U}/state/test_layers.py::test_a_task_keeps_a_hundred_calls_and_thoughts",
+    ),
     "test_goals_are_archived_small_and_within_caps": (
         f"{_U}/state/test_layers.py::test_a_new_goal_archives_the_one_before_and_the_caps_hold",
         f"{_U}/state/test_layers.py::test_a_circle_of_subtasks_is_refused_and_named",
     ),
-    "test_settings_come_from_variables": (f"{_U}/test_settings.py::test_a_bad_value_names_its_variable_and_what_it_takes",),
+    "test_settings_come_from_variables": (
+        f"{_U}/test_settings.py::test_a_bad_value_names_its_variable_and_what_it_takes",
+    ),
     "test_a_pin_survives_a_restore": (f"{_I}/test_compaction.py::test_a_restart_restores_exactly",),
-    "test_squad_keeps_users_apart": (f"{_I}/test_squad.py::test_users_and_agents_share_neither_messages_nor_state",),
+    "test_squad_keeps_users_apart": (
+        f"{_I}/test_squad.py::test_users_and_agents_share_neither_messages_nor_state",
+    ),
     "test_memories_are_encrypted_and_tenants_apart": (
         f"{_I}/test_encryption.py::test_a_record_is_refused_in_any_place_but_its_own",
         f"{_I}/test_encryption.py::test_new_values_have_the_new_key_and_old_ones_are_read_with_theirs",
@@ -199,8 +223,12 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_I}/test_multi_agent.py::test_a_graph_goes_on_after_a_crash",
         f"{_I}/test_conversation_manager.py::test_structured_output_keeps_the_budget",
     ),
-    "test_a_quick_start_needs_nothing": (f"{_I}/test_doctor.py::test_a_deployment_in_order_passes",),
-    "test_an_operator_sees_a_conversation": (f"{_I}/test_cli.py::test_inspect_shows_tiers_window_entities_and_outcomes",),
+    "test_a_quick_start_needs_nothing": (
+        f"{_I}/test_doctor.py::test_a_deployment_in_order_passes",
+    ),
+    "test_an_operator_sees_a_conversation": (
+        f"{_I}/test_cli.py::test_inspect_shows_tiers_window_entities_and_outcomes",
+    ),
 }
 """Further tests of the promise of a probe."""
 
@@ -288,14 +316,19 @@ def table() -> str:
     lines = [
         "# Promises",
         "",
-        "Every promise has tests. Those of `tests/probes` use the public API only, on SQLite and on Valkey with DynamoDB.",
+        (
+            "Every promise has tests. Those of `tests/probes` use the public API only, on SQLite"
+            " and on Valkey with DynamoDB."
+        ),
         "`uv run python -m tests.probes.promises` writes this page, and a test compares it.",
     ]
     for topic, tested in promises().items():
         lines += ["", f"## {topic}", "", "| promise | tests |", "|---|---|"]
         for promise, tests in tested.items():
             files = dict.fromkeys(test.partition("::")[0] for test in tests)
-            links = ", ".join(f"[{Path(file).stem.removeprefix('test_')}](../../{file})" for file in files)
+            links = ", ".join(
+                f"[{Path(file).stem.removeprefix('test_')}](../../{file})" for file in files
+            )
             lines.append(f"| {promise} | {links} |")
     return "\n".join(lines) + "\n"
 

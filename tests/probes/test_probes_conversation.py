@@ -27,14 +27,20 @@ SCOPE = ConversationScope("u1", "s1")
 
 def hot_seconds(deployment: Deployment) -> float:
     """Return how long the conversation still lives in the hot tier, by looking."""
-    found = deployment.processes[0].hot.load(f"{SCOPE.storage_session_id}/A:default", [], touch=False)
+    found = deployment.processes[0].hot.load(
+        f"{SCOPE.storage_session_id}/A:default", [], touch=False
+    )
     return 0.0 if found is None else found.expires_in
 
 
 def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
-    """Each conversation has metadata: user, locale, intent, agent, cart and counts. Each turn has its intent."""
+    """Each conversation has metadata: user, locale, intent, agent, cart and counts.
+    Each turn has its intent.
+    """
     cart = ["B07X1234"]
-    memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": list(cart)}))
+    memory = deployment.process(
+        environment=CallableEnvironmentSource(lambda _: {"locale": "ja-JP", "cart": list(cart)})
+    )
     agent, _ = deployment.agent(memory, task_state=True)
     manager: Any = agent._session_manager
     agent("hello")
@@ -48,8 +54,16 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
     manager.set_metadata(shown_to="u1")
     manager.close()
     found = deployment.process().session(SCOPE).metadata("default")
-    assert (found["locale"], found["cart"], found["turn_count"]) == ("ja-JP", ["B07X1234", "B07X9999"], 2)
-    assert (found["active_intent"], found["active_agent"], found["shown_to"]) == ("returns", "service", "u1")
+    assert (found["locale"], found["cart"], found["turn_count"]) == (
+        "ja-JP",
+        ["B07X1234", "B07X9999"],
+        2,
+    )
+    assert (found["active_intent"], found["active_agent"], found["shown_to"]) == (
+        "returns",
+        "service",
+        "u1",
+    )
     assert found["user"] == "u1"
     records = list(deployment.process().session(SCOPE).records("default"))
     assert records[-1]["message"]["metadata"]["custom"]["intent"] == "order_tracking"
@@ -72,19 +86,27 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
         (TtlPolicy(tier="of nobody"), 1, 1_800),
     ],
 )
-def test_a_conversation_lives_by_its_policy(deployment: Deployment, policy: TtlPolicy, turns: int, seconds: float) -> None:
-    """The TTL of a conversation follows its policy: fixed, sliding, or by the user's tier and the number of turns."""
+def test_a_conversation_lives_by_its_policy(
+    deployment: Deployment, policy: TtlPolicy, turns: int, seconds: float
+) -> None:
+    """The TTL of a conversation follows its policy: fixed, sliding, or by the user's tier and the
+    number of turns.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, ttl=policy)
     for number in range(turns):
         agent(f"question {number}")
     assert policy.ttl(turns) == seconds
     if memory.hot.survives_process:  # else the durable tier alone has the conversation
-        servers.wait_until(lambda: seconds - 60 < hot_seconds(deployment) <= seconds, f"{seconds} s")
+        servers.wait_until(
+            lambda: seconds - 60 < hot_seconds(deployment) <= seconds, f"{seconds} s"
+        )
 
 
 def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
-    """A window over its budget evicts small talk first, and preferences and the last turn last, in English and Japanese."""
+    """A window over its budget evicts small talk first, and preferences and the last turn last, in
+    English and Japanese.
+    """
     memory = deployment.process()
     agent, model = deployment.agent(
         memory, max_tokens=900, reply=lambda _: "Understood, I will keep that in mind for you. " * 4
@@ -93,7 +115,11 @@ def test_what_weighs_most_stays_longest(deployment: Deployment) -> None:
     agent("I am allergic to nuts, never suggest snacks with them.")
     agent("ホラーは苦手なので絶対に避けてください。")
     for number in range(25):
-        agent("Thank you, that is nice of you!" if number % 2 else "ありがとうございます、よろしくお願いします。")
+        agent(
+            "Thank you, that is nice of you!"
+            if number % 2
+            else "ありがとうございます、よろしくお願いします。"
+        )
     sent = str(model.requests[-1].messages)
     assert "allergic to nuts" in sent
     assert "ホラーは苦手" in sent
@@ -113,7 +139,9 @@ def test_a_history_can_be_capped_in_turns(deployment: Deployment) -> None:
 
 
 def test_a_request_is_planned_part_by_part() -> None:
-    """A budget plan adds up the parts of a request and reports the tokens left in the context window."""
+    """A budget plan adds up the parts of a request and reports the tokens left in the context
+    window.
+    """
     plan = budget_plan(history=4_096)
     assert plan.total == 800 + 500 + 4_096 + 200 + 1_000 + 1_024
     assert not plan.fits(4_096)
@@ -122,11 +150,18 @@ def test_a_request_is_planned_part_by_part() -> None:
         budget_plan(history=-1)
 
 
-def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(deployment: Deployment) -> None:
-    """After 20 turns old turns are summarized, after the response. The last three stay, and restarts restore the summary."""
+def test_a_summary_comes_after_twenty_turns_or_eight_thousand_tokens(
+    deployment: Deployment,
+) -> None:
+    """After 20 turns old turns are summarized, after the response.
+    The last three stay, and restarts restore the summary.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(
-        memory, history="summarize", max_tokens=2_000, reply=lambda _: "Volume 3 of Uzumaki is 12 dollars."
+        memory,
+        history="summarize",
+        max_tokens=2_000,
+        reply=lambda _: "Volume 3 of Uzumaki is 12 dollars.",
     )
     for number in range(24):
         agent(f"My order number {number} is ORD-{48500 + number}, please note it for later.")
@@ -149,7 +184,9 @@ def test_what_a_summary_lacks_is_appended() -> None:
         return "The user asked about several series, and the assistant answered."
 
     manager = VerifiedSummarizingConversationManager(SummaryTrigger(turns=4), model=summarizer)
-    agent = Agent(model=ScriptedModel(lambda _: "Noted."), conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(lambda _: "Noted."), conversation_manager=manager, callback_handler=None
+    )
     for text in (
         "My budget is 3,000 yen.",
         "The order is ORD-48502.",
@@ -163,12 +200,21 @@ def test_what_a_summary_lacks_is_appended() -> None:
     assert "3,000" in str(agent.messages)
 
 
-WINDOWS = [(8_000, 5_360), (32_000, 21_440), (128_000, 95_000), (200_000, 160_000), (1_000_000, 800_000), (None, 95_000)]
+WINDOWS = [
+    (8_000, 5_360),
+    (32_000, 21_440),
+    (128_000, 95_000),
+    (200_000, 160_000),
+    (1_000_000, 800_000),
+    (None, 95_000),
+]
 
 
 @pytest.mark.parametrize(("window", "trigger"), WINDOWS)
 def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> None:
-    """Compaction begins at 80 % of the context window, or at the window less its reserves if that is smaller."""
+    """Compaction begins at 80 % of the context window, or at the window less its reserves if that
+    is smaller.
+    """
     found = thresholds(window)
     assert found.trigger == trigger
     assert found.window == (window or 128_000)
@@ -176,7 +222,9 @@ def test_compaction_begins_by_the_window(window: int | None, trigger: int) -> No
 
 
 def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
-    """A huge tool result is truncated for the model and stored in full; the session stays usable, also after a restart."""
+    """A huge tool result is truncated for the model and stored in full; the session stays usable,
+    also after a restart.
+    """
 
     @tool
     def catalogue() -> str:
@@ -198,7 +246,9 @@ def test_one_huge_result_bricks_no_session(deployment: Deployment) -> None:
 
 
 def test_a_real_overflow_is_answered() -> None:
-    """After an overflow error the history is halved and the call repeated. If that cannot help, the error is raised."""
+    """After an overflow error the history is halved and the call repeated.
+    If that cannot help, the error is raised.
+    """
 
     class Small(ScriptedModel):
         async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
@@ -218,7 +268,13 @@ def test_a_real_overflow_is_answered() -> None:
     pinned = Agent(
         model=Small(lambda _: "ok"),
         callback_handler=None,
-        messages=[{"role": "user", "content": [{"text": "x" * 5_000}], "metadata": {"custom": {"pinned": True}}}],
+        messages=[
+            {
+                "role": "user",
+                "content": [{"text": "x" * 5_000}],
+                "metadata": {"custom": {"pinned": True}},
+            }
+        ],
         conversation_manager=ImportanceWeightedConversationManager(),
     )
     with pytest.raises(ContextWindowOverflowException):
@@ -226,9 +282,13 @@ def test_a_real_overflow_is_answered() -> None:
 
 
 def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
-    """Of fifty turns of 30,000 tokens a summary leaves at most 5,000, and still holds a decision of the first turn."""
+    """Of fifty turns of 30,000 tokens a summary leaves at most 5,000, and still holds a decision of
+    the first turn.
+    """
     memory = deployment.process()
-    agent, model = deployment.agent(memory, history="summarize", reply=lambda _: "Here is what I know of it. " * 80)
+    agent, model = deployment.agent(
+        memory, history="summarize", reply=lambda _: "Here is what I know of it. " * 80
+    )
     agent("I decided on the hardcover edition, order ORD-48502.")
     for number in range(49):
         agent(f"question {number}: " + "tell me about another series " * 8)
@@ -236,7 +296,12 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
     agent.conversation_manager.begin(agent)  # type: ignore[attr-defined]
     agent.conversation_manager.finish(agent)  # type: ignore[attr-defined]
     agent("question 49: is that all?")
-    sent = [block["text"] for message in model.requests[-1].messages for block in message["content"] if "text" in block]
+    sent = [
+        block["text"]
+        for message in model.requests[-1].messages
+        for block in message["content"]
+        if "text" in block
+    ]
     assert estimate_tokens("".join(sent)) <= 5_000
     assert "ORD-48502" in str(model.requests[-1].messages)
 
@@ -244,7 +309,9 @@ def test_at_turn_fifty_the_context_is_small(deployment: Deployment) -> None:
 def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
     """A restart restores the compacted window exactly, pinned messages included."""
     memory = deployment.process()
-    agent, _ = deployment.agent(memory, max_tokens=700, reply=lambda _: "An answer of some length. " * 10)
+    agent, _ = deployment.agent(
+        memory, max_tokens=700, reply=lambda _: "An answer of some length. " * 10
+    )
     agent("Remember: the gift is a surprise.")
     agent.messages[0]["metadata"] = {"custom": {"pinned": True}}
     for number in range(20):
@@ -256,7 +323,9 @@ def test_a_pin_survives_a_restore(deployment: Deployment) -> None:
 
 
 def test_summaries_are_made_from_what_was_said() -> None:
-    """Each summary is made from the original turns. Earlier summaries are context and are never summarized."""
+    """Each summary is made from the original turns.
+    Earlier summaries are context and are never summarized.
+    """
     prompts: list[str] = []
 
     def summarizer(prompt: Any) -> str:
@@ -264,22 +333,35 @@ def test_summaries_are_made_from_what_was_said() -> None:
         return "The user asked about several series, and the assistant answered."
 
     manager = VerifiedSummarizingConversationManager(SummaryTrigger(turns=5), model=summarizer)
-    agent = Agent(model=ScriptedModel(lambda _: "It is there."), conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(lambda _: "It is there."),
+        conversation_manager=manager,
+        callback_handler=None,
+    )
     for number in range(30):
         agent(f"Is volume {number} of Series{number}x there?")
         manager.finish(agent)
     assert len(prompts) >= 3
-    covered = [{number for number in range(30) if f"Series{number}x" in prompt} for prompt in prompts]
+    covered = [
+        {number for number in range(30) if f"Series{number}x" in prompt} for prompt in prompts
+    ]
     assert set().union(*covered) >= set(range(20))  # every turn that left was read as it was said
     assert all(covered)
 
 
 def test_a_buffer_warns_before_it_is_full(caplog: pytest.LogCaptureFixture) -> None:
-    """The buffer of turns warns at three quarters; when it is full, the excess is summarized in a few tokens."""
+    """The buffer of turns warns at three quarters; when it is full, the excess is summarized in a
+    few tokens.
+    """
     manager = VerifiedSummarizingConversationManager(
-        SummaryTrigger(tokens=4_000, turns=1_000), model=lambda _: "The user asked about several series."
+        SummaryTrigger(tokens=4_000, turns=1_000),
+        model=lambda _: "The user asked about several series.",
     )
-    agent = Agent(model=ScriptedModel(lambda _: "word " * 100), conversation_manager=manager, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(lambda _: "word " * 100),
+        conversation_manager=manager,
+        callback_handler=None,
+    )
     sizes = []
     for number in range(30):
         agent(f"question {number} " + "word " * 100)

@@ -1,4 +1,6 @@
-"""What a deployment does around the conversation: other agents, prompts, privacy, costs, operation."""
+"""What a deployment does around the conversation: other agents, prompts, privacy, costs,
+operation.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ BLOCKS: list[dict[str, Any]] = [
 
 
 def test_every_block_and_state_come_back(deployment: Deployment) -> None:
-    """Every content block, the agent's state and a pause for a human survive a restart, byte for byte."""
+    """Every content block, the agent's state and a pause for a human survive a restart, byte for
+    byte.
+    """
 
     @tool(context=True)
     def approve(tool_context: Any) -> str:
@@ -77,7 +81,9 @@ def test_every_block_and_state_come_back(deployment: Deployment) -> None:
 
 
 def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment) -> None:
-    """The log has each turn with role, content, tool calls, results, latency and tokens, also after eviction."""
+    """The log has each turn with role, content, tool calls, results, latency and tokens, also after
+    eviction.
+    """
 
     @tool
     def stock() -> str:
@@ -95,7 +101,12 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
     records = list(deployment.process().session(SCOPE).records("default"))
     assert len(records) == 44
     assert [record["turn"] for record in records] == sorted(record["turn"] for record in records)
-    assert [record["message"]["role"] for record in records[:4]] == ["user", "assistant", "user", "assistant"]
+    assert [record["message"]["role"] for record in records[:4]] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert records[2]["message"]["content"][0]["toolResult"]["content"] == [{"text": "3 copies"}]
     answer = records[3]["message"]["metadata"]
     assert answer["usage"]["outputTokens"] > 0
@@ -103,7 +114,9 @@ def test_turns_are_durable_with_all_that_belongs_to_them(deployment: Deployment)
 
 
 def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
-    """The hot tier is written every turn, the durable tier every five turns and at close, without blocking the event loop."""
+    """The hot tier is written every turn, the durable tier every five turns and at close, without
+    blocking the event loop.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     ticks: list[float] = []
@@ -125,13 +138,17 @@ def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
     assert len(again.messages) == 8
     agent("and one more")
     manager: Any = agent._session_manager
-    servers.wait_until(lambda: manager.stats("default")["unsaved_messages"] == 0, "everything to be stored")
+    servers.wait_until(
+        lambda: manager.stats("default")["unsaved_messages"] == 0, "everything to be stored"
+    )
     manager.close()
     assert len(list(deployment.process().session(SCOPE).history("default"))) == 10
 
 
 def test_two_devices_agree(deployment: Deployment) -> None:
-    """Two devices in one session see all messages of both, and neither loses stored messages of the other."""
+    """Two devices in one session see all messages of both, and neither loses stored messages of the
+    other.
+    """
     memory = deployment.process()
     phone, _ = deployment.agent(memory)
     phone("from the phone")
@@ -145,7 +162,15 @@ def test_two_devices_agree(deployment: Deployment) -> None:
         each._session_manager.flush()  # type: ignore[union-attr]
     again, _ = deployment.agent(deployment.process())
     said = str(again.messages)
-    assert all(text in said for text in ("from the phone", "from the desk", "again from the phone", "again from the desk"))
+    assert all(
+        text in said
+        for text in (
+            "from the phone",
+            "from the desk",
+            "again from the phone",
+            "again from the desk",
+        )
+    )
     assert (again.state.get("phone"), again.state.get("desk")) == (1, 2)
     roles = [message["role"] for message in again.messages]
     assert all(a != b for a, b in pairwise(roles))
@@ -159,18 +184,24 @@ class Cached(ScriptedModel):
     async def stream(self, *args: Any, **kwargs: Any) -> Any:
         async for event in super().stream(*args, **kwargs):
             if "metadata" in event:
-                event["metadata"]["usage"].update(cacheReadInputTokens=self.cached, cacheWriteInputTokens=100)
+                event["metadata"]["usage"].update(
+                    cacheReadInputTokens=self.cached, cacheWriteInputTokens=100
+                )
             yield event
 
 
 def test_a_cached_prefix_stays_and_drops_are_explained(deployment: Deployment) -> None:
-    """The prefix of the prompt stays equal. The cache monitor reports hit rates by hour and day, and the cause of each drop."""
+    """The prefix of the prompt stays equal.
+    The cache monitor reports hit rates by hour and day, and the cause of each drop.
+    """
     clock = FakeClock(1_790_000_000.0)
     monitor = PromptCacheMonitor(clock=clock)
     memory = deployment.process()
     memory.user("u1").prefer("genre", "horror")
     model = Cached(lambda _: "ok")
-    kwargs = memory.agent_kwargs(user_id="u1", session_id="s1", task_state=True, cache_monitor=monitor)
+    kwargs = memory.agent_kwargs(
+        user_id="u1", session_id="s1", task_state=True, cache_monitor=monitor
+    )
     agent = Agent(model=model, system_prompt="You sell manga.", callback_handler=None, **kwargs)
     for number in range(5):
         agent(f"question {number}")
@@ -211,7 +242,9 @@ def test_how_long_to_keep_a_conversation_follows_from_returns(deployment: Deploy
 
 
 def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: Deployment) -> None:
-    """Instruction files of three folders are merged into the system prompt. Files that a tool could write are refused."""
+    """Instruction files of three folders are merged into the system prompt.
+    Files that a tool could write are refused.
+    """
     folders = [tmp_path / name for name in ("work", "user", "machine")]
     for folder in folders:
         folder.mkdir()
@@ -225,12 +258,16 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
     def sent(tools: list[Any], **given: Any) -> str:
         memory = deployment.process()
-        agent, model = deployment.agent(memory, tools=tools, instructions=InstructionFiles(folders, **given))
+        agent, model = deployment.agent(
+            memory, tools=tools, instructions=InstructionFiles(folders, **given)
+        )
         agent("hello")
         return str(model.requests[0].system_prompt_content)
 
     text = sent([])
-    assert text.index("Rules of work") < text.index("Rules of user") < text.index("Rules of machine")
+    assert (
+        text.index("Rules of work") < text.index("Rules of user") < text.index("Rules of machine")
+    )
     assert "root:" not in text
     assert "Rules of work" not in sent([save])
     assert "Rules of work" in sent([save], allow=folders)
@@ -238,18 +275,38 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_personal_data_are_found(script: str) -> None:
-    """Thirteen kinds of personal data are found with a recall of .9 and a precision of .97, in English and Japanese."""
+    """Thirteen kinds of personal data are found with a recall of .9 and a precision of .97, in
+    English and Japanese.
+    """
     policy, personal, harmless = PiiPolicy(), rows("personal_data"), rows("no_personal_data")
-    assert len({kind for line, _ in personal for kind in re.findall(r"\[(\w+)\]", policy.applied(line))}) == 13
-    lines = [(line, text) for line, texts in personal for text in texts if line.isascii() == (script == "English")]
+    assert (
+        len(
+            {
+                kind
+                for line, _ in personal
+                for kind in re.findall(r"\[(\w+)\]", policy.applied(line))
+            }
+        )
+        == 13
+    )
+    lines = [
+        (line, text)
+        for line, texts in personal
+        for text in texts
+        if line.isascii() == (script == "English")
+    ]
     found = sum(data not in policy.applied(line) for line, data in lines)
-    wrong = sum(policy.applied(line) != line for line in harmless if line.isascii() == (script == "English"))
+    wrong = sum(
+        policy.applied(line) != line for line in harmless if line.isascii() == (script == "English")
+    )
     assert found / len(lines) >= 0.9
     assert found / (found + wrong) >= 0.97
 
 
 def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
-    """Each process exposes histograms of turns, stores and memories, and its tiers, sessions and tokens, without I/O."""
+    """Each process exposes histograms of turns, stores and memories, and its tiers, sessions and
+    tokens, without I/O.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     memory.user("u1").remember("likes horror")
@@ -274,18 +331,24 @@ def test_a_process_tells_what_its_layer_takes(deployment: Deployment) -> None:
 
 
 def test_the_cost_model_gives_the_published_figures() -> None:
-    """The cost model reproduces the published figures within 5 %, prices this package, and explains differences."""
+    """The cost model reproduces the published figures within 5 %, prices this package, and explains
+    differences.
+    """
     paper = CostModel.paper().cost()
     assert paper.redis_usd_month == pytest.approx(188, rel=0.05)
     assert paper.dynamodb_usd_month == pytest.approx(80, rel=0.05)
     measured = CostModel.measured(Workload(keeps_agents=True)).cost()
     restored = CostModel.measured(Workload(keeps_agents=False)).cost()
-    assert measured.dynamodb_usd_month < restored.dynamodb_usd_month < 3 * measured.dynamodb_usd_month
+    assert (
+        measured.dynamodb_usd_month < restored.dynamodb_usd_month < 3 * measured.dynamodb_usd_month
+    )
     assert Workload().cache_hit_rate == 0.70
 
 
 def test_settings_come_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every setting has an environment variable; an error names the bad variable and the accepted values."""
+    """Every setting has an environment variable; an error names the bad variable and the accepted
+    values.
+    """
     with monkeypatch.context() as variables:
         variables.setenv("MANGA_MEMORY_MAX_TOKENS", "2000")
         assert MangaMemorySettings.from_env().max_tokens == 2_000
@@ -317,7 +380,10 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
     builder.set_max_node_executions(5)
     assert str(builder.build()("go").status.value) == "completed"
     assert str(Swarm([node("c"), node("d")])("go").status.value) == "completed"
-    asked = [[{"toolUse": {"toolUseId": "t1", "name": "expert", "input": {"input": "which?"}}}], "Berserk."]
+    asked = [
+        [{"toolUse": {"toolUseId": "t1", "name": "expert", "input": {"input": "which?"}}}],
+        "Berserk.",
+    ]
     agent, _ = deployment.agent(memory, reply=asked, tools=[node("expert", "Berserk").as_tool()])
     assert str(agent("ask the expert")).strip() == "Berserk."
     structured = [[{"toolUse": {"toolUseId": "t2", "name": "Title", "input": {"name": "Gyo"}}}]]
@@ -332,7 +398,9 @@ def test_graphs_swarms_and_structured_output_go_on(deployment: Deployment) -> No
 
 
 def test_squad_keeps_users_apart(deployment: Deployment) -> None:
-    """In Agent Squad each user has their own session, history and memories, invisible to other users."""
+    """In Agent Squad each user has their own session, history and memories, invisible to other
+    users.
+    """
     from agent_squad.agents import AgentOptions
 
     memory = deployment.process()
@@ -373,14 +441,18 @@ def test_a_quick_start_needs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for reply in ("Hello Ken.", "You are Ken."):
         with MangaMemory.open() as memory:
             kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-            agent = Agent(model=ScriptedModel(lambda _, reply=reply: reply), callback_handler=None, **kwargs)
+            agent = Agent(
+                model=ScriptedModel(lambda _, reply=reply: reply), callback_handler=None, **kwargs
+            )
             agent("My name is Ken." if reply.startswith("Hello") else "Who am I?")
             last = agent
     assert len(last.messages) == 4
 
 
 def test_a_redaction_of_the_log_reaches_both_tiers(deployment: Deployment) -> None:
-    """A redacted message is unreadable in log, history, tiers and memories, also for a later process."""
+    """A redacted message is unreadable in log, history, tiers and memories, also for a later
+    process.
+    """
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     agent, _ = deployment.agent(memory)
     agent(f"My card is {CANARY}.")

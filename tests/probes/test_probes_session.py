@@ -34,12 +34,17 @@ def test_two_workers_lose_nothing(deployment: Deployment) -> None:
     one("again one")
     restored, _ = deployment.agent(memory)
     assert {"from one", "from two", "again one"} <= {
-        block["text"] for message in restored.messages for block in message["content"] if "text" in block
+        block["text"]
+        for message in restored.messages
+        for block in message["content"]
+        if "text" in block
     }
 
 
 def test_a_conversation_has_statistics(deployment: Deployment) -> None:
-    """A session manager reports the turns and the existence of a conversation, and can delete it."""
+    """A session manager reports the turns and the existence of a conversation, and can delete
+    it.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("hello")
@@ -53,7 +58,9 @@ def test_a_conversation_has_statistics(deployment: Deployment) -> None:
 def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
     """The window is within its budget at every model call, and keeps its first and last turn."""
     memory = deployment.process()
-    agent, model = deployment.agent(memory, reply=lambda _: "An answer of some length. " * 20, max_tokens=1_000)
+    agent, model = deployment.agent(
+        memory, reply=lambda _: "An answer of some length. " * 20, max_tokens=1_000
+    )
     agent("I want to complete my collection of Berserk.")
     for number in range(30):
         agent(f"question {number} " + "about something else " * 10)
@@ -66,7 +73,9 @@ def test_the_history_keeps_to_its_budget(deployment: Deployment) -> None:
 def test_what_left_the_window_is_found(deployment: Deployment) -> None:
     """Recall quotes evicted messages when a question needs them."""
     memory = deployment.process()
-    agent, model = deployment.agent(memory, recall=True, max_tokens=800, reply=lambda _: "An answer of some length. " * 20)
+    agent, model = deployment.agent(
+        memory, recall=True, max_tokens=800, reply=lambda _: "An answer of some length. " * 20
+    )
     agent("hello there")
     agent("By the way, the parcel locker has the code GX42.")
     for number in range(25):
@@ -76,7 +85,9 @@ def test_what_left_the_window_is_found(deployment: Deployment) -> None:
 
 
 def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> None:
-    """A change in another system, such as a cart, is in the next model call, and not in the stored history."""
+    """A change in another system, such as a cart, is in the next model call, and not in the stored
+    history.
+    """
     memory = deployment.process()
     agent, model = deployment.agent(memory, task_state=True)
     agent("hello")

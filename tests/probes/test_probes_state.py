@@ -33,17 +33,23 @@ def use(name: str, at: int, /, **given: Any) -> list[Any]:
 
 
 def test_the_state_has_three_layers(deployment: Deployment) -> None:
-    """The state has intent, slots, questions, task steps with results, and the environment, rendered in a few lines."""
+    """The state has intent, slots, questions, task steps with results, and the environment,
+    rendered in a few lines.
+    """
 
     @tool
     def stock(title: str) -> str:
         """Look up the stock."""
         return f"3 copies of {title}"
 
-    source = CallableEnvironmentSource(lambda _: {"tier": "premium", "locale": "ja-JP", "cart": ["B07X1234"]})
+    source = CallableEnvironmentSource(
+        lambda _: {"tier": "premium", "locale": "ja-JP", "cart": ["B07X1234"]}
+    )
     memory = deployment.process(environment=source)
     asked = [use("stock", 1, title="Berserk"), "It is there.", "Which volume?"]
-    agent, model = deployment.agent(memory, reply=asked, tools=[stock], task_state={"intents": REORDER})
+    agent, model = deployment.agent(
+        memory, reply=asked, tools=[stock], task_state={"intents": REORDER}
+    )
     state = state_of(agent)
     agent("Is Berserk there?")
     [step] = state.task.steps.values()
@@ -51,7 +57,10 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
     assert step.duration_ms >= 0
     state.dialogue.set_intent("reorder", agent="sales")
     state.dialogue.fill_slot("volume", 3)
-    assert [slot.name for slot in state.dialogue.missing] == ["volume", "format"]  # inferred is not enough
+    assert [slot.name for slot in state.dialogue.missing] == [
+        "volume",
+        "format",
+    ]  # inferred is not enough
     assert state.dialogue.next_question == "Which volume?"
     with pytest.raises(StateError, match="one of 'paper', 'digital'"):
         state.dialogue.fill_slot("format", "vinyl")
@@ -65,7 +74,9 @@ def test_the_state_has_three_layers(deployment: Deployment) -> None:
 
 
 def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
-    """After a crash, conversation, entities and goals are restored, the task is not, and the environment is read again."""
+    """After a crash, conversation, entities and goals are restored, the task is not, and the
+    environment is read again.
+    """
     carts = [["B07X1111"], ["B07X2222"]]
     memory = deployment.process(environment=CallableEnvironmentSource(lambda _: {"cart": carts[0]}))
     agent, _ = deployment.agent(memory, task_state={"intents": REORDER})
@@ -82,7 +93,9 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
     )
     after = state_of(again)
     assert after.dialogue.intent == "reorder"
-    assert {entity.value for entity in after.entities.active()} == {entity.value for entity in before.entities.active()}
+    assert {entity.value for entity in after.entities.active()} == {
+        entity.value for entity in before.entities.active()
+    }
     assert after.goals.active is not None
     assert after.goals.active.text == "Find a gift"
     assert not after.task.steps
@@ -90,7 +103,9 @@ def test_each_layer_lives_as_long_as_it_should(deployment: Deployment) -> None:
 
 
 def test_entities_are_checked_replaced_and_dropped(deployment: Deployment) -> None:
-    """Entities are validated, replaced by newer ones of their type, and removed on a change of subject."""
+    """Entities are validated, replaced by newer ones of their type, and removed on a change of
+    subject.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory, task_state=True)
     active = state_of(agent).entities.active
@@ -117,8 +132,13 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
     numbers = iter(range(1_000))
     script: list[Any] = []
     for calls in (50, 75, 30):
-        script += [use("analyze", number, part=number) for number, _ in zip(numbers, range(calls), strict=False)] + ["Done."]
-    agent, _ = deployment.agent(memory, reply=script, tools=[analyze], task_state={"time_budget_ms": 600_000.0})
+        script += [
+            use("analyze", number, part=number)
+            for number, _ in zip(numbers, range(calls), strict=False)
+        ] + ["Done."]
+    agent, _ = deployment.agent(
+        memory, reply=script, tools=[analyze], task_state={"time_budget_ms": 600_000.0}
+    )
     goals = state_of(agent).goals
     for region in ("north", "south", "west"):
         goals.set(f"Analyze the {region}")
@@ -128,7 +148,11 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
         assert len(archive.model_dump_json()) < 0.5 * archive.raw_characters
     stats = state_of(agent).stats()
     assert sum(stats["tokens"].values()) <= stats["caps"]["session"]
-    assert [each.outcome for each in goals.archive] == ["north grew by 7 %", "south grew by 7 %", "west grew by 7 %"]
+    assert [each.outcome for each in goals.archive] == [
+        "north grew by 7 %",
+        "south grew by 7 %",
+        "west grew by 7 %",
+    ]
     assert [each.calls for each in goals.archive] == [50, 75, 30]
     goals.set("One more")
     goals.add_subtask("a", "first")
@@ -139,7 +163,9 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
 
 def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
-    """A task keeps its last hundred tool calls and hundred thoughts, with findings, and deletes them at its end."""
+    """A task keeps its last hundred tool calls and hundred thoughts, with findings, and deletes
+    them at its end.
+    """
 
     @tool
     def lookup(number: int) -> str:
@@ -150,7 +176,9 @@ def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
 
     memory = deployment.process()
     script = [*(use("lookup", number, number=number) for number in range(120)), "Done.", "ok"]
-    agent, _ = deployment.agent(memory, reply=script, tools=[lookup], task_state={"time_budget_ms": 600_000.0})
+    agent, _ = deployment.agent(
+        memory, reply=script, tools=[lookup], task_state={"time_budget_ms": 600_000.0}
+    )
     state = state_of(agent)
     agent("Look everything up.")
     assert state.stats()["executions"] == (100, 120)
@@ -179,7 +207,9 @@ def test_a_human_gets_all_he_needs(deployment: Deployment) -> None:
 
 
 def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
-    """While a breaker is open, another tool answers, else the last good result marked as stale, else an error."""
+    """While a breaker is open, another tool answers, else the last good result marked as stale,
+    else an error.
+    """
     works = True
 
     @tool
@@ -202,23 +232,33 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory, reply=asked, tools=[alone])
     agent("How much is Gyo?")
     works = False
-    asked = [*(use("price", number, title="Gyo") for number in range(2, 5)), use("price", 6, title="Uzumaki"), "I see."]
+    asked = [
+        *(use("price", number, title="Gyo") for number in range(2, 5)),
+        use("price", 6, title="Uzumaki"),
+        "I see.",
+    ]
     agent, _ = deployment.agent(memory, reply=asked, tools=[alone])
     agent("And now?")
     said = json.dumps([message["content"] for message in agent.messages], default=str)
     assert "last good answer" in said
     assert "circuit_open" in said  # of Uzumaki nothing was known
     assert "retry" in said
-    other, _ = deployment.agent(memory, "s1", user="u2", reply=[use("price", 1, title="Gyo"), "I see."], tools=[alone])
+    other, _ = deployment.agent(
+        memory, "s1", user="u2", reply=[use("price", 1, title="Gyo"), "I see."], tools=[alone]
+    )
     other("How much is Gyo?")
     assert "12 dollars" not in str(other.messages)  # nobody else's answer
     works = True
     clock.advance(31)
-    again, _ = deployment.agent(memory, "s2", reply=[use("price", 9, title="Gyo"), "fine."], tools=[alone])
+    again, _ = deployment.agent(
+        memory, "s2", reply=[use("price", 9, title="Gyo"), "fine."], tools=[alone]
+    )
     again("How much is Gyo?")
     assert "12 dollars" in str(again.messages)
     works = False
-    backed = guard_tool(price, BreakerPolicy(failures=1, users=1), fallbacks=[list_price], clock=clock)
+    backed = guard_tool(
+        price, BreakerPolicy(failures=1, users=1), fallbacks=[list_price], clock=clock
+    )
     asked = [use("price", 1, title="Gyo"), use("price", 2, title="Gyo"), "15 dollars."]
     agent, _ = deployment.agent(memory, "s3", reply=asked, tools=[backed])
     agent("How much is Gyo?")
@@ -226,7 +266,9 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
 
 
 def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
-    """A stalled call ends in time with an error that the model can act on. Bad arguments never count as failures."""
+    """A stalled call ends in time with an error that the model can act on.
+    Bad arguments never count as failures.
+    """
     import threading
 
     gone = threading.Event()
@@ -249,7 +291,12 @@ def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory, reply=asked, tools=[hangs, strict])
     agent("try")
     gone.set()
-    results = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    results = [
+        block["toolResult"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
     assert [result["status"] for result in results] == ["error", "error", "success"]
     assert "timeout" in str(results[0]) or "timed out" in str(results[0])
     assert hangs.status()["calls"] == 1
@@ -257,7 +304,9 @@ def test_a_tool_that_hangs_ends(deployment: Deployment) -> None:
 
 
 def test_health_goes_from_healthy_over_degraded_to_unavailable(deployment: Deployment) -> None:
-    """Each tool has a health of its own: healthy, degraded from half of its failures on, unavailable."""
+    """Each tool has a health of its own: healthy, degraded from half of its failures on,
+    unavailable.
+    """
 
     @tool
     def sick() -> str:
@@ -275,7 +324,9 @@ def test_health_goes_from_healthy_over_degraded_to_unavailable(deployment: Deplo
     for number in range(6):
         asked = [use("sick", number), use("well", 100 + number), "done"]
         user = f"u{number % 2}"
-        agent, _ = deployment.agent(memory, f"s{number}", user=user, reply=asked, tools=list(guarded.values()))
+        agent, _ = deployment.agent(
+            memory, f"s{number}", user=user, reply=asked, tools=list(guarded.values())
+        )
         seen.append(str(guarded["sick"].status()["health"]))
         agent("try")
         assert "fine" in str(agent.messages)

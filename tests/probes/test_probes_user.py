@@ -9,7 +9,15 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from strands import tool
 
-from strands_manga_memory import USER_MEMORY, AesGcmCipher, Codec, ConflictError, ConversationScope, DynamoDBTable, MangaMemory
+from strands_manga_memory import (
+    USER_MEMORY,
+    AesGcmCipher,
+    Codec,
+    ConflictError,
+    ConversationScope,
+    DynamoDBTable,
+    MangaMemory,
+)
 from strands_manga_memory.memory import RETENTION, CallablePreferenceSink, MemoryType, Profile
 from strands_manga_memory.testing import FakeClock
 from tests import servers
@@ -24,17 +32,28 @@ def preferences(memory: MangaMemory) -> set[str]:
 
 
 def test_records_are_readable_by_their_published_names(deployment: Deployment) -> None:
-    """Memories are in the table `manga_user_memory` under `user_id` and `memory_id`, readable without the package."""
+    """Memories are in the table `manga_user_memory` under `user_id` and `memory_id`, readable
+    without the package.
+    """
     memory = deployment.process()
     memory.user("u1").prefer("genre", "horror")
     assert memory.memories is not None
     [item] = [item for item in memory.memories.query("u1") if item["memory_type"] == "preference"]
     assert item["content"] == "genre: horror"
-    assert {"user_id", "memory_id", "importance_score", "created_at", "accessed_at", "access_count"} <= set(item)
+    assert {
+        "user_id",
+        "memory_id",
+        "importance_score",
+        "created_at",
+        "accessed_at",
+        "access_count",
+    } <= set(item)
 
 
 def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> None:
-    """Preferences never expire, summaries expire after 90 days, feedback after 180, patterns after 30. All have producers."""
+    """Preferences never expire, summaries expire after 90 days, feedback after 180, patterns after
+    30. All have producers.
+    """
     memory = deployment.process()
     for number in range(3):
         agent, _ = deployment.agent(memory, f"s{number}")
@@ -44,10 +63,9 @@ def test_each_type_has_its_retention_and_a_producer(deployment: Deployment) -> N
     user.prefer("genre", "horror")
     user.record_feedback("great", rating=5)
     days = {type_: rule.seconds and rule.seconds / 86_400 for type_, rule in RETENTION.items()}
-    assert [days[MemoryType(name)] for name in ("preference", "interaction_summary", "feedback", "behavioral_pattern")] == [
-        None, 90, 180, 30,
-    ]  # fmt: skip
-    for type_ in ("preference", "interaction_summary", "feedback", "behavioral_pattern"):
+    types = ("preference", "interaction_summary", "feedback", "behavioral_pattern")
+    assert [days[MemoryType(name)] for name in types] == [None, 90, 180, 30]
+    for type_ in types:
         assert user.recall(type=type_), type_
 
 
@@ -63,7 +81,9 @@ def test_recall_filters_and_ranks(deployment: Deployment) -> None:
 
 
 def test_a_session_is_handed_off_once(deployment: Deployment) -> None:
-    """An ended session becomes one summary with topics and sentiment. Later turns of the session create its next version."""
+    """An ended session becomes one summary with topics and sentiment.
+    Later turns of the session create its next version.
+    """
     memory = deployment.process()
     scope = ConversationScope("u1", "s1")
     agent, _ = deployment.agent(memory)
@@ -80,7 +100,9 @@ def test_a_session_is_handed_off_once(deployment: Deployment) -> None:
 
 
 def test_the_long_term_context_is_short(deployment: Deployment) -> None:
-    """The memories in a request have at most 800 tokens. If nothing is known, the request says so."""
+    """The memories in a request have at most 800 tokens.
+    If nothing is known, the request says so.
+    """
     user = deployment.process().user("u1")
     assert user.build_agent_context() == "No prior interaction history."
     for number in range(60):
@@ -103,7 +125,9 @@ def test_tool_results_stay_out_of_memories(deployment: Deployment) -> None:
     memory.finalize(ConversationScope("u1", "s1"))
     assert CANARY in str(agent.messages)
     assert memory.memories is not None
-    assert CANARY not in str([record.metadata for record in memory.user("u1").recall(type="episode", limit=None)])
+    assert CANARY not in str(
+        [record.metadata for record in memory.user("u1").recall(type="episode", limit=None)]
+    )
     assert CANARY not in str(memory.user("u1").recall(limit=None))
 
 
@@ -115,7 +139,9 @@ def test_another_device_sees_what_was_said(deployment: Deployment) -> None:
     there("hello")
     here("My favorite genre is horror.")
 
-    def told() -> bool:  # asked again where this machine was too busy for the deadline of a model call
+    def told() -> (
+        bool
+    ):  # asked again where this machine was too busy for the deadline of a model call
         there("what now?")
         return "genre: horror" in str(model.requests[-1].messages[-1])
 
@@ -129,7 +155,9 @@ def test_what_is_taken_back_goes(deployment: Deployment) -> None:
     agent, _ = deployment.agent(memory)
     agent("I love horror manga.")
     agent("I don't like horror any more, I prefer romance.")
-    servers.wait_until(lambda: preferences(memory) == {"genre: romance", "dislikes: horror"}, "the change of mind")
+    servers.wait_until(
+        lambda: preferences(memory) == {"genre: romance", "dislikes: horror"}, "the change of mind"
+    )
 
 
 def test_a_redaction_reaches_everything(deployment: Deployment) -> None:
@@ -145,7 +173,9 @@ def test_a_redaction_reaches_everything(deployment: Deployment) -> None:
 
 
 def test_personal_data_stay_out(deployment: Deployment) -> None:
-    """No memory, summary or context contains e-mail addresses, card numbers, phone numbers or postal addresses."""
+    """No memory, summary or context contains e-mail addresses, card numbers, phone numbers or
+    postal addresses.
+    """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
     agent("Call me Ken, my card is 4111 1111 1111 1111 and my mail is ken@example.com.")
@@ -157,7 +187,9 @@ def test_personal_data_stay_out(deployment: Deployment) -> None:
 
 
 def test_a_user_is_exported_and_forgotten(deployment: Deployment) -> None:
-    """All sessions and memories of one user are exported and erased, with a report, and none of another user."""
+    """All sessions and memories of one user are exported and erased, with a report, and none of
+    another user.
+    """
     memory = deployment.process()
     for user in ("u1", "u2"):
         agent, _ = deployment.agent(memory, user=user)
@@ -171,14 +203,23 @@ def test_a_user_is_exported_and_forgotten(deployment: Deployment) -> None:
 
 
 def test_memories_are_encrypted_and_tenants_apart(deployment: Deployment) -> None:
-    """With a cipher no message is readable in the stores, and no choice of ids reaches another tenant."""
+    """With a cipher no message is readable in the stores, and no choice of ids reaches another
+    tenant.
+    """
     memory = deployment.process(codec=Codec(cipher=AesGcmCipher({"k": bytes(32)}, current="k")))
     memory.user("u1", tenant="a").remember(f"{CANARY} of tenant a")
     assert memory.memories is not None
     for partition in ("u1", "a:u1"):
         assert CANARY not in str(list(memory.memories.query(partition)))
-    assert [record.content for record in memory.user("u1", tenant="a").recall()] == [f"{CANARY} of tenant a"]
-    assert memory.user("u1").recall() == memory.user("a:u1").recall() == memory.user("u1", tenant="b").recall() == []
+    assert [record.content for record in memory.user("u1", tenant="a").recall()] == [
+        f"{CANARY} of tenant a"
+    ]
+    assert (
+        memory.user("u1").recall()
+        == memory.user("a:u1").recall()
+        == memory.user("u1", tenant="b").recall()
+        == []
+    )
 
 
 def test_remembered_text_is_data(deployment: Deployment) -> None:
@@ -195,15 +236,23 @@ def test_nothing_is_remembered_twice(deployment: Deployment, type_: str) -> None
     """Equal content or an equal key is one memory, also with concurrent writers."""
     memory = deployment.process()
     for _ in range(3):
-        memory.user("u1").prefer("Genre", "horror") if type_ == "preference" else memory.user("u1").remember("likes horror")
+        (
+            memory.user("u1").prefer("Genre", "horror")
+            if type_ == "preference"
+            else memory.user("u1").remember("likes horror")
+        )
     assert len(deployment.process().user("u1").recall(type=type_, limit=None)) == 1
 
 
 def test_indexes_are_read_with_plain_boto3(dynamodb_server: servers.DynamoDB, unique: str) -> None:
-    """The memory table has its published keys and indexes; boto3 alone can query by type and importance."""
+    """The memory table has its published keys and indexes; boto3 alone can query by type and
+    importance.
+    """
     import boto3
 
-    with MangaMemory.open(memories=DynamoDBTable(dynamodb_server.client(), USER_MEMORY, name=unique, deadline=10)) as memory:
+    with MangaMemory.open(
+        memories=DynamoDBTable(dynamodb_server.client(), USER_MEMORY, name=unique, deadline=10)
+    ) as memory:
         assert memory.memories is not None
         memory.user("u1").prefer("genre", "horror")
         memory.user("u1").remember("likes long series", importance=0.3)
@@ -225,13 +274,17 @@ def test_indexes_are_read_with_plain_boto3(dynamodb_server: servers.DynamoDB, un
         )["Items"]
         assert [item["content"] for item in by_type] == ["genre: horror"]
         by_importance = plain.query(
-            IndexName="user_id-importance-index", KeyConditionExpression=Key("user_id").eq("u1"), ScanIndexForward=False
+            IndexName="user_id-importance-index",
+            KeyConditionExpression=Key("user_id").eq("u1"),
+            ScanIndexForward=False,
         )["Items"]
         assert [item["content"] for item in by_importance] == ["genre: horror", "likes long series"]
 
 
 def test_what_has_expired_is_not_told(deployment: Deployment) -> None:
-    """Expired memories are never returned or sent to a model, even while the store still has them."""
+    """Expired memories are never returned or sent to a model, even while the store still has
+    them.
+    """
     clock = FakeClock(1_790_000_000.0)
     memory = deployment.process(clock=clock)
     user = memory.user("u1")
@@ -248,21 +301,31 @@ def test_what_has_expired_is_not_told(deployment: Deployment) -> None:
 
 
 def test_recall_filters_by_metadata_and_counts_uses(deployment: Deployment) -> None:
-    """Memory queries filter by topic, session and date. Each memory has its access count and time."""
+    """Memory queries filter by topic, session and date.
+    Each memory has its access count and time.
+    """
     clock = FakeClock(1_790_000_000.0)
     user = deployment.process(clock=clock).user("u1")
     user.remember("asked for Uzumaki", metadata={"topics": ["Uzumaki"], "session_id": "s1"})
     clock.advance(86_400)
     user.remember("asked for Monster", metadata={"topics": ["Monster"], "session_id": "s2"})
-    assert [each.content for each in user.recall(metadata={"topics": "uzumaki"})] == ["asked for Uzumaki"]
+    assert [each.content for each in user.recall(metadata={"topics": "uzumaki"})] == [
+        "asked for Uzumaki"
+    ]
     assert [each.content for each in user.recall(since=clock() - 60)] == ["asked for Monster"]
     servers.wait_until(
-        lambda: [each.access_count for each in user.recall(type="fact", metadata={"session_id": "s2"})] != [0], "the count"
+        lambda: (
+            [each.access_count for each in user.recall(type="fact", metadata={"session_id": "s2"})]
+            != [0]
+        ),
+        "the count",
     )
 
 
 def test_many_workers_make_one_summary(deployment: Deployment) -> None:
-    """Workers that finalize one session at the same time create one summary, and delete the session from the hot tier."""
+    """Workers that finalize one session at the same time create one summary, and delete the session
+    from the hot tier.
+    """
     memory = deployment.process()
     scope = ConversationScope("u1", "s1")
     agent, _ = deployment.agent(memory)
@@ -290,7 +353,9 @@ def test_many_workers_make_one_summary(deployment: Deployment) -> None:
 
 
 def test_weeks_and_months_are_rolled_up(deployment: Deployment) -> None:
-    """Older sessions are summarized by week and month within a token limit, with links to their sources."""
+    """Older sessions are summarized by week and month within a token limit, with links to their
+    sources.
+    """
     clock = FakeClock(1_790_000_000.0)
     memory = deployment.process(clock=clock)
     for number in range(18):
@@ -311,7 +376,9 @@ def test_weeks_and_months_are_rolled_up(deployment: Deployment) -> None:
 
 
 def test_the_context_is_short_readable_and_read_once(deployment: Deployment) -> None:
-    """The system prompt has up to ten preferences in full; the messages have up to five session summaries."""
+    """The system prompt has up to ten preferences in full; the messages have up to five session
+    summaries.
+    """
     memory = deployment.process()
     for number in range(7):
         agent, _ = deployment.agent(memory, f"s{number}")
@@ -332,7 +399,9 @@ def test_the_context_is_short_readable_and_read_once(deployment: Deployment) -> 
 
 
 def test_a_profile_is_read_and_gives_way_to_what_is_said(deployment: Deployment) -> None:
-    """The profile of another service is read, never written, and overridden by statements of the user."""
+    """The profile of another service is read, never written, and overridden by statements of the
+    user.
+    """
 
     class Service:
         reads = 0
@@ -358,7 +427,9 @@ def test_a_profile_is_read_and_gives_way_to_what_is_said(deployment: Deployment)
 
 
 def test_signals_leave_in_order_and_none_is_lost(deployment: Deployment) -> None:
-    """Preference signals reach their sink in order, at least once, also after the sink has failed."""
+    """Preference signals reach their sink in order, at least once, also after the sink has
+    failed.
+    """
     taken: list[tuple[int, str]] = []
     refuses = [True]
 

@@ -12,7 +12,9 @@ def test_every_promise_names_a_test_that_is_there() -> None:
     for tests in (tests for topic in promises().values() for tests in topic.values()):
         for test in tests:
             path, name = test.split("::")
-            assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), test
+            assert re.search(
+                rf"^(async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE
+            ), test
 
 
 def test_every_probe_has_one_topic_and_a_promise_of_its_own() -> None:
@@ -20,7 +22,9 @@ def test_every_probe_has_one_topic_and_a_promise_of_its_own() -> None:
     assert sorted(listed) == sorted(probes())
     assert FURTHER.keys() <= probes().keys()
     assert OTHERS.keys() <= GROUPS.keys()
-    texts = [promise for promise, _ in probes().values()] + [promise for topic in OTHERS.values() for promise in topic]
+    texts = [promise for promise, _ in probes().values()] + [
+        promise for topic in OTHERS.values() for promise in topic
+    ]
     assert len(texts) == len(set(texts))
 
 

@@ -1,7 +1,8 @@
-"""Stored records of both tiers as one JSON value, and a shop's sessions that have a record of every kind.
+"""Stored records of both tiers as one JSON value, and a shop's sessions that have a record of every
+kind.
 
-``python -m tests.stored.records`` writes the file of the format that this release writes. The file of a format that was
-released is never written again: it is what users have.
+``python -m tests.stored.records`` writes the file of the format that this release writes. The file
+of a format that was released is never written again: it is what users have.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from typing import Any
 
 from strands import Agent, tool
 
-from strands_manga_memory import ConversationScope, ImportanceWeightedConversationManager, InMemoryHotStore, MangaMemory
+from strands_manga_memory import (
+    ConversationScope,
+    ImportanceWeightedConversationManager,
+    InMemoryHotStore,
+    MangaMemory,
+)
 from strands_manga_memory.stores import HotWrite, WriteStatus
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
@@ -40,7 +46,9 @@ class Hot(InMemoryHotStore):
         """Write, and keep what is there then as one write."""
         before = self.written.get(conversation)
         fields = {} if before is None or write.replace else dict(before.fields)
-        fields = {name: data for name, data in fields.items() if name not in write.removed} | dict(write.fields)
+        fields = {name: data for name, data in fields.items() if name not in write.removed} | dict(
+            write.fields
+        )
         whole = {**vars(write), "expect": None, "fields": fields, "removed": (), "replace": False}
         self.written[conversation] = HotWrite(**whole)
         return super().write(conversation, write)
@@ -58,7 +66,9 @@ def look_up(title: str) -> dict[str, Any]:
 
 def opened(folder: Path, hot: Hot, clock: FakeClock) -> MangaMemory:
     """Return a memory on the tiers in a folder."""
-    return MangaMemory.open(hot=hot, durable=f"sqlite:///{folder}/shop.sqlite3", memories=True, clock=clock)
+    return MangaMemory.open(
+        hot=hot, durable=f"sqlite:///{folder}/shop.sqlite3", memories=True, clock=clock
+    )
 
 
 def agent_of(memory: MangaMemory, session: str, script: Any = "はい、そうです。") -> Agent:
@@ -81,7 +91,9 @@ def speak(memory: MangaMemory) -> None:
             redacted = {**agent.messages[-1], "content": [{"text": "[redacted]"}]}
             agent._session_manager.redact_latest_message(redacted, agent)  # type: ignore[attr-defined]
         for number in range(9 if session == "trimmed" else 1):
-            agent(f"Please tell me about volume {number} of Berserk, and what it costs in yen today.")
+            agent(
+                f"Please tell me about volume {number} of Berserk, and what it costs in yen today."
+            )
     memory.session(ConversationScope(USER, "deleted")).delete_session()
     memory.user(USER).remember("Collects first editions.")
 
@@ -92,7 +104,11 @@ def told(memory: MangaMemory) -> dict[str, Any]:
     for session in SESSIONS:
         agent = agent_of(memory, session)
         history = list(memory.session(ConversationScope(USER, session)).history())
-        sessions[session] = {"view": agent.messages, "history": history, "cart": agent.state.get("cart")}
+        sessions[session] = {
+            "view": agent.messages,
+            "history": history,
+            "cart": agent.state.get("cart"),
+        }
     memories = sorted(record.content for record in memory.user(USER).recall(limit=50))
     value: dict[str, Any] = json.loads(json.dumps({"sessions": sessions, "memories": memories}))
     return value
@@ -103,7 +119,12 @@ def dumped(folder: Path, hot: Hot) -> dict[str, Any]:
     with closing(sqlite3.connect(folder / "shop.sqlite3")) as database:
         durable = list(database.iterdump())
     hashes = {
-        name: {**vars(write), "fields": {field: base64.b64encode(data).decode() for field, data in write.fields.items()}}
+        name: {
+            **vars(write),
+            "fields": {
+                field: base64.b64encode(data).decode() for field, data in write.fields.items()
+            },
+        }
         for name, write in hot.written.items()
     }
     return {"durable": durable, "hot": hashes}
@@ -129,7 +150,9 @@ def main() -> None:
             speak(memory)
             stored = {"at": clock(), **dumped(folder, hot)}
         (folder / "again").mkdir()
-        with opened(folder / "again", brought_back(stored, folder / "again", clock), clock) as memory:
+        with opened(
+            folder / "again", brought_back(stored, folder / "again", clock), clock
+        ) as memory:
             stored["told"] = told(memory)
     path = FOLDER / f"format_{FORMAT}.json"
     path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

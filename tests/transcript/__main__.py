@@ -20,13 +20,22 @@ from .conversation import hold
 
 def main() -> None:
     """Hold the conversation and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("language", choices=("en", "ja"))
     parser.add_argument("--rebuild", action="store_true", help="build the agent anew for each turn")
     parser.add_argument(
-        "--whole", type=int, action="append", default=[], metavar="TURN", help="print all of this turn's last request"
+        "--whole",
+        type=int,
+        action="append",
+        default=[],
+        metavar="TURN",
+        help="print all of this turn's last request",
     )
-    parser.add_argument("--history", default="importance", choices=("importance", "summarize", "compact"))
+    parser.add_argument(
+        "--history", default="importance", choices=("importance", "summarize", "compact")
+    )
     parser.add_argument("--max-tokens", type=int, default=2_048)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -52,17 +61,33 @@ def main() -> None:
 def _print_system(request: Request, before: str) -> str:
     """Print the system prompt if it changed, and return it."""
     content = request.system_prompt_content
-    text = request.system_prompt or "" if not content else "\n".join(_block(block) for block in content)
+    text = (
+        request.system_prompt or ""
+        if not content
+        else "\n".join(_block(block) for block in content)
+    )
     if text != before:
         print(f"[system]\n{text}")
     return text
 
 
 def _print_changes(request: Request, before: list[str]) -> list[str]:
-    """Print the blocks that are new, and those that are gone, since the request before. Return the blocks as text."""
-    now = [f"[{message['role']}] {_block(block)}" for message in request.messages for block in message["content"]]
-    same = next((at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), min(len(before), len(now)))
-    print(f"-- request of {len(request.messages)} messages, {len(now)} blocks; the first {same} of {len(before)} as before")
+    """Print the blocks that are new, and those that are gone, since the request before.
+    Return the blocks as text.
+    """
+    now = [
+        f"[{message['role']}] {_block(block)}"
+        for message in request.messages
+        for block in message["content"]
+    ]
+    same = next(
+        (at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new),
+        min(len(before), len(now)),
+    )
+    print(
+        f"-- request of {len(request.messages)} messages, {len(now)} blocks; the first {same} of"
+        f" {len(before)} as before"
+    )
     for text in before[same:]:
         if text not in now:
             print(f"  gone  {text[:100]!r}")

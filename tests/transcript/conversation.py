@@ -40,11 +40,15 @@ class _Environment:
 
     def load(self, scope: ConversationScope) -> Environment:
         cart = ({"title": "Gyo", "quantity": 1, "price": 2600},)
-        return Environment.model_validate({"tier": "premium", "locale": "en-JP", "timezone": "Asia/Tokyo", "cart": cart})
+        return Environment.model_validate(
+            {"tier": "premium", "locale": "en-JP", "timezone": "Asia/Tokyo", "cart": cart}
+        )
 
 
 class _Actor:
-    """Plays the assistant of the current turn: its tool calls, one request each, then its answer."""
+    """Plays the assistant of the current turn: its tool calls, one request each, then its
+    answer.
+    """
 
     def __init__(self) -> None:
         self.turn = Turn("", "")
@@ -56,21 +60,32 @@ class _Actor:
             return self.turn.answer
         call = self.turn.calls[done]
         self._calls += 1
-        return [{"toolUse": {"toolUseId": f"call_{self._calls}", "name": call.name, "input": call.input}}]
+        return [
+            {
+                "toolUse": {
+                    "toolUseId": f"call_{self._calls}",
+                    "name": call.name,
+                    "input": call.input,
+                }
+            }
+        ]
 
 
 def _calls_since_question(messages: Messages) -> int:
     """Return the tool results after the last user message that holds words only."""
     count = 0
     for message in reversed(messages):
-        if message["role"] == "user" and not any("toolResult" in block for block in message["content"]):
+        if message["role"] == "user" and not any(
+            "toolResult" in block for block in message["content"]
+        ):
             return count
         count += sum("toolResult" in block for block in message["content"])
     return count
 
 
 def _numbered_ids() -> Callable[[], AbstractContextManager[Any]]:
-    """Return a function that makes Strands name messages in the same way in every conversation while it is active.
+    """Return a function that makes Strands name messages in the same way in every conversation
+    while it is active.
 
     A truncated message says the first letters of its id, and their tokens count.
     """
@@ -91,13 +106,16 @@ def hold(
     window: int = 200_000,
     **options: Any,
 ) -> Iterator[Exchange]:
-    """Hold the conversation turn by turn. Two conversations have the same message ids and the same times.
+    """Hold the conversation turn by turn.
+
+    Two conversations have the same message ids and the same times.
 
     Args:
         folder: Folder of the SQLite files.
         language: ``en`` or ``ja``.
         rebuild: Build the agent anew for each turn, as a web worker does.
-        usage: Input tokens that the model reports for the messages of a request. Default: 4 characters a token.
+        usage: Input tokens that the model reports for the messages of a request. Default: 4
+            characters a token.
         window: Context window of the model, in tokens.
         options: Further arguments of ``MangaMemory.agent``.
     """
@@ -107,7 +125,10 @@ def hold(
     numbered_ids = _numbered_ids()
     for session_id, turns in (("monday", script.first_visit), ("next-week", script.return_visit)):
         memory = MangaMemory.open(
-            durable=f"sqlite:///{folder / 'shop.sqlite3'}", memories=True, clock=clock, environment=_Environment()
+            durable=f"sqlite:///{folder / 'shop.sqlite3'}",
+            memories=True,
+            clock=clock,
+            environment=_Environment(),
         )
         actor, agent = _Actor(), None
         for turn in turns:

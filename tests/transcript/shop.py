@@ -1,4 +1,6 @@
-"""Tools of the shop: JSON in the forms that tools return, and an order system that is down at first."""
+"""Tools of the shop: JSON in the forms that tools return, and an order system that is down at
+first.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,59 @@ from typing import Any
 from strands import tool
 
 CATALOGUE = [
-    {"asin": "B07X1234", "title": "Uzumaki", "author": "Junji Ito", "genre": "horror", "volumes": 1, "price": 2800},
-    {"asin": "B07X5678", "title": "Tomie", "author": "Junji Ito", "genre": "horror", "volumes": 1, "price": 3100},
-    {"asin": "B07X9012", "title": "Gyo", "author": "Junji Ito", "genre": "horror", "volumes": 1, "price": 2600},
-    {"asin": "B0762001", "title": "Natsume's Book of Friends", "genre": "shojo", "volumes": 30, "price": 900},
-    {"asin": "B09P0001", "title": "PTSD Radio", "author": "Masaaki Nakayama", "genre": "horror", "price": 2400},
-    {"asin": "B0990077", "title": "The Summer Hikaru Died", "genre": "mystery", "volumes": 5, "price": 1300},
-    {"asin": "B0551111", "title": "Oishinbo", "genre": "cooking", "volumes": 7, "price": 1200, "note": "soups in volume 1"},
+    {
+        "asin": "B07X1234",
+        "title": "Uzumaki",
+        "author": "Junji Ito",
+        "genre": "horror",
+        "volumes": 1,
+        "price": 2800,
+    },
+    {
+        "asin": "B07X5678",
+        "title": "Tomie",
+        "author": "Junji Ito",
+        "genre": "horror",
+        "volumes": 1,
+        "price": 3100,
+    },
+    {
+        "asin": "B07X9012",
+        "title": "Gyo",
+        "author": "Junji Ito",
+        "genre": "horror",
+        "volumes": 1,
+        "price": 2600,
+    },
+    {
+        "asin": "B0762001",
+        "title": "Natsume's Book of Friends",
+        "genre": "shojo",
+        "volumes": 30,
+        "price": 900,
+    },
+    {
+        "asin": "B09P0001",
+        "title": "PTSD Radio",
+        "author": "Masaaki Nakayama",
+        "genre": "horror",
+        "price": 2400,
+    },
+    {
+        "asin": "B0990077",
+        "title": "The Summer Hikaru Died",
+        "genre": "mystery",
+        "volumes": 5,
+        "price": 1300,
+    },
+    {
+        "asin": "B0551111",
+        "title": "Oishinbo",
+        "genre": "cooking",
+        "volumes": 7,
+        "price": 1200,
+        "note": "soups in volume 1",
+    },
 ]
 MATCHES = {
     "uzumaki": [0],
@@ -46,9 +94,17 @@ def make_tools() -> list[Callable[..., Any]]:
         Args:
             query: Title, author or genre.
         """
-        hits = next((indexes for key, indexes in MATCHES.items() if key in query.lower()), range(len(CATALOGUE)))
-        items = [{**CATALOGUE[index], "description": f"An edition of {300 + index} pages. " * 12} for index in hits]
-        return json.dumps({"query": query, "total": len(items), "items": items}, indent=2, ensure_ascii=False)
+        hits = next(
+            (indexes for key, indexes in MATCHES.items() if key in query.lower()),
+            range(len(CATALOGUE)),
+        )
+        items = [
+            {**CATALOGUE[index], "description": f"An edition of {300 + index} pages. " * 12}
+            for index in hits
+        ]
+        return json.dumps(
+            {"query": query, "total": len(items), "items": items}, indent=2, ensure_ascii=False
+        )
 
     @tool
     def check_stock(asin: str) -> dict[str, Any]:
@@ -57,7 +113,10 @@ def make_tools() -> list[Callable[..., Any]]:
         Args:
             asin: The edition.
         """
-        return {"status": "success", "content": [{"json": {"asin": asin, "copies": STOCK.get(asin, 0)}}]}
+        return {
+            "status": "success",
+            "content": [{"json": {"asin": asin, "copies": STOCK.get(asin, 0)}}],
+        }
 
     @tool
     def order_status(order_id: str) -> str:
@@ -68,7 +127,9 @@ def make_tools() -> list[Callable[..., Any]]:
         """
         if next(orders) < FAILURES:
             raise ConnectionError("order system: connection refused by 10.0.0.7:5432")
-        return json.dumps({"order_id": order_id, "status": "shipped", "carrier": "Yamato", "eta": "tomorrow"})
+        return json.dumps(
+            {"order_id": order_id, "status": "shipped", "carrier": "Yamato", "eta": "tomorrow"}
+        )
 
     @tool
     def shipping_rates(country: str) -> str:
@@ -77,7 +138,10 @@ def make_tools() -> list[Callable[..., Any]]:
         Args:
             country: Two letters.
         """
-        return f"| carrier | yen |\n|---|---|\n| Yamato | 350 |\n| Japan Post | 380 |\nRates for {country}."
+        return (
+            "| carrier | yen |\n|---|---|\n| Yamato | 350 |\n| Japan Post | 380 |\nRates for"
+            f" {country}."
+        )
 
     @tool
     def add_to_wish_list(asin: str) -> str:

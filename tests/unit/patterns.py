@@ -1,4 +1,6 @@
-"""Finds every regular expression a package holds, and texts that each of them may take long to read."""
+"""Finds every regular expression a package holds, and texts that each of them may take long to
+read.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def modules() -> Iterator[types.ModuleType]:
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
-    """Return the patterns of the language packs and those that a module holds, however deep, by where each was found."""
+    """Return the patterns of the language packs and those that a module holds, however deep, by
+    where each was found.
+    """
     seen: dict[int, object] = {}
     found: dict[tuple[Any, int], tuple[str, re.Pattern[Any]]] = {}
     for pack in load_packs():  # compiled at the first use
@@ -70,7 +74,9 @@ def patterns() -> dict[str, re.Pattern[Any]]:
     for module in modules():
         for name, value in list(vars(module).items()):
             for pattern in _within(value, seen):
-                found.setdefault((pattern.pattern, pattern.flags), (f"{module.__name__}.{name}", pattern))
+                found.setdefault(
+                    (pattern.pattern, pattern.flags), (f"{module.__name__}.{name}", pattern)
+                )
     return {f"{where}[{number}]": pattern for number, (where, pattern) in enumerate(found.values())}
 
 
@@ -91,7 +97,9 @@ def _within(root: object, seen: dict[int, object]) -> Iterator[re.Pattern[Any]]:
 
 
 def adversaries(pattern: re.Pattern[Any]) -> set[tuple[str, str]]:
-    """Return pairs of a beginning and what to repeat behind it, made of what the pattern itself repeats and chooses from."""
+    """Return pairs of a beginning and what to repeat behind it, made of what the pattern itself
+    repeats and chooses from.
+    """
     found: set[tuple[str, str]] = set()
     whole = _sample(parser.parse(pattern.pattern, pattern.flags), found, "")
     found.update({("", whole), ("", f"{whole} "), ("", whole[:-1])})
@@ -137,7 +145,11 @@ def _member(items: Any) -> str:
     candidates = [
         *"a1A _-.@あア一",
         *map(chr, range(32, 0x3000)),
-        *(chr(value if kind is sre.LITERAL else value[0]) for kind, value in items if kind in (sre.LITERAL, sre.RANGE)),
+        *(
+            chr(value if kind is sre.LITERAL else value[0])
+            for kind, value in items
+            if kind in (sre.LITERAL, sre.RANGE)
+        ),
     ]
     return next(sign for sign in candidates if inside.match(sign))
 
@@ -154,7 +166,9 @@ def _written(kind: Any, value: Any) -> str:
 
 
 def seconds(pattern: re.Pattern[Any], begins: str, unit: str, length: int) -> float:
-    """Return how long it takes to search a text of ``length`` characters through, in time of this thread's processor."""
+    """Return how long it takes to search a text of ``length`` characters through, in time of this
+    thread's processor.
+    """
     text: Any = (begins + unit * (length // len(unit) + 1))[:length] + "\1"
     if isinstance(pattern.pattern, bytes):
         text = text.encode("utf-8", "replace")
@@ -167,17 +181,23 @@ def seconds(pattern: re.Pattern[Any], begins: str, unit: str, length: int) -> fl
 _TOLD_APART = 0.00125
 
 
-def is_linear(pattern: re.Pattern[Any], begins: str, unit: str, lengths: tuple[int, ...] = (1_024, 8_192)) -> bool:
-    """Tell whether the time grows with the length and no faster; what takes less than 1.25 ms is not told from that.
+def is_linear(
+    pattern: re.Pattern[Any], begins: str, unit: str, lengths: tuple[int, ...] = (1_024, 8_192)
+) -> bool:
+    """Tell whether the time grows with the length and no faster; what takes less than 1.25 ms is
+    not told from that.
 
-    The longest text is not tried if the shortest is read so fast that even a quadratic pattern would read the longest in less,
-    or if a text of twice the length takes less than 2.2 times as long: a quadratic part that shows in the longest text makes it
-    take 2.3 times as long.
+    The longest text is not tried if the shortest is read so fast that even a quadratic pattern
+    would read the longest in less, or if a text of twice the length takes less than 2.2 times as
+    long: a quadratic part that shows in the longest text makes it take 2.3 times as long.
     """
     before = seconds(pattern, begins, unit, lengths[0])
     if before * (lengths[-1] // lengths[0]) ** 2 < _TOLD_APART:
         return True
-    if lengths[1] > 2 * lengths[0] and seconds(pattern, begins, unit, 2 * lengths[0]) < 2.2 * before:
+    if (
+        lengths[1] > 2 * lengths[0]
+        and seconds(pattern, begins, unit, 2 * lengths[0]) < 2.2 * before
+    ):
         return True
     for shorter, longer in itertools.pairwise(lengths):
         now = seconds(pattern, begins, unit, longer)

@@ -1,4 +1,6 @@
-"""Every public constructor and function refuses arguments of a wrong type, and names the argument and the value."""
+"""Every public constructor and function refuses arguments of a wrong type, and names the argument
+and the value.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ from strands_manga_memory import (
     SQLiteTable,
     StateCoordinator,
 )
-from strands_manga_memory.memory import CallablePreferenceSink, PreferenceOutbox, TablePreferenceSink, TableProfileSource
+from strands_manga_memory.memory import (
+    CallablePreferenceSink,
+    PreferenceOutbox,
+    TablePreferenceSink,
+    TableProfileSource,
+)
 from strands_manga_memory.user_data import export_user, forget_user
 
 PUBLIC = [
@@ -32,10 +39,19 @@ PUBLIC = [
     for name in package.__all__
     if callable(getattr(package, name))
     and not getattr(getattr(package, name), "_is_protocol", False)
-    and not (inspect.isclass(getattr(package, name)) and issubclass(getattr(package, name), Exception))
+    and not (
+        inspect.isclass(getattr(package, name)) and issubclass(getattr(package, name), Exception)
+    )
 ]
-ANY_VALUE = {"guard_tool.tool", "Environment.cart", "Environment.promotions", "Environment.cart_total"}
-"""Arguments that also take values of other types: tools of every kind, and values of services, which are shown as text."""
+ANY_VALUE = {
+    "guard_tool.tool",
+    "Environment.cart",
+    "Environment.promotions",
+    "Environment.cart_total",
+}
+"""Arguments that also take values of other types: tools of every kind, and values of services,
+which are shown as text.
+"""
 SECRETS = {"keys", "cipher"}
 """Arguments whose values are not shown, because they may be secret keys."""
 
@@ -52,7 +68,11 @@ def required(tmp_path: Path) -> dict[str, dict[str, Any]]:
     hot, durable = InMemoryHotStore(), SQLiteTable(tmp_path / "s.sqlite3", SESSIONS)
     users = SQLiteTable(tmp_path / "u.sqlite3", USER_MEMORY)
     tiers = {"hot": hot, "durable": durable}
-    credentials = {"region_name": "us-east-1", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    credentials = {
+        "region_name": "us-east-1",
+        "aws_access_key_id": "a",
+        "aws_secret_access_key": "b",
+    }
     return {
         "AesGcmCipher": {"keys": {"a": b"0" * 32}, "current": "a"},
         "ConversationScope": {"user_id": "u", "session_id": "s"},
@@ -90,7 +110,8 @@ def test_wrong_type_is_refused_with_name_and_value(name: str, tmp_path: Path) ->
     parameters = {
         each: parameter
         for each, parameter in inspect.signature(call).parameters.items()
-        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) and f"{name}.{each}" not in ANY_VALUE
+        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and f"{name}.{each}" not in ANY_VALUE
     }
     accepted = []
     for argument, parameter in parameters.items():
@@ -107,13 +128,17 @@ def test_wrong_type_is_refused_with_name_and_value(name: str, tmp_path: Path) ->
     assert not accepted
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in ("DialogueSlot", "Environment")])
+@pytest.mark.parametrize(
+    "name", [name for name in PUBLIC if name not in ("DialogueSlot", "Environment")]
+)
 def test_unknown_argument_is_refused_with_the_closest_name(name: str, tmp_path: Path) -> None:
     """``DialogueSlot`` and ``Environment`` accept fields of later releases."""
     call = getattr(package, name)
     known = max(inspect.signature(call).parameters, key=len)
     given = {**required(tmp_path).get(name, {}), f"{known}x": 1}
-    with pytest.raises((TypeError, ValueError), match=rf"Unknown setting '{known}x'\. Did you mean '{known}'\?"):
+    with pytest.raises(
+        (TypeError, ValueError), match=rf"Unknown setting '{known}x'\. Did you mean '{known}'\?"
+    ):
         call(**given)
 
 
@@ -126,7 +151,9 @@ def test_unknown_argument_is_refused_with_the_closest_name(name: str, tmp_path: 
         ({"agent_id": 5}, "agent_id must be a text or None, got 5"),
     ],
 )
-def test_wrong_argument_of_an_agent_is_refused(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_wrong_argument_of_an_agent_is_refused(
+    given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with (
         MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory,
         pytest.raises(ValueError, match=f"^{re.escape(message)}"),
@@ -137,11 +164,14 @@ def test_wrong_argument_of_an_agent_is_refused(given: dict[str, Any], message: s
 def test_plugins_of_an_agent_may_be_a_tuple(tmp_path: Path) -> None:
     with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory:
         plugin = StateCoordinator()
-        assert plugin in memory.agent_kwargs(user_id="u", session_id="s", plugins=(plugin,))["plugins"]  # type: ignore[arg-type]
+        assert (
+            plugin in memory.agent_kwargs(user_id="u", session_id="s", plugins=(plugin,))["plugins"]
+        )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("name", "allowed"), [("hot_url", "a URL"), ("users_url", "a URL"), ("flush_every", "1 to 1,000 turns")]
+    ("name", "allowed"),
+    [("hot_url", "a URL"), ("users_url", "a URL"), ("flush_every", "1 to 1,000 turns")],
 )
 def test_setting_refuses_true_with_the_allowed_values(name: str, allowed: str) -> None:
     wrong: Any = {name: True}
@@ -152,13 +182,17 @@ def test_setting_refuses_true_with_the_allowed_values(name: str, allowed: str) -
 def test_model_of_finalizing_is_a_model_or_a_summarizer(tmp_path: Path) -> None:
     with MangaMemory(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
         wrong: Any = 3
-        with pytest.raises(ValueError, match="model must be Model or SessionSummarizer or None, got 3"):
+        with pytest.raises(
+            ValueError, match="model must be Model or SessionSummarizer or None, got 3"
+        ):
             memory.finalize(package.ConversationScope("u", "s"), model=wrong)
 
 
 def test_items_of_collections_are_checked() -> None:
     wrong: Any = {"buy": ["volume"]}
-    with pytest.raises(ValueError, match=r"intents\['buy'\]\[0\] must be DialogueSlot, got 'volume'"):
+    with pytest.raises(
+        ValueError, match=r"intents\['buy'\]\[0\] must be DialogueSlot, got 'volume'"
+    ):
         StateCoordinator(intents=wrong)
     with pytest.raises(ValueError, match=r"rules must be .*, got 'card'"):
         package.PiiPolicy(rules="card")  # type: ignore[arg-type]
@@ -166,16 +200,22 @@ def test_items_of_collections_are_checked() -> None:
 
 @pytest.mark.parametrize("keys", [{"k1": "s3cret"}, {5: b"s3cret"}, b"s3cret", [b"s3cret"]])
 def test_secret_keys_are_not_shown_in_errors(keys: Any) -> None:
-    with pytest.raises(ValueError, match=r"^keys(\['k1'\])? must be .*, got a value of type \w+$") as of_keys:
+    with pytest.raises(
+        ValueError, match=r"^keys(\['k1'\])? must be .*, got a value of type \w+$"
+    ) as of_keys:
         AesGcmCipher(keys, current="k1")
-    with pytest.raises(ValueError, match="cipher must be Cipher or None, got a value of type ") as of_cipher:
+    with pytest.raises(
+        ValueError, match="cipher must be Cipher or None, got a value of type "
+    ) as of_cipher:
         Codec(cipher=keys)
     assert "s3cret" not in f"{of_keys.value} {of_cipher.value}"
 
 
 def test_values_of_related_types_are_accepted(tmp_path: Path) -> None:
     np = pytest.importorskip("numpy")
-    package.InstructionFiles((folder for folder in [tmp_path]), allow={tmp_path: "folders may be the keys of a mapping"})
+    package.InstructionFiles(
+        (folder for folder in [tmp_path]), allow={tmp_path: "folders may be the keys of a mapping"}
+    )
     assert package.RedisHotStore(redis.Redis(port=1), deadline=np.float32(0.5), grace=np.int64(60))
     assert Codec(compress_from=np.int64(64))
 
@@ -200,15 +240,26 @@ class Reader:
         (lambda wrong: PreferenceOutbox(wrong, CallablePreferenceSink(print)), "table"),
         (lambda wrong: PreferenceOutbox(SQLiteTable("unused", USER_MEMORY), wrong), "sink"),
         (lambda wrong: export_user("u", hot=None, durable=wrong, memories=False), "durable"),
-        (lambda wrong: forget_user("u", hot=wrong, durable=SQLiteTable("unused"), memories=False), "hot"),
+        (
+            lambda wrong: forget_user(
+                "u", hot=wrong, durable=SQLiteTable("unused"), memories=False
+            ),
+            "hot",
+        ),
     ],
 )
-def test_object_without_some_methods_is_refused_with_its_class_and_the_methods(call: Any, argument: str) -> None:
-    with pytest.raises(ValueError, match=rf"^{argument} must be .* of the class Reader, which lacks \w+"):
+def test_object_without_some_methods_is_refused_with_its_class_and_the_methods(
+    call: Any, argument: str
+) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^{argument} must be .* of the class Reader, which lacks \w+"
+    ):
         call(Reader())
 
 
-@pytest.mark.parametrize("call", [lambda: SQLiteTable("x\0y"), lambda: package.open_table("sqlite:///x%00y")])
+@pytest.mark.parametrize(
+    "call", [lambda: SQLiteTable("x\0y"), lambda: package.open_table("sqlite:///x%00y")]
+)
 def test_path_with_a_nul_character_is_refused(call: Any) -> None:
     with pytest.raises(ValueError, match="path must have no NUL character"):
         call()

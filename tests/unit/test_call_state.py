@@ -1,4 +1,6 @@
-"""The invocation state of one tool call: a dict to whoever looks, shared but for what belongs to the call."""
+"""The invocation state of one tool call: a dict to whoever looks, shared but for what belongs to
+the call.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from strands_manga_memory.testing import ScriptedModel
 
 
 def _agent(name: str) -> Agent:
-    return Agent(model=ScriptedModel(), agent_id=name, system_prompt=f"I am {name}", callback_handler=None)
+    return Agent(
+        model=ScriptedModel(), agent_id=name, system_prompt=f"I am {name}", callback_handler=None
+    )
 
 
 def _as_strands_sets_it(shared: dict[str, Any], agent: Agent) -> None:
@@ -47,7 +51,11 @@ def test_an_agent_that_is_known_is_put_right() -> None:
     shared: dict[str, Any] = {}
     _as_strands_sets_it(shared, second)
     mine = CallState(shared, first)
-    assert (mine["agent"], mine["model"], mine["system_prompt"]) == (first, first.model, "I am first")
+    assert (mine["agent"], mine["model"], mine["system_prompt"]) == (
+        first,
+        first.model,
+        "I am first",
+    )
     assert mine["messages"] is first.messages
     assert set(mine["tool_config"]) == {"tools", "toolChoice"}
 
@@ -65,10 +73,24 @@ def test_all_else_is_shared_both_ways_and_it_is_a_dict_to_whoever_looks() -> Non
     shared["agent"] = 2
     expected = {**shared, "agent": 1}
     assert isinstance(mine, dict)
-    copies: list[Any] = [{**mine}, dict(mine), mine.copy(), copy.copy(mine), copy.deepcopy(mine), mine | {}, {} | mine]
+    copies: list[Any] = [
+        {**mine},
+        dict(mine),
+        mine.copy(),
+        copy.copy(mine),
+        copy.deepcopy(mine),
+        mine | {},
+        {} | mine,
+    ]
     assert all(each == expected for each in [mine, *copies])
     assert json.loads(json.dumps(mine)) == json.loads(str(mine).replace("'", '"')) == expected
-    assert (len(mine), set(mine), mine.get("agent"), "x" in mine, mine.get("x", 0)) == (6, set(expected), 1, False, 0)
+    assert (len(mine), set(mine), mine.get("agent"), "x" in mine, mine.get("x", 0)) == (
+        6,
+        set(expected),
+        1,
+        False,
+        0,
+    )
     copies[3]["g"] = 7
     assert "g" not in shared
     CallState(mine)["h"] = 8

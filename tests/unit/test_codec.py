@@ -16,11 +16,24 @@ from hypothesis import strategies as st
 
 from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.stores.codec import MOST_LEVELS, VERSION, dump, is_json, json_bytes, load, load_stored
+from strands_manga_memory.stores.codec import (
+    MOST_LEVELS,
+    VERSION,
+    dump,
+    is_json,
+    json_bytes,
+    load,
+    load_stored,
+)
 
 PLACE = "u:s/agent/head"
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.binary(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -94,7 +107,9 @@ def test_every_number_comes_back_as_it_was(number: float, beside: Any) -> None:
         ({"$bytes": "/9g=", "size": 2}, b'{"$bytes":"/9g=","size":2}'),
     ],
 )
-def test_bytes_are_stored_as_an_object_and_an_object_of_that_form_is_escaped(value: Any, stored: bytes) -> None:
+def test_bytes_are_stored_as_an_object_and_an_object_of_that_form_is_escaped(
+    value: Any, stored: bytes
+) -> None:
     assert dump(value) == stored
     assert load(stored) == value
 
@@ -104,7 +119,10 @@ def test_bytes_are_stored_as_an_object_and_an_object_of_that_form_is_escaped(val
     [
         ((1, {"b", "a"}, frozenset({2})), [1, ["a", "b"], [2]]),
         ({5: 1, None: 2, (1, 2): 3}, {"5": 1, "None": 2, "(1, 2)": 3}),
-        ([date(2026, 1, 2), datetime(2026, 1, 2, 3, 4), Decimal("1.10")], ["2026-01-02", "2026-01-02 03:04:00", "1.10"]),
+        (
+            [date(2026, 1, 2), datetime(2026, 1, 2, 3, 4), Decimal("1.10")],
+            ["2026-01-02", "2026-01-02 03:04:00", "1.10"],
+        ),
         (Path("/a"), "/a"),
     ],
 )
@@ -113,7 +131,9 @@ def test_values_that_json_lacks_are_converted(value: Any, back: Any) -> None:
     assert load(dump({"in": [value], "beside": b""})) == {"in": [back], "beside": b""}
 
 
-@pytest.mark.parametrize("broken", [b'{"$bytes":5}', b'{"$int":null}', b'{"$float":"x"}', b'{"$other":""}'])
+@pytest.mark.parametrize(
+    "broken", [b'{"$bytes":5}', b'{"$int":null}', b'{"$float":"x"}', b'{"$other":""}']
+)
 def test_an_object_of_an_unknown_form_is_damaged(broken: bytes) -> None:
     with pytest.raises(CorruptRecordError, match="record='x' is damaged"):
         load_stored(broken, "x")
@@ -127,12 +147,17 @@ def test_what_is_no_value_is_stored_as_its_text(caplog: pytest.LogCaptureFixture
 
 
 def test_a_value_under_1_kb_can_be_read_in_the_store() -> None:
-    message = {"role": "user", "content": [{"text": "届け先を変更したいのですが、まだ間に合いますか。" * 10}]}
+    message = {
+        "role": "user",
+        "content": [{"text": "届け先を変更したいのですが、まだ間に合いますか。" * 10}],
+    }
     assert json_bytes(message) in Codec().encode(message, PLACE)
 
 
 def test_long_values_are_compressed_unless_that_is_of_no_use() -> None:
-    assert len(Codec().encode("a" * 10_000, PLACE)) < 700  # padded: it would pass for a decompression bomb
+    assert (
+        len(Codec().encode("a" * 10_000, PLACE)) < 700
+    )  # padded: it would pass for a decompression bomb
     assert len(Codec().seal(b"a" * 1_023, PLACE)) == 1_023 + 7
     assert len(Codec().seal(b"a" * 2_048, PLACE)) < 200
     noise = os.urandom(3_000)
@@ -173,11 +198,15 @@ def test_a_value_moved_elsewhere_is_refused() -> None:
     assert caught.value.record == "other"
 
 
-@pytest.mark.parametrize(("version", "advice"), [(VERSION + 1, "; upgrade it$"), (VERSION - 1, "$")])
+@pytest.mark.parametrize(
+    ("version", "advice"), [(VERSION + 1, "; upgrade it$"), (VERSION - 1, "$")]
+)
 def test_another_version_is_refused_and_says_so(version: int, advice: str) -> None:
     sealed = bytearray(Codec().encode("a value", PLACE))
     sealed[1] = version
-    with pytest.raises(CorruptRecordError, match=f"version {version}, this package reads {VERSION}{advice}"):
+    with pytest.raises(
+        CorruptRecordError, match=f"version {version}, this package reads {VERSION}{advice}"
+    ):
         Codec().decode(bytes(sealed), PLACE)
 
 
@@ -196,7 +225,9 @@ def test_sealed_bytes_that_are_no_value_are_corrupt() -> None:
 
 
 @pytest.mark.parametrize("beside", [[], [[]] * 200, b"bytes"])
-def test_values_are_stored_up_to_100_levels_and_deeper_containers_as_their_text(beside: Any) -> None:
+def test_values_are_stored_up_to_100_levels_and_deeper_containers_as_their_text(
+    beside: Any,
+) -> None:
     """Strands fails in every turn over a message of 900 levels, which orjson reads."""
     for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 4):
         value: Any = beside

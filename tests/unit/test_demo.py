@@ -34,14 +34,18 @@ def test_it_shows_the_quick_start_and_then_the_chat(started: list[tuple[str, ...
         ("terminal", ("mangaassist/__main__.py", "--model", "scripted", "--folder", "there")),
     ],
 )
-def test_one_of_them_alone(started: list[tuple[str, ...]], what: str, arguments: tuple[str, ...]) -> None:
+def test_one_of_them_alone(
+    started: list[tuple[str, ...]], what: str, arguments: tuple[str, ...]
+) -> None:
     assert run(["demo", what, "--folder", "there"]) == 0
     assert started == [arguments]
 
 
 def test_a_quick_start_that_fails_opens_no_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: object())
-    monkeypatch.setattr(demo, "_run", lambda name, *rest: 1 if name == "quickstart.py" else pytest.fail("opened"))
+    monkeypatch.setattr(
+        demo, "_run", lambda name, *rest: 1 if name == "quickstart.py" else pytest.fail("opened")
+    )
     assert run(["demo"]) == 1
 
 
@@ -55,7 +59,10 @@ def test_it_names_the_extra_where_a_package_is_missing(
 
 def test_the_examples_start_by_it(tmp_path: Path) -> None:
     """They find their own modules, whatever the working directory is."""
-    code = "from strands_manga_memory.cli.commands import demo; import sys; sys.exit(demo._run({name!r}, '--help'))"
+    code = (
+        "from strands_manga_memory.cli.commands import demo; import sys;"
+        " sys.exit(demo._run({name!r}, '--help'))"
+    )
     for name in ("quickstart.py", "mangaassist/__main__.py"):
         done = subprocess.run(
             [sys.executable, "-c", code.format(name=name)],

@@ -25,7 +25,9 @@ OF_ARGUMENTS = {"ValueError", "TypeError", "StateError"}
 
 
 def uncut(source: str) -> Iterator[int]:
-    """Yield the lines of errors of arguments that show a value in full: neither as ``{value!r:.80}`` nor as a slice of it."""
+    """Yield the lines of errors of arguments that show a value in full: neither as
+    ``{value!r:.80}`` nor as a slice of it.
+    """
     for raised in ast.walk(ast.parse(source)):
         if not (isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call)):
             continue
@@ -62,10 +64,14 @@ ASKED: dict[str, Callable[[MangaMemory], Any]] = {
     "history": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", history=LONG),  # type: ignore[arg-type]
     "learn": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", learn=LONG),  # type: ignore[arg-type]
     "max_tokens": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", max_tokens=LONG),  # type: ignore[arg-type]
-    "instructions": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", instructions=LONG),  # type: ignore[arg-type]
+    "instructions": lambda memory: memory.agent_kwargs(
+        user_id="u", session_id="s", instructions=LONG
+    ),  # type: ignore[arg-type]
     "setting": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", refresh=LONG),  # type: ignore[typeddict-item]
     "name": lambda memory: memory.agent_kwargs(user_id="u", session_id="s", **{LONG: 1}),  # type: ignore[misc]
-    "name of an agent": lambda memory: memory.agent(ScriptedModel(), user_id="u", session_id="s", **{LONG: 1}),  # type: ignore[misc]
+    "name of an agent": lambda memory: memory.agent(
+        ScriptedModel(), user_id="u", session_id="s", **{LONG: 1}
+    ),  # type: ignore[misc]
     "name of a process": lambda _: MangaMemorySettings(**{LONG: 1}),
     "id": lambda memory: memory.user(LONG),
     "url": lambda _: MangaMemory.open(durable=LONG),
@@ -82,18 +88,41 @@ def test_a_value_of_a_million_letters_makes_a_short_error(memory: MangaMemory, a
 
 
 WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
-    "agent to explain": (lambda memory: memory.explain("agent"), "agent must be Agent, got 'agent'"),  # type: ignore[arg-type]
-    "memory to forget": (lambda memory: memory.user("u1").forget(5), "memory_id must be the id of a memory, got 5"),  # type: ignore[arg-type]
-    "query": (lambda memory: memory.user("u1").recall(query=5), "query must be a text or None, got 5"),  # type: ignore[arg-type]
+    "agent to explain": (
+        lambda memory: memory.explain("agent"),
+        "agent must be Agent, got 'agent'",
+    ),  # type: ignore[arg-type]
+    "memory to forget": (
+        lambda memory: memory.user("u1").forget(5),
+        "memory_id must be the id of a memory, got 5",
+    ),  # type: ignore[arg-type]
+    "query": (
+        lambda memory: memory.user("u1").recall(query=5),
+        "query must be a text or None, got 5",
+    ),  # type: ignore[arg-type]
     "option of the task state": (
-        lambda memory: memory.agent(ScriptedModel(), user_id="u1", session_id="s1", task_state={"time_budget": 3}),
+        lambda memory: memory.agent(
+            ScriptedModel(), user_id="u1", session_id="s1", task_state={"time_budget": 3}
+        ),
         "Unknown setting 'time_budget'. Did you mean 'time_budget_ms'?",
     ),
-    "intents": (lambda _: StateCoordinator(intents=5), "intents must be Mapping[str, Iterable[DialogueSlot]] or None, got 5"),  # type: ignore[arg-type]
+    "intents": (
+        lambda _: StateCoordinator(intents=5),
+        "intents must be Mapping[str, Iterable[DialogueSlot]] or None, got 5",
+    ),  # type: ignore[arg-type]
     "limits": (lambda _: StateCoordinator(limits=5), "limits must be StateLimits or None, got 5"),  # type: ignore[arg-type]
-    "environment": (lambda _: StateCoordinator(environment=5), "environment must be Environment or None, got 5"),  # type: ignore[arg-type]
-    "read-only": (lambda _: BreakerPolicy(read_only="no"), "read_only must be True, False or None, got 'no'"),  # type: ignore[arg-type]
-    "trigger": (lambda _: TieredCompactionConversationManager(trigger=2), "trigger must be over 0 and at most 1, got 2"),
+    "environment": (
+        lambda _: StateCoordinator(environment=5),
+        "environment must be Environment or None, got 5",
+    ),  # type: ignore[arg-type]
+    "read-only": (
+        lambda _: BreakerPolicy(read_only="no"),
+        "read_only must be True, False or None, got 'no'",
+    ),  # type: ignore[arg-type]
+    "trigger": (
+        lambda _: TieredCompactionConversationManager(trigger=2),
+        "trigger must be over 0 and at most 1, got 2",
+    ),
 }
 
 

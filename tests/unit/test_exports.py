@@ -56,7 +56,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def _loaded(statement: str, *, parts: int = 1) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     return {".".join(name.split(".")[:parts]) for name in answer.stdout.split()}
 
 
@@ -64,12 +66,17 @@ def _loaded(statement: str, *, parts: int = 1) -> set[str]:
     ("statement", "drivers"),
     [
         ("import strands_manga_memory", {"boto3", "botocore", "redis", "tiktoken", "strands"}),
-        ("import strands_manga_memory as memory; memory.open_table('sqlite:///t.db')", {"redis", "tiktoken"}),
+        (
+            "import strands_manga_memory as memory; memory.open_table('sqlite:///t.db')",
+            {"redis", "tiktoken"},
+        ),
         ("import strands_manga_memory.conversation", {"tiktoken"}),
         ("from strands_manga_memory.ops import Workload", {"boto3", "redis", "strands"}),
     ],
 )
-def test_drivers_and_vocabularies_are_loaded_when_they_are_used(statement: str, drivers: set[str]) -> None:
+def test_drivers_and_vocabularies_are_loaded_when_they_are_used(
+    statement: str, drivers: set[str]
+) -> None:
     assert not _loaded(statement) & drivers
 
 
@@ -78,14 +85,21 @@ def test_the_whole_package_is_typed() -> None:
 
 
 def test_the_facade_loads_what_opens_stores_and_not_yet_what_agents_are_built_of() -> None:
-    rooms = {name.partition(".")[2] for name in _loaded("from strands_manga_memory import MangaMemory", parts=3)}
+    rooms = {
+        name.partition(".")[2]
+        for name in _loaded("from strands_manga_memory import MangaMemory", parts=3)
+    }
     assert {"assembly.facade", "session.protocol", "stores.urls"} <= rooms
-    assert not {name for name in rooms if name.startswith(("conversation.", "mcp.", "state.", "user_data."))}
+    assert not {
+        name for name in rooms if name.startswith(("conversation.", "mcp.", "state.", "user_data."))
+    }
 
 
 def test_classes_that_pages_import_are_importable_from_where_the_page_says() -> None:
     root = Path(package.__path__[0])
-    imported = re.compile(r"^from (strands_manga_memory[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+    imported = re.compile(
+        r"^from (strands_manga_memory[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE
+    )
     found = [
         (module, name)
         for page in [root.parent / "README.md", *root.rglob("*.md")]

@@ -1,4 +1,6 @@
-"""What messages are: ids of tool calls, turns, what a provider refuses, mending it, and fingerprints."""
+"""What messages are: ids of tool calls, turns, what a provider refuses, mending it, and
+fingerprints.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,23 @@ from tests.unit.conversation.messages import assistant, calls, results, user
 def test_a_turn_starts_with_a_message_of_the_users_own() -> None:
     assert is_turn_start(user())
     assert not is_turn_start(results("a"))
-    assert not is_turn_start({"role": "user", "content": [*results("a")["content"], {"text": "and go on"}]})
+    assert not is_turn_start(
+        {"role": "user", "content": [*results("a")["content"], {"text": "and go on"}]}
+    )
     assert not is_turn_start(assistant())
 
 
 def test_turns_are_a_request_with_all_that_follows_it() -> None:
-    history = [assistant(), user(), calls("a"), results("a"), assistant(), user(), user(), assistant()]
+    history = [
+        assistant(),
+        user(),
+        calls("a"),
+        results("a"),
+        assistant(),
+        user(),
+        user(),
+        assistant(),
+    ]
     assert turns(history) == [range(1), range(1, 5), range(5, 6), range(6, 8)]
     assert turns([]) == []
 
@@ -41,15 +54,33 @@ def test_turns_are_a_request_with_all_that_follows_it() -> None:
     ("history", "says"),
     [
         ([assistant()], "message 0 is not a plain user message but of role assistant"),
-        ([results("a")], "message 0 is not a plain user message but of role user with tool results"),
+        (
+            [results("a")],
+            "message 0 is not a plain user message but of role user with tool results",
+        ),
         ([user(), user()], "messages 0 and 1 are both of role user"),
-        ([user(), calls("a"), user()], "message 1 calls tools that message 2 does not answer one for one"),
-        ([user(), calls("a", "b"), results("a")], "message 1 calls tools that message 2 does not answer one for one"),
-        ([user(), calls("a"), results("a", "b")], "message 1 calls tools that message 2 does not answer one for one"),
-        ([user(), assistant(), results("a")], "message 2 holds results of tools that message 1 did not call"),
+        (
+            [user(), calls("a"), user()],
+            "message 1 calls tools that message 2 does not answer one for one",
+        ),
+        (
+            [user(), calls("a", "b"), results("a")],
+            "message 1 calls tools that message 2 does not answer one for one",
+        ),
+        (
+            [user(), calls("a"), results("a", "b")],
+            "message 1 calls tools that message 2 does not answer one for one",
+        ),
+        (
+            [user(), assistant(), results("a")],
+            "message 2 holds results of tools that message 1 did not call",
+        ),
         ([user(), calls("a", "a"), results("a", "a")], "message 1 holds a toolUseId twice"),
         ([{**calls("a"), "role": "user"}], "message 0 calls tools but is of role user"),
-        ([user(), {**results("a"), "role": "assistant"}], "message 1 holds tool results but is of role assistant"),
+        (
+            [user(), {**results("a"), "role": "assistant"}],
+            "message 1 holds tool results but is of role assistant",
+        ),
     ],
 )
 def test_problems_name_what_a_provider_would_refuse(history: list[Any], says: str) -> None:
@@ -72,7 +103,9 @@ def test_a_valid_history_has_no_problems_and_is_not_touched(history: list[Any]) 
 
 _json = st.recursive(
     st.none() | st.text(max_size=4) | st.binary(max_size=4) | st.integers(2, 9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -86,12 +119,20 @@ def test_values_have_one_fingerprint_exactly_if_they_are_equal(one: Any, other: 
 
 def test_role_and_every_block_count() -> None:
     message = user("a")
-    variants = [message, {**message, "role": "assistant"}, user("b"), calls("a"), results("a"), results("a", status="error")]
+    variants = [
+        message,
+        {**message, "role": "assistant"},
+        user("b"),
+        calls("a"),
+        results("a"),
+        results("a", status="error"),
+    ]
     assert len({content_fingerprint(variant) for variant in variants}) == len(variants)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [(1, True), (1, 1.0), (-1, -2), (0, 2**61 - 1), (0.0, -0.0), (b"a", "a"), (None, "None")]
+    ("one", "other"),
+    [(1, True), (1, 1.0), (-1, -2), (0, 2**61 - 1), (0.0, -0.0), (b"a", "a"), (None, "None")],
 )
 def test_values_of_another_type_or_sign_have_another_fingerprint(one: Any, other: Any) -> None:
     assert fingerprint({"json": one}) != fingerprint({"json": other})
@@ -106,12 +147,19 @@ class Silent:
 
 @pytest.mark.parametrize("value", [Silent(), 10**5_000], ids=["no text", "many digits"])
 def test_change_beside_a_value_without_text_changes_the_fingerprint(value: Any) -> None:
-    assert fingerprint({"price": 100, "other": value}) == fingerprint({"price": 100, "other": value})
-    assert fingerprint({"price": 100, "other": value}) != fingerprint({"price": 120, "other": value})
+    assert fingerprint({"price": 100, "other": value}) == fingerprint(
+        {"price": 100, "other": value}
+    )
+    assert fingerprint({"price": 100, "other": value}) != fingerprint(
+        {"price": 120, "other": value}
+    )
 
 
 def test_integers_of_any_length_have_different_fingerprints() -> None:
-    assert len({fingerprint([value]) for value in (Silent(), 10**5_000, -(10**5_000), 10**5_000 + 1)}) == 4
+    assert (
+        len({fingerprint([value]) for value in (Silent(), 10**5_000, -(10**5_000), 10**5_000 + 1)})
+        == 4
+    )
 
 
 _cycle: dict[str, Any] = {}
@@ -124,13 +172,17 @@ _cycle["in"] = _cycle
 )
 def test_change_beside_an_image_changes_the_fingerprint(one: Any, other: Any) -> None:
     image = {"image": {"format": "png", "source": {"bytes": b"png"}}}
-    shown: list[Any] = [results("a", content=[image, {"json": {"found": value}}]) for value in (one, other)]
+    shown: list[Any] = [
+        results("a", content=[image, {"json": {"found": value}}]) for value in (one, other)
+    ]
     assert content_fingerprint(shown[0]) != content_fingerprint(shown[1])
 
 
 def test_a_fingerprint_does_not_depend_on_how_objects_are_shared() -> None:
     block = {"text": "the same"}
-    assert fingerprint([block, block]) == fingerprint([dict(block), {"text": "".join(["the ", "same"])}])
+    assert fingerprint([block, block]) == fingerprint(
+        [dict(block), {"text": "".join(["the ", "same"])}]
+    )
 
     image = {"format": "png", "source": {"bytes": b"png"}}
     once: Any = results("a", content=[{"image": image}, {"image": image}])
@@ -149,7 +201,9 @@ def test_values_of_any_depth_have_fingerprints() -> None:
     for _ in range(30_000):  # more than Python's or the C stack has room for
         deep = [deep]
     assert fingerprint(deep) != fingerprint([deep])
-    while isinstance(deep, list):  # a value of so many levels is freed level by level here, or by the C stack
+    while isinstance(
+        deep, list
+    ):  # a value of so many levels is freed level by level here, or by the C stack
         deep = deep.pop()
 
 
@@ -165,7 +219,10 @@ def test_what_cannot_be_hashed_is_told_by_what_it_says() -> None:
     assert fingerprint({"data": bytearray(b"a")}) != fingerprint({"data": bytearray(b"b")})
 
 
-@pytest.mark.parametrize("content", [None, [], ["text"], [{"toolUse": None}], [{"toolUse": {}}], [{"toolResult": "a"}], [7]])
+@pytest.mark.parametrize(
+    "content",
+    [None, [], ["text"], [{"toolUse": None}], [{"toolUse": {}}], [{"toolResult": "a"}], [7]],
+)
 def test_blocks_of_any_shape_have_no_ids(content: Any) -> None:
     message = {"role": "user", "content": content}
     assert tool_use_ids(message) == tool_result_ids(message) == []
@@ -201,7 +258,10 @@ def test_messages_of_the_user_that_follow_one_another_start_one_turn() -> None:
     ]
     + [
         {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "lookup"}}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": None, "input": {}}}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "a", "name": None, "input": {}}}],
+        },
         {"role": "assistant", "content": [{"text": [[]]}]},
         {"role": "assistant", "content": [{"text": "x"}, {"text": 5}]},
         {"role": "user", "content": [], "tracking_id": []},
@@ -214,7 +274,13 @@ def test_what_is_no_message_is_told_from_one(value: Any) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(user(), calls("a"), results("a"), {"role": "user", "content": []}, {"role": "x", "content": [{}]}),
+        *(
+            user(),
+            calls("a"),
+            results("a"),
+            {"role": "user", "content": []},
+            {"role": "x", "content": [{}]},
+        ),
         {"role": "user", "content": [{"text": [[]]}, {"text": 42}, {"text": None}]},
         {"role": "assistant", "content": [{"text": None}]},
     ],

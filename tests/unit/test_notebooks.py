@@ -1,4 +1,6 @@
-"""The notebooks are a course that is read without running it: what is in git is what their sources showed."""
+"""The notebooks are a course that is read without running it: what is in git is what their sources
+showed.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,18 @@ def read(notebook: Path) -> Any:
 
 
 def test_they_are_numbered_linked_from_the_readme_and_run_by_ci() -> None:
-    assert [int(source.stem.split("_")[0]) for source in SOURCES] == list(range(1, len(SOURCES) + 1))
+    assert [int(source.stem.split("_")[0]) for source in SOURCES] == list(
+        range(1, len(SOURCES) + 1)
+    )
     assert len(SOURCES) >= 9
     assert sorted((ROOT / "examples").rglob("*.ipynb")) == NOTEBOOKS
     readme = (ROOT / "examples/README.md").read_text(encoding="utf-8")
-    assert [notebook.name for notebook in NOTEBOOKS if f"(notebooks/{notebook.name})" not in readme] == []
-    assert "python -m tests.notebooks --out build/notebooks" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert [
+        notebook.name for notebook in NOTEBOOKS if f"(notebooks/{notebook.name})" not in readme
+    ] == []
+    assert "python -m tests.notebooks --out build/notebooks" in (ROOT / ".ci/run").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
@@ -45,7 +53,9 @@ def test_it_says_first_what_is_seen_and_it_explains_plots_and_asserts(source: Pa
 def test_the_notebook_is_its_source_run_from_top_to_bottom(source: Path) -> None:
     notebook = read(source.with_suffix(".ipynb"))
     cells = jupytext.read(source).cells
-    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [(cell.cell_type, cell.source) for cell in cells]
+    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [
+        (cell.cell_type, cell.source) for cell in cells
+    ]
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
 
@@ -54,7 +64,11 @@ def test_the_notebook_is_its_source_run_from_top_to_bottom(source: Path) -> None
 def test_it_shows_pictures_and_texts_and_is_small(notebook: Path) -> None:
     outputs = [output for cell in read(notebook).cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    assert [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"] == []
+    assert [
+        output
+        for output in outputs
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ] == []
     assert notebook.stat().st_size <= MOST_BYTES
     texts = "".join(output.get("text", "") for output in outputs)
     assert texts
@@ -64,7 +78,9 @@ def test_it_shows_pictures_and_texts_and_is_small(notebook: Path) -> None:
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_its_code_fits_on_a_page_and_its_pictures_have_alternative_texts(notebook: Path) -> None:
     cells = [cell for cell in read(notebook).cells if cell.cell_type == "code"]
-    assert [line for cell in cells for line in cell.source.splitlines() if len(line) > MOST_COLUMNS] == []
+    assert [
+        line for cell in cells for line in cell.source.splitlines() if len(line) > MOST_COLUMNS
+    ] == []
     for cell in cells:
         for output in cell.outputs:
             if "image/png" in output.get("data", {}):

@@ -26,12 +26,18 @@ def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     from strands_manga_memory.mcp.answers import _RULES  # in a tuple of tuples
 
     packs = load_packs()
-    assert {packs[0].rules("acts")[3].pattern.pattern, SHOP["email"].pattern.pattern, _RULES[0][0].pattern} <= found
+    assert {
+        packs[0].rules("acts")[3].pattern.pattern,
+        SHOP["email"].pattern.pattern,
+        _RULES[0][0].pattern,
+    } <= found
     assert {pack.compile(entry).pattern for pack in packs for _, entry in pack.entries()} <= found
     assert len(found) > 200
 
 
-@pytest.mark.parametrize("slow", [r"[\w-]*secret", r"(?:a|b|ab)+c", r"\s+\Z", r".*x", r"[一二]+巻", r"^\s*:"])
+@pytest.mark.parametrize(
+    "slow", [r"[\w-]*secret", r"(?:a|b|ab)+c", r"\s+\Z", r".*x", r"[一二]+巻", r"^\s*:"]
+)
 def test_a_pattern_that_is_not_linear_is_told(slow: str) -> None:
     pattern = re.compile(slow, re.MULTILINE)
     tried = {*adversaries(pattern), *(("", unit) for unit in UNITS.values())}
@@ -44,14 +50,20 @@ def test_every_pattern_reads_what_is_made_of_its_own_parts_in_linear_time(part: 
     slow = []
     for name, pattern in list(found_patterns().items())[part::PARTS]:
         tried = sorted(adversaries(pattern))
-        slow += [(name, begins[:40], unit[:40]) for begins, unit in tried if not is_linear(pattern, begins, unit)]
+        slow += [
+            (name, begins[:40], unit[:40])
+            for begins, unit in tried
+            if not is_linear(pattern, begins, unit)
+        ]
     assert slow == []
 
 
 @pytest.mark.long
 def test_every_pattern_reads_every_kind_of_text_in_linear_time() -> None:
     tried = itertools.product(found_patterns().items(), UNITS.items())
-    assert [(name, kind) for (name, pattern), (kind, unit) in tried if not is_linear(pattern, "", unit)] == []
+    assert [
+        (name, kind) for (name, pattern), (kind, unit) in tried if not is_linear(pattern, "", unit)
+    ] == []
 
 
 def test_no_pattern_is_written_where_it_cannot_be_found() -> None:
@@ -61,7 +73,11 @@ def test_no_pattern_is_written_where_it_cannot_be_found() -> None:
         if module.__name__.split(".")[1] not in READ_TEXTS:
             continue
         tree = ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8"))
-        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        for function in (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ):
             hidden += [
                 f"{module.__name__}:{node.lineno}"
                 for node in ast.walk(function)

@@ -17,7 +17,9 @@ from tests.provider_formats import PROVIDERS, problems, rules
 from tests.support import CUT_TEXT, PLACEHOLDER
 from tests.unit.conversation.messages import assistant, calls, results, user
 
-THINKING: dict[str, Any] = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
+THINKING: dict[str, Any] = {
+    "reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}
+}
 
 
 def image(size: int = 10) -> dict[str, Any]:
@@ -45,14 +47,21 @@ def ids(messages: list[Any]) -> list[tuple[list[str], list[str]]]:
 
 
 def result_texts(messages: list[Any]) -> list[str]:
-    blocks = [block["toolResult"] for content in contents(messages) for block in content if "toolResult" in block]
+    blocks = [
+        block["toolResult"]
+        for content in contents(messages)
+        for block in content
+        if "toolResult" in block
+    ]
     return [item["text"] for result in blocks for item in result["content"]]
 
 
 def valid(messages: list[Any]) -> list[Any]:
     """Return the messages of a request, after a check by every validator."""
     shown = for_model(messages)
-    assert {provider: problems(shown, provider) for provider in PROVIDERS} == {provider: [] for provider in PROVIDERS}
+    assert {provider: problems(shown, provider) for provider in PROVIDERS} == {
+        provider: [] for provider in PROVIDERS
+    }
     return shown
 
 
@@ -81,7 +90,10 @@ def test_the_same_id_in_two_turns_gets_a_suffix_in_call_and_result() -> None:
 
 
 def test_the_same_id_in_one_message_gets_a_suffix_in_call_and_result() -> None:
-    answers = [*results("x", content=[{"text": "one"}])["content"], *results("x", content=[{"text": "two"}])["content"]]
+    answers = [
+        *results("x", content=[{"text": "one"}])["content"],
+        *results("x", content=[{"text": "two"}])["content"],
+    ]
     shown = valid([user(), calls("x", "x"), {"role": "user", "content": answers}])
     assert ids(shown) == [(["x", "x_2"], []), ([], ["x", "x_2"])]
     assert result_texts(shown) == ["one", "two"]
@@ -102,13 +114,24 @@ def test_an_id_that_a_provider_refuses_is_replaced_in_call_and_result() -> None:
 @pytest.mark.parametrize("between", [[], [assistant("The payment was cancelled, as you wished.")]])
 def test_the_last_result_of_a_call_counts(between: list[Any]) -> None:
     cancelled = results("c", content=[{"text": "cancelled"}], status="error")
-    shown = valid([user("pay"), calls("c"), cancelled, *between, results("c", content=[{"text": "paid"}]), assistant("done")])
+    shown = valid(
+        [
+            user("pay"),
+            calls("c"),
+            cancelled,
+            *between,
+            results("c", content=[{"text": "paid"}]),
+            assistant("done"),
+        ]
+    )
     assert ids(shown) == [(["c"], []), ([], ["c"])]
     assert result_texts(shown) == ["paid"]
 
 
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
-    shown = valid([user("go"), calls("a", "b"), results("b"), assistant("fine"), user("on"), calls("c")])
+    shown = valid(
+        [user("go"), calls("a", "b"), results("b"), assistant("fine"), user("on"), calls("c")]
+    )
     assert result_texts(shown) == [CUT_TEXT, "result of b", CUT_TEXT]
     assert shown[-1]["content"][0]["toolResult"]["status"] == "error"
 
@@ -122,9 +145,15 @@ def test_the_users_words_stand_apart_from_results() -> None:
     """Llama and Mistral on Bedrock refuse text beside tool results."""
     together = {"role": "user", "content": [*results("a")["content"], {"text": "stop it"}]}
     expected = [["toolResult"], [PLACEHOLDER], ["stop it"]]
-    for history in ([user(), calls("a"), together], [user(), calls("a"), results("a"), user("stop it")]):
+    for history in (
+        [user(), calls("a"), together],
+        [user(), calls("a"), results("a"), user("stop it")],
+    ):
         shown = valid(history)
-        assert [[block.get("text", "toolResult") for block in content] for content in contents(shown)[2:]] == expected
+        assert [
+            [block.get("text", "toolResult") for block in content]
+            for content in contents(shown)[2:]
+        ] == expected
 
 
 def test_neighbours_of_one_role_become_one_message_with_the_id_of_the_first() -> None:
@@ -140,19 +169,39 @@ def test_a_question_does_not_run_into_the_next_one() -> None:
     asked = [user("one"), user("two"), user("three")]
     together = [[{"text": "one"}, {"text": "two"}], [{"text": PLACEHOLDER}], [{"text": "three"}]]
     assert contents(valid(asked)) == together
-    assert contents(valid([*asked, assistant("fine"), user("four")])) == [*together, [{"text": "fine"}], [{"text": "four"}]]
+    assert contents(valid([*asked, assistant("fine"), user("four")])) == [
+        *together,
+        [{"text": "fine"}],
+        [{"text": "four"}],
+    ]
 
 
 def test_the_number_of_placeholders_is_known_without_a_request() -> None:
     from strands_manga_memory.messages.provider_format import placeholder_count
 
-    history = [user(), calls("a"), results("a"), user("one"), user("two"), assistant("x"), assistant("y"), user()]
+    history = [
+        user(),
+        calls("a"),
+        results("a"),
+        user("one"),
+        user("two"),
+        assistant("x"),
+        assistant("y"),
+        user(),
+    ]
     shown = valid(history)
-    assert sum(content == [{"text": PLACEHOLDER}] for content in contents(shown)) == placeholder_count(history) == 2
+    assert (
+        sum(content == [{"text": PLACEHOLDER}] for content in contents(shown))
+        == placeholder_count(history)
+        == 2
+    )
 
 
 def test_a_history_that_starts_with_the_assistant_gets_a_short_user_message() -> None:
-    assert contents(valid([assistant("Welcome!"), user()]))[:2] == [[{"text": "[conversation start]"}], [{"text": "Welcome!"}]]
+    assert contents(valid([assistant("Welcome!"), user()]))[:2] == [
+        [{"text": "[conversation start]"}],
+        [{"text": "Welcome!"}],
+    ]
 
 
 def test_blank_texts_and_empty_messages_are_left_out_or_get_a_placeholder() -> None:
@@ -161,12 +210,19 @@ def test_blank_texts_and_empty_messages_are_left_out_or_get_a_placeholder() -> N
         {"role": "assistant", "content": []},
         {"role": "user", "content": [{"text": ""}]},
     ]
-    assert contents(valid(history)) == [[{"text": "hi"}], [{"text": PLACEHOLDER}], [{"text": PLACEHOLDER}]]
+    assert contents(valid(history)) == [
+        [{"text": "hi"}],
+        [{"text": PLACEHOLDER}],
+        [{"text": PLACEHOLDER}],
+    ]
 
 
 @pytest.mark.parametrize("content", [[], [{"text": ""}], None])
 def test_a_result_without_content_says_so(content: Any) -> None:
-    answer = {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "status": "success", "content": content}}]}
+    answer = {
+        "role": "user",
+        "content": [{"toolResult": {"toolUseId": "a", "status": "success", "content": content}}],
+    }
     assert result_texts(valid([user(), calls("a"), answer])) == ["[no output]"]
 
 
@@ -181,16 +237,31 @@ def test_reasoning_stays_with_its_call_and_does_not_end_a_message() -> None:
     call = calls("a")
     call["content"].insert(0, THINKING)
     trailing = {"role": "assistant", "content": [{"text": "fine"}, THINKING]}
-    shown = valid([user(), call, results("a"), trailing, user("on"), {"role": "assistant", "content": [THINKING]}, user("?")])
+    shown = valid(
+        [
+            user(),
+            call,
+            results("a"),
+            trailing,
+            user("on"),
+            {"role": "assistant", "content": [THINKING]},
+            user("?"),
+        ]
+    )
     assert shown[1] is call
     assert contents(shown)[3:6] == [[{"text": "fine"}], [{"text": "on"}], [{"text": PLACEHOLDER}]]
 
 
 def test_the_oldest_media_beyond_a_limit_give_way_to_notes() -> None:
     pictures = {"role": "user", "content": [{"text": "look"}, *(image(2_000) for _ in range(25))]}
-    papers = {"role": "user", "content": [{"text": "read"}, *(document(f"d{n}", 1_500_000) for n in range(7))]}
+    papers = {
+        "role": "user",
+        "content": [{"text": "read"}, *(document(f"d{n}", 1_500_000) for n in range(7))],
+    }
     shown = valid([pictures, assistant(), papers, assistant(), user()])
-    assert [block.get("text") for block in shown[0]["content"][1:7]] == ["[image, 2 KB, not kept]"] * 5 + [None]
+    assert [block.get("text") for block in shown[0]["content"][1:7]] == [
+        "[image, 2 KB, not kept]"
+    ] * 5 + [None]
     notes = ['[document "d0", 1.5 MB, not kept]', '[document "d1", 1.5 MB, not kept]', None]
     assert [block.get("text") for block in shown[2]["content"][1:4]] == notes
 
@@ -206,19 +277,28 @@ def test_media_of_too_many_bytes_give_way_but_for_the_newest() -> None:
     looks = [
         message
         for n in range(4)
-        for message in ({"role": "user", "content": [{"text": "look"}, image(6_000_000)]}, assistant())
+        for message in (
+            {"role": "user", "content": [{"text": "look"}, image(6_000_000)]},
+            assistant(),
+        )
     ]
     kinds = [[*content[1]] for content in contents(valid([*looks, user()]))[:8:2]]
     assert kinds == [["text"], ["text"], ["image"], ["image"]]
     large = {"role": "user", "content": [{"text": "look"}, image(15_000_001)]}
     assert for_model([large])[0] is large
-    stored: Any = {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://bucket/key"}}}}
+    stored: Any = {
+        "image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://bucket/key"}}}
+    }
     earlier = {"role": "user", "content": [{"text": "look"}, stored]}
     assert for_model([earlier, assistant(), large])[0] is earlier, "a reference takes no bytes"
 
 
 def test_media_in_tool_results_count_too() -> None:
-    cycles = [message for n in range(6) for message in (calls(f"c{n}"), results(f"c{n}", content=[document("same")]))]
+    cycles = [
+        message
+        for n in range(6)
+        for message in (calls(f"c{n}"), results(f"c{n}", content=[document("same")]))
+    ]
     shown = for_model([user(), *cycles])
     assert [problems(shown, provider) for provider in PROVIDERS if provider != "openai"] == [[]] * 5
     found = [
@@ -229,7 +309,13 @@ def test_media_in_tool_results_count_too() -> None:
         for item in block["toolResult"]["content"]
     ]
     assert found[0] == {"text": '[document "same", 1 KB, not kept]'}
-    assert [item["document"]["name"] for item in found[1:]] == ["same", "same (2)", "same (3)", "same (4)", "same (5)"]
+    assert [item["document"]["name"] for item in found[1:]] == [
+        "same",
+        "same (2)",
+        "same (3)",
+        "same (4)",
+        "same (5)",
+    ]
 
 
 def test_document_names_are_unique_and_of_allowed_characters() -> None:
@@ -240,7 +326,9 @@ def test_document_names_are_unique_and_of_allowed_characters() -> None:
 
 
 def test_a_document_is_accompanied_by_text() -> None:
-    assert contents(valid([{"role": "user", "content": [document("a")]}])) == [[{"text": PLACEHOLDER}, document("a")]]
+    assert contents(valid([{"role": "user", "content": [document("a")]}])) == [
+        [{"text": PLACEHOLDER}, document("a")]
+    ]
 
 
 def test_a_valid_history_is_returned_itself() -> None:
@@ -282,7 +370,11 @@ def test_a_damaged_history_becomes_valid_too(history: list[Any]) -> None:
 
 def test_the_time_grows_with_the_history_alone() -> None:
     def seconds(turns: int) -> float:
-        history = [m for _ in range(turns) for m in (user(), calls("x", "x"), results("x", "x"), assistant(), user())]
+        history = [
+            m
+            for _ in range(turns)
+            for m in (user(), calls("x", "x"), results("x", "x"), assistant(), user())
+        ]
         start = time.process_time()
         for_model(history)
         return time.process_time() - start

@@ -1,4 +1,6 @@
-"""The README and the guides are correct: CI runs their commands, their Python runs, their links resolve."""
+"""The README and the guides are correct: CI runs their commands, their Python runs, their links
+resolve.
+"""
 
 import re
 import shlex
@@ -15,12 +17,20 @@ from tests.benchmarks.rivals.table import BEGIN, END, in_short
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *(ROOT / "strands_manga_memory").rglob("*.md")])
+GUIDES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "examples/README.md",
+        *(ROOT / "strands_manga_memory").rglob("*.md"),
+    ]
+)
 TEXTS = {str(guide.relative_to(ROOT)): guide.read_text(encoding="utf-8") for guide in GUIDES}
 SNIPPETS = [
     pytest.param(code, shown, id=f"{guide}-{number}")
     for guide, text in TEXTS.items()
-    for number, (code, shown) in enumerate(re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL))
+    for number, (code, shown) in enumerate(
+        re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL)
+    )
 ]
 
 
@@ -45,7 +55,9 @@ def test_it_shows_a_picture_five_promises_with_proofs_and_six_rows_of_the_compar
     assert len(promises) == 5
     assert all((ROOT / promise).is_file() for promise in promises)
     table = README.partition(BEGIN)[2].partition(END)[0].strip()
-    assert table == in_short((ROOT / "strands_manga_memory/guide/comparison.md").read_text(encoding="utf-8"))
+    assert table == in_short(
+        (ROOT / "strands_manga_memory/guide/comparison.md").read_text(encoding="utf-8")
+    )
     assert len(table.splitlines()) == 2 + 6
 
 
@@ -53,7 +65,9 @@ def test_every_folder_has_a_page_and_the_glossary_its_terms() -> None:
     package = ROOT / "strands_manga_memory"
     folders = {path.parent.name for path in package.glob("*/__init__.py")} - {"cli", "telemetry"}
     assert {page.parent.name for page in package.glob("*/README.md")} >= folders
-    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", TEXTS["strands_manga_memory/guide/glossary.md"], re.MULTILINE)
+    terms = re.findall(
+        r"^\| \*\*(.+?)\*\* \|", TEXTS["strands_manga_memory/guide/glossary.md"], re.MULTILINE
+    )
     assert len(terms) >= 30
     assert terms == sorted(set(terms))
 
@@ -69,7 +83,12 @@ def test_a_second_process_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert len(shown) == 3
     for command, output in shown:
         done = subprocess.run(
-            [sys.executable, *shlex.split(command)], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, *shlex.split(command)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         assert done.stdout == output
 
@@ -91,19 +110,27 @@ def test_it_is_read_in_a_few_minutes() -> None:
 
 def anchors(text: str) -> set[str]:
     """Return the anchors that code hosts give to the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_every_link_leads_to_a_file_and_to_a_heading_in_it() -> None:
     broken = []
-    links = [(guide, link) for guide, text in TEXTS.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    links = [
+        (guide, link)
+        for guide, text in TEXTS.items()
+        for link in re.findall(r"\]\(([^)\s]+)\)", text)
+    ]
     for guide, link in links:
         if link.startswith(("http:", "https:")):
             continue
         path, _, heading = link.partition("#")
         target = (ROOT / guide).parent / path if path else ROOT / guide
-        if not target.is_file() or (heading and heading not in anchors(target.read_text(encoding="utf-8"))):
+        if not target.is_file() or (
+            heading and heading not in anchors(target.read_text(encoding="utf-8"))
+        ):
             broken.append((guide, link))
     assert broken == []
 
@@ -118,10 +145,23 @@ def test_every_guide_is_linked() -> None:
     assert linked >= set(TEXTS) - {"README.md"}
 
 
-_FOLDERS = ["conversation", "language", "mcp", "memory", "prompt", "squad", "state", "stores", "ops"]
+_FOLDERS = [
+    "conversation",
+    "language",
+    "mcp",
+    "memory",
+    "prompt",
+    "squad",
+    "state",
+    "stores",
+    "ops",
+]
 
 
-_OF_OTHERS = {"examples/README.md", *(f"strands_manga_memory/guide/{name}.md" for name in ("evidence", "settings"))}
+_OF_OTHERS = {
+    "examples/README.md",
+    *(f"strands_manga_memory/guide/{name}.md" for name in ("evidence", "settings")),
+}
 
 
 @pytest.mark.parametrize("guide", sorted(TEXTS.keys() - _OF_OTHERS))
@@ -131,7 +171,9 @@ def test_a_page_says_where_what_it_names_is_imported_from(guide: str) -> None:
     for name in named - set(strands_manga_memory.__all__):
         homes = [folder for folder, names in doors.items() if name in names]
         here = Path(guide).parent.name
-        assert not homes or any(home == here or f"strands_manga_memory.{home}" in TEXTS[guide] for home in homes), name
+        assert not homes or any(
+            home == here or f"strands_manga_memory.{home}" in TEXTS[guide] for home in homes
+        ), name
 
 
 def test_the_snippets_are_found() -> None:
@@ -147,7 +189,9 @@ def test_its_python_runs_and_prints_what_is_shown(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Run a snippet. A shown line is printed, logged or the error; ``...`` in it replaces any text."""
+    """Run a snippet.
+    A shown line is printed, logged or the error; ``...`` in it replaces any text.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["chat.py", "I have a cat called Momo."])
     raised = ""
@@ -160,6 +204,8 @@ def test_its_python_runs_and_prints_what_is_shown(
     else:
         stores = re.search(r"sqlite:///|MangaMemory\.open\(", code) is not None
         assert any(tmp_path.rglob("*.sqlite3")) is stores
-    seen = "\n".join([capsys.readouterr().out, *(record.getMessage() for record in caplog.records), raised])
+    seen = "\n".join(
+        [capsys.readouterr().out, *(record.getMessage() for record in caplog.records), raised]
+    )
     for line in shown.splitlines():
         assert re.search(".*?".join(map(re.escape, line.split("..."))), seen), line

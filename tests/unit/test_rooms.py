@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "strands_manga_memory"
-TEXTS = {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+TEXTS = {
+    path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8")
+    for path in PACKAGE.rglob("*.py")
+}
 
 
 def test_a_file_name_stands_for_one_thing() -> None:
@@ -29,24 +32,36 @@ def test_no_module_exceeds_600_lines() -> None:
 CROWDED = {
     "conversation": 21,
 }
-"""Folders of more than a dozen modules, and how many each may have at most; numbers go down and names go from here."""
+"""Folders of more than a dozen modules, and how many each may have at most; numbers go down and
+names go from here.
+"""
 
 
 def test_no_folder_has_more_than_a_dozen_modules() -> None:
-    of = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    of = Counter(
+        path.parent.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "__init__.py"
+    )
     assert len(of) > 10
     assert {folder: many for folder, many in of.items() if many > CROWDED.get(folder, 12)} == {}
-    assert {folder for folder in CROWDED if of[folder] <= 12} == set(), "these need no exception any more"
+    assert {folder for folder in CROWDED if of[folder] <= 12} == set(), (
+        "these need no exception any more"
+    )
 
 
 def test_nothing_that_is_shipped_uses_the_test_doubles() -> None:
-    uses = re.compile(r"^\s*from strands_manga_memory(\.testing import|.* import .*\btesting\b)", re.MULTILINE)
+    uses = re.compile(
+        r"^\s*from strands_manga_memory(\.testing import|.* import .*\btesting\b)", re.MULTILINE
+    )
     assert uses.search("from strands_manga_memory.testing import ScriptedModel")
     assert [name for name, text in TEXTS.items() if uses.search(text)] == []
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that a file imports, wherever: in functions and for types only, too."""
+    """Yield the modules of the package that a file imports, wherever: in functions and for types
+    only, too.
+    """
     root = PACKAGE.name
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -58,7 +73,9 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
+        ".__init__"
+    )
 
 
 MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
@@ -76,7 +93,9 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 
 def test_a_circle_would_be_found(tmp_path: Path) -> None:
     source = tmp_path / "one.py"
-    source.write_text("if TYPE_CHECKING:\n    from strands_manga_memory.stores import table\n", encoding="utf-8")
+    source.write_text(
+        "if TYPE_CHECKING:\n    from strands_manga_memory.stores import table\n", encoding="utf-8"
+    )
     assert list(imported(source)) == ["strands_manga_memory.stores.table"]
     with pytest.raises(CycleError):
         TopologicalSorter({"one": {"two"}, "two": {"one"}}).prepare()

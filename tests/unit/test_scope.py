@@ -13,7 +13,9 @@ from strands_manga_memory.scope import MAX_ENCODED_BYTES, ConversationScope, enc
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=1024).filter(str.strip)
 AWKWARD = st.text(":%!/.~#*?[]{}a日", min_size=1, max_size=4)
-SCOPES = st.builds(ConversationScope, IDS | AWKWARD, IDS | AWKWARD, IDS | AWKWARD, tenant=st.none() | IDS | AWKWARD)
+SCOPES = st.builds(
+    ConversationScope, IDS | AWKWARD, IDS | AWKWARD, IDS | AWKWARD, tenant=st.none() | IDS | AWKWARD
+)
 
 
 def place(scope: ConversationScope) -> tuple[str | None, str, str]:
@@ -25,7 +27,9 @@ def place(scope: ConversationScope) -> tuple[str | None, str, str]:
 @example(ConversationScope("b", "c", tenant="a"), ConversationScope("a:b", "c"))
 @example(ConversationScope("%3A", "c"), ConversationScope(":", "c"))
 @example(ConversationScope("a" * 201, "s"), ConversationScope("a" * 202, "s"))
-def test_two_scopes_never_share_a_storage_id(one: ConversationScope, other: ConversationScope) -> None:
+def test_two_scopes_never_share_a_storage_id(
+    one: ConversationScope, other: ConversationScope
+) -> None:
     assert (one.storage_session_id == other.storage_session_id) == (place(one) == place(other))
     assert (one.storage_user_id == other.storage_user_id) == (place(one)[:2] == place(other)[:2])
 

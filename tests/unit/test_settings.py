@@ -54,8 +54,23 @@ BAD: dict[str, list[str]] = {
     "failed_subtasks_kept": ["0", "51"],
     "goal_context_characters": ["0"],
     "steps_kept": ["0", "1e9"],
-    "pii_actions": ["refuse", "card", "card=shred", "cards=refuse", "card=refuse=redact", "card=refuse,"],
-    "retention_days": ["30", "fact=0", "fact=for ever", "preference=30", "facts=30", "fact=nan", "fact=36501"],
+    "pii_actions": [
+        "refuse",
+        "card",
+        "card=shred",
+        "cards=refuse",
+        "card=refuse=redact",
+        "card=refuse,",
+    ],
+    "retention_days": [
+        "30",
+        "fact=0",
+        "fact=for ever",
+        "preference=30",
+        "facts=30",
+        "fact=nan",
+        "fact=36501",
+    ],
     "breaker_users": ["0", "1001"],
     "breaker_failures": ["0"],
     "breaker_reset_after": ["0", "601"],
@@ -69,8 +84,12 @@ def test_every_setting_has_bad_values_here_and_a_description() -> None:
     assert all(field.description for field in MangaMemorySettings.model_fields.values())
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
-def test_a_bad_value_names_its_variable_and_what_it_takes(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD.items() for value in values]
+)
+def test_a_bad_value_names_its_variable_and_what_it_takes(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable(name), value)
     with pytest.raises(ValueError, match=rf"^{variable(name)} must be ") as raised:
         MangaMemorySettings.from_env()
@@ -97,9 +116,16 @@ def test_variables_and_what_is_given_over_them(monkeypatch: pytest.MonkeyPatch) 
     }
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert MangaMemorySettings() == MangaMemorySettings(flush_every=5)  # only from_env reads variables
+    assert MangaMemorySettings() == MangaMemorySettings(
+        flush_every=5
+    )  # only from_env reads variables
     settings = MangaMemorySettings.from_env(max_tokens=99)
-    assert (settings.flush_every, settings.telemetry, settings.max_tokens, settings.users_url) == (10, False, 99, None)
+    assert (settings.flush_every, settings.telemetry, settings.max_tokens, settings.users_url) == (
+        10,
+        False,
+        99,
+        None,
+    )
     assert settings.ttl_policy() == TtlPolicy(seconds=120.0)
     with pytest.raises(ValueError, match=r"^max_tokens must be 1 to"):
         MangaMemorySettings.from_env(max_tokens=0)
@@ -112,19 +138,27 @@ def test_two_mistakes_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
         MangaMemorySettings.from_env()
 
 
-def test_a_slip_in_a_name_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slip_in_a_name_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVRY", "3")
     with caplog.at_level(logging.WARNING):
         MangaMemorySettings.from_env()
     assert "MANGA_MEMORY_FLUSH_EVERY" in caplog.text
-    with pytest.raises(ValueError, match=r"Unknown setting 'flush_evry'\. Did you mean 'flush_every'\?"):
+    with pytest.raises(
+        ValueError, match=r"Unknown setting 'flush_evry'\. Did you mean 'flush_every'\?"
+    ):
         MangaMemorySettings(flush_evry=3)
 
 
 def test_settings_given_as_defaults_reach_what_they_set(tmp_path: Path) -> None:
-    """``open(defaults=...)`` reads every setting, also URLs and the settings of sessions; arguments override them."""
+    """``open(defaults=...)`` reads every setting, also URLs and the settings of sessions; arguments
+    override them.
+    """
     url = f"sqlite:///{tmp_path}/s.sqlite3"
-    defaults = MangaMemorySettings(durable_url=url, users_url="true", flush_every=7, ttl_seconds=60.0, create_tables=False)
+    defaults = MangaMemorySettings(
+        durable_url=url, users_url="true", flush_every=7, ttl_seconds=60.0, create_tables=False
+    )
     with MangaMemory.open(defaults=defaults, create_tables=True) as memory:
         tiers = memory.session("s")._tiers
         assert (tiers.flush_every, tiers.ttl.seconds) == (7, 60.0)
@@ -158,13 +192,24 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv(variable(name), value)
     memory = MangaMemory.from_env()
     made: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="s")
-    manager, parts = made["conversation_manager"], {type(each).__name__: each for each in made["plugins"]}
-    assert (manager.trigger_tokens, manager.trigger_turns, manager.keep_recent_turns) == (2_000, 6, 2)
+    manager, parts = (
+        made["conversation_manager"],
+        {type(each).__name__: each for each in made["plugins"]},
+    )
+    assert (manager.trigger_tokens, manager.trigger_turns, manager.keep_recent_turns) == (
+        2_000,
+        6,
+        2,
+    )
     assert (manager.trimmer.max_tokens, manager.trimmer.max_turns) == (2_000, 9)
     assert made["session_manager"]._tiers.flush_every == 7
     assert parts["HistoryRecall"].max_tokens == 150
-    assert parts["StateCoordinator"].layers.limits == StateLimits(goal_tokens=9_000, goals_kept=0, steps_kept=7)
-    other: dict[str, Any] = memory.agent_kwargs(user_id="u", session_id="t", recall=False, task_state=False, max_turns=5)
+    assert parts["StateCoordinator"].layers.limits == StateLimits(
+        goal_tokens=9_000, goals_kept=0, steps_kept=7
+    )
+    other: dict[str, Any] = memory.agent_kwargs(
+        user_id="u", session_id="t", recall=False, task_state=False, max_turns=5
+    )
     assert {type(each).__name__ for each in other["plugins"]} == {"UserContext"}
     assert other["conversation_manager"].trimmer.max_turns == 5
     user = memory.user("u")
@@ -186,11 +231,15 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
     assert (other.memories, other.session("s")._tiers.flush_every) == (None, 2)
     other.close()
     monkeypatch.setenv("MANGA_MEMORY_FLUSH_EVERY", "none")
-    with pytest.raises(ValueError, match="MANGA_MEMORY_FLUSH_EVERY must be 1 to 1,000 turns, got 'none'"):
+    with pytest.raises(
+        ValueError, match="MANGA_MEMORY_FLUSH_EVERY must be 1 to 1,000 turns, got 'none'"
+    ):
         MangaMemory.from_env()
 
 
-def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_encrypted_in_memories_is_so_by_the_codecs_cipher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MANGA_MEMORY_DURABLE_URL", f"sqlite:///{tmp_path}/s.sqlite3")
     monkeypatch.setenv("MANGA_MEMORY_PII_ACTIONS", "email=encrypt")
     with pytest.raises(ValueError, match="cipher must be given for the action 'encrypt'"):
@@ -208,12 +257,15 @@ def test_the_readme_has_the_table_of_all_settings() -> None:
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
             assert re.search(
-                r"(seconds|tokens|turns|messages|failures|users|days|goals|calls|subtasks|characters|steps)$", takes(name)
+                r"(seconds|tokens|turns|messages|failures|users|days|goals|calls|subtasks|characters|steps)$",
+                takes(name),
             )
 
 
 def test_the_settings_page_is_written_from_the_declarations() -> None:
-    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page(), "uv run python -m tests.settings_page"
+    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page(), (
+        "uv run python -m tests.settings_page"
+    )
     for kind in settings_page.DOCUMENTED:
         rows = settings_page.parameters(kind)
         assert rows

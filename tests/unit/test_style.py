@@ -1,4 +1,6 @@
-"""Docstrings, comments and pages use standard terms, in the folders and pages that are listed here."""
+"""Docstrings, comments and pages use standard terms, in the folders and pages that are listed
+here.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PROSE_SOURCES = (
     *("assembly", "conversation", "language", "memory", "ops", "session", "stores", "telemetry"),
     *("html_tables.py", "lazy_imports.py"),
 )
-"""Folders whose docstrings and comments keep the rules, but not yet all names. The list only grows."""
+"""Folders whose docstrings and comments keep the rules, but not yet all names.
+The list only grows.
+"""
 
 PAGES = (
     "README.md",
@@ -31,13 +35,36 @@ PAGES = (
     *(
         f"strands_manga_memory/guide/{name}.md"
         for name in (
-            *("api", "choosing", "comparison", "concepts", "contributing", "evidence", "glossary", "migration"),
-            *("operations", "promises", "quickstart", "security", "sessions", "settings", "troubleshooting"),
+            *(
+                "api",
+                "choosing",
+                "comparison",
+                "concepts",
+                "contributing",
+                "evidence",
+                "glossary",
+                "migration",
+            ),
+            *(
+                "operations",
+                "promises",
+                "quickstart",
+                "security",
+                "sessions",
+                "settings",
+                "troubleshooting",
+            ),
         )
     ),
     *(f"strands_manga_memory/{name}/README.md" for name in ("assembly", "language")),
-    *(f"strands_manga_memory/{name}/README.md" for name in ("conversation", "mcp", "memory", "messages", "ops", "prompt")),
-    *(f"strands_manga_memory/{name}/README.md" for name in ("session", "squad", "state", "stores", "user_data")),
+    *(
+        f"strands_manga_memory/{name}/README.md"
+        for name in ("conversation", "mcp", "memory", "messages", "ops", "prompt")
+    ),
+    *(
+        f"strands_manga_memory/{name}/README.md"
+        for name in ("session", "squad", "state", "stores", "user_data")
+    ),
     "strands_manga_memory/ops/runbook.md",
 )
 """Pages that keep the rules. The list only grows."""
@@ -46,37 +73,54 @@ FREE_RELATIVE = re.compile(r"(?:\w+ )?(?:what(?:ever)?|who(?:ever)?)\b", re.IGNO
 """Beginning of a docstring that names no thing: "What is told", "Return who waits"."""
 
 NOT_STANDARD = re.compile(
-    r"\b(?:graves?|bur(?:y|ied|ies)|dug|digs?|fates?|gist|anew|beside|at hand|by hand|let go|lets go|as it is|as they are|"
-    r"whoever|whatever|told|heard|hears|said|as it were|surroundings|taken back|going on|thereof)\b",
+    r"\b(?:graves?|bur(?:y|ied|ies)|dug|digs?|fates?|gist|anew|beside|at hand|by hand|let go|lets"
+    r" go|as it is|as they are|"
+    r"whoever|whatever|told|heard|hears|said|as it were|surroundings|taken back|going"
+    r" on|thereof)\b",
     re.IGNORECASE,
 )
 """Figures of speech and private terms. The glossary has the standard ones."""
 
 VAGUE = re.compile(
-    r"\b(?:what|whoever|whatever|told|tells|said|says|anew|beside|at hand|lets go|as it is|as they are|comes of|goes on|"
+    r"\b(?:what|whoever|whatever|told|tells|said|says|anew|beside|at hand|lets go|as it is|as they"
+    r" are|comes of|goes on|"
     r"by hand|takes? note|heard|hears?|becomes of|stands? (?:for|in)|in the place of)\b",
     re.IGNORECASE,
 )
-"""Words that mostly replace a noun or a standard verb. A few are right: they are counted, not forbidden."""
+"""Words that mostly replace a noun or a standard verb.
+A few are right: they are counted, not forbidden.
+"""
 
 CODE_IN_DOCSTRING = re.compile(r"``[^`]+``|^ +\w+:(?= )", re.MULTILINE)
-"""Code in a docstring: quoted text, and the names of arguments and attributes. Names are checked where they are defined."""
+"""Code in a docstring: quoted text, and the names of arguments and attributes.
+Names are checked where they are defined.
+"""
 
 
 def files_of(sources: Iterable[str]) -> list[Path]:
     return sorted(
-        path for name in sources for path in ([PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).rglob("*.py"))
+        path
+        for name in sources
+        for path in ([PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).rglob("*.py"))
     )
 
 
 def modules() -> list[Path]:
-    return [*files_of(SOURCES), *sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "examples/recipes").glob("*.py"))]
+    return [
+        *files_of(SOURCES),
+        *sorted((ROOT / "examples").glob("*.py")),
+        *sorted((ROOT / "examples/recipes").glob("*.py")),
+    ]
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each docstring, those of constants and attributes included."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             yield node.lineno, node.value.value
 
 
@@ -123,25 +167,39 @@ def test_modules_name_things_in_standard_terms() -> None:
 
 
 def test_prose_of_modules_uses_standard_terms() -> None:
-    found = {path: list(prose_violations(path.read_text(encoding="utf-8"))) for path in files_of(PROSE_SOURCES)}
+    found = {
+        path: list(prose_violations(path.read_text(encoding="utf-8")))
+        for path in files_of(PROSE_SOURCES)
+    }
     assert len(found) > 50
     assert {path: listed for path, listed in found.items() if listed} == {}
 
 
 def test_pages_use_standard_terms() -> None:
     code = r"```.*?```|`[^`\n]*`|\[[^]]*\]\([^)]*\.py\)|\]\([^)]*\)|<!--.*?-->"
-    texts = {page: re.sub(code, " ", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL) for page in PAGES}
-    assert {page: found for page, text in texts.items() if (found := NOT_STANDARD.findall(text))} == {}
+    texts = {
+        page: re.sub(code, " ", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+        for page in PAGES
+    }
+    assert {
+        page: found for page, text in texts.items() if (found := NOT_STANDARD.findall(text))
+    } == {}
 
 
 def vague_words_per_thousand(texts: Iterable[str]) -> float:
     listed = list(texts)
-    return 1_000 * sum(len(VAGUE.findall(text)) for text in listed) / sum(len(text.split()) for text in listed)
+    return (
+        1_000
+        * sum(len(VAGUE.findall(text)) for text in listed)
+        / sum(len(text.split()) for text in listed)
+    )
 
 
 def test_docstrings_of_the_package_have_few_vague_words() -> None:
     sources = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
-    assert vague_words_per_thousand(text for source in sources for _, text in docstrings(source)) < 1
+    assert (
+        vague_words_per_thousand(text for source in sources for _, text in docstrings(source)) < 1
+    )
 
 
 def test_pages_have_few_vague_words() -> None:
@@ -150,7 +208,10 @@ def test_pages_have_few_vague_words() -> None:
 
 
 def test_violations_are_found() -> None:
-    source = '"""What is told."""\n\ndef dig_grave() -> None:\n    """Return who waits."""\n    # keep it at hand\n'
+    source = (
+        '"""What is told."""\n\ndef dig_grave() -> None:\n    """Return who waits."""\n    # keep'
+        " it at hand\n"
+    )
     assert sorted(violations(source)) == [
         (1, "What is told."),
         (1, "told"),

@@ -30,8 +30,17 @@ def test_the_dashboard_shows_every_metric() -> None:
 
 
 def test_the_published_percentiles_and_deadlines_are_bucket_bounds() -> None:
-    stores, fast = set(events.STORE_CALL.duration.buckets), set(events.BREAKER_CHECK.duration.buckets)  # type: ignore[union-attr]
-    assert stores >= {0.0003, 0.0008, 0.003, 0.008, 0.05}  # hot p50 and p99, durable p50 and p99, deadline
+    stores, fast = (
+        set(events.STORE_CALL.duration.buckets),
+        set(events.BREAKER_CHECK.duration.buckets),
+    )  # type: ignore[union-attr]
+    assert stores >= {
+        0.0003,
+        0.0008,
+        0.003,
+        0.008,
+        0.05,
+    }  # hot p50 and p99, durable p50 and p99, deadline
     assert fast >= {1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 1e-2}
 
 
@@ -74,9 +83,13 @@ def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) 
         telemetry.switch(on=True)
 
 
-def test_calls_are_recorded_with_system_and_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_recorded_with_system_and_operation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noted: list[dict[str, Any]] = []
-    monkeypatch.setattr(recorder, "note", lambda event, seconds, about, counts=None: noted.append(about))
+    monkeypatch.setattr(
+        recorder, "note", lambda event, seconds, about, counts=None: noted.append(about)
+    )
     hot: Any = ObservedStore(InMemoryHotStore(), "hot")
     table: Any = ObservedStore(SQLiteTable(tmp_path / "t.sqlite3"), "durable")
     table.create_if_missing()
@@ -100,10 +113,14 @@ def test_calls_are_recorded_with_system_and_operation(tmp_path: Path, monkeypatc
 
 def test_a_store_and_what_observes_it_share_a_writer(tmp_path: Path) -> None:
     hot, table = InMemoryHotStore(), SQLiteTable(tmp_path / "t.sqlite3")
-    assert background_writer(hot, table) is background_writer(ObservedStore(hot, "hot"), ObservedStore(table, "durable"))
+    assert background_writer(hot, table) is background_writer(
+        ObservedStore(hot, "hot"), ObservedStore(table, "durable")
+    )
 
 
-def test_gauges_say_which_tier_answers_and_how_much_work_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gauges_say_which_tier_answers_and_how_much_work_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
     writer = background_writer(None, table)
     monkeypatch.setattr(recording, "writers", lambda: [writer])

@@ -34,7 +34,9 @@ def test_tool_calls_and_reasoning_are_streamed_like_a_models() -> None:
         return f"found {title}"
 
     thought = {"reasoningContent": {"reasoningText": {"text": "let me see", "signature": "s"}}}
-    live = agent(ScriptedModel([[thought, tool_use("t", "find", title="日本")], "done"]), tools=[find])
+    live = agent(
+        ScriptedModel([[thought, tool_use("t", "find", title="日本")], "done"]), tools=[find]
+    )
     live("find it")
     assert live.messages[1]["content"] == [thought, tool_use("t", "find", title="日本")]
     assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "found 日本"}]
@@ -156,6 +158,10 @@ def test_doubles_are_enough_for_a_whole_session() -> None:
     from strands_manga_memory import TieredSessionManager
 
     hot = FaultyHotStore(InMemoryHotStore(clock=FakeClock()))
-    live = agent(ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot, hot_deadline=5))
+    live = agent(
+        ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot, hot_deadline=5)
+    )
     live([user("hi")])
-    assert texts(agent(ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot)).messages) == ["hi", "ok"]
+    assert texts(
+        agent(ScriptedModel(), session_manager=TieredSessionManager("s", hot=hot)).messages
+    ) == ["hi", "ok"]

@@ -1,4 +1,6 @@
-"""What a tool declares of itself decides whether an earlier answer may stand in, and whether instruction files are safe."""
+"""What a tool declares of itself decides whether an earlier answer may stand in, and whether
+instruction files are safe.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,15 @@ from strands_manga_memory.mcp.guard import Guard
         (None, False),
     ],
 )
-def test_a_tool_is_read_only_if_it_says_so_and_nothing_against_it(annotations: Any, is_read_only: bool) -> None:
-    spec: Any = {"name": "look", "description": "", "inputSchema": {"json": {}}, "annotations": annotations}
+def test_a_tool_is_read_only_if_it_says_so_and_nothing_against_it(
+    annotations: Any, is_read_only: bool
+) -> None:
+    spec: Any = {
+        "name": "look",
+        "description": "",
+        "inputSchema": {"json": {}},
+        "annotations": annotations,
+    }
     assert declares_read_only(spec) is is_read_only
     assert Guard(spec, BreakerPolicy()).read_only is is_read_only
     assert Guard(spec, BreakerPolicy(read_only=True)).read_only

@@ -43,7 +43,9 @@ def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
 
 
 def test_dynamodb_clients_are_made_as_published() -> None:
-    table = open_table("dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566")
+    table = open_table(
+        "dynamodb://Manga_Memory.v1?region=eu-central-1&endpoint=http://127.0.0.1:4566"
+    )
     assert isinstance(table, DynamoDBTable)
     meta = table.client.meta
     assert (table.name, meta.region_name, meta.endpoint_url) == (
@@ -57,29 +59,43 @@ def test_dynamodb_clients_are_made_as_published() -> None:
     assert config.tcp_keepalive
 
 
-def test_user_agent_of_a_dynamodb_client_names_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_agent_of_a_dynamodb_client_names_this_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
-    for name, value in {"AWS_ACCESS_KEY_ID": "t", "AWS_SECRET_ACCESS_KEY": "t", "AWS_SDK_UA_APP_ID": "shop"}.items():
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "t",
+        "AWS_SECRET_ACCESS_KEY": "t",
+        "AWS_SDK_UA_APP_ID": "shop",
+    }.items():
         monkeypatch.setenv(name, value)
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[dict[str, Any]] = []
-    client.meta.events.register_last("before-send.dynamodb", lambda request, **_: sent.append(dict(request.headers)))
+    client.meta.events.register_last(
+        "before-send.dynamodb", lambda request, **_: sent.append(dict(request.headers))
+    )
     with pytest.raises(EndpointConnectionError):
         client.list_tables()
     [headers] = sent
-    said = bytes(headers["User-Agent"]).decode().split()  # other packages may say that they are there, too
+    said = (
+        bytes(headers["User-Agent"]).decode().split()
+    )  # other packages may say that they are there, too
     assert {"app/shop", "strands-manga-memory"} <= set(said)
 
 
-def test_dynamodb_requests_have_no_escapes_of_japanese_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynamodb_requests_have_no_escapes_of_japanese_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from strands_manga_memory.stores.dynamodb_requests import dynamodb_client
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "t")
     client = dynamodb_client(region="eu-central-1", endpoint="http://127.0.0.1:1")
     sent: list[bytes] = []
-    client.meta.events.register_last("before-send.dynamodb", lambda request, **_: sent.append(request.body))
+    client.meta.events.register_last(
+        "before-send.dynamodb", lambda request, **_: sent.append(request.body)
+    )
     for text in ("漫画", "\ud800"):  # half a character of UTF-16 has no UTF-8, and stays an escape
         with pytest.raises(EndpointConnectionError):
             client.get_item(TableName="t", Key={"session_id": {"S": text}})
@@ -188,7 +204,9 @@ def test_cluster_stores_work(valkey_cluster: servers.ValkeyCluster, unique: str)
     settings = cluster.get_connection_kwargs()
     assert (settings["socket_connect_timeout"], settings["socket_timeout"]) == (2.0, 1.0)
     assert cluster.retry.get_retries() == 0
-    assert {node.redis_connection.connection_pool.max_connections for node in cluster.get_nodes()} == {5}
+    assert {
+        node.redis_connection.connection_pool.max_connections for node in cluster.get_nodes()
+    } == {5}
     store.close()
 
 
@@ -216,18 +234,33 @@ def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
         ("redis://:hidden@:6379", "its host is not name:port"),
         ("redis+cluster://", "its host is not name:port"),
         ("redis://host?socket_timeout=fast", "argument socket_timeout is not"),
-        ("redis://host?socket_timeout=-1", "argument socket_timeout is not a number of seconds above 0"),
-        ("redis://host?socket_timeout=10000000", "argument socket_timeout is not a number of seconds above 0"),
+        (
+            "redis://host?socket_timeout=-1",
+            "argument socket_timeout is not a number of seconds above 0",
+        ),
+        (
+            "redis://host?socket_timeout=10000000",
+            "argument socket_timeout is not a number of seconds above 0",
+        ),
         ("redis://host?deadline=0.0", "argument deadline is not a number of seconds above 0"),
         ("redis://host?max_connections=0", "argument max_connections is not a whole number from 1"),
         ("redis://host?db=-1", "argument db is not a whole number from 0"),
         ("redis://host?db=", "argument db is not a whole number from 0"),
-        ("redis://host?health_check_interval=-1", "argument health_check_interval is not a whole number from 0"),
+        (
+            "redis://host?health_check_interval=-1",
+            "argument health_check_interval is not a whole number from 0",
+        ),
         ("redis://host?protocol=1", "argument protocol is not 2 or 3"),
         ("redis://host?client_name=", "argument client_name is not a text"),
-        ("rediss://host?ssl_check_hostname=maybe", "argument ssl_check_hostname is not true or false"),
+        (
+            "rediss://host?ssl_check_hostname=maybe",
+            "argument ssl_check_hostname is not true or false",
+        ),
         ("rediss://host?ssl_check_hostname=", "argument ssl_check_hostname is not true or false"),
-        ("rediss://host?ssl_cert_reqs=off", "argument ssl_cert_reqs is not none, optional or required"),
+        (
+            "rediss://host?ssl_cert_reqs=off",
+            "argument ssl_cert_reqs is not none, optional or required",
+        ),
         ("redis+cluster://host/1", "a cluster has only database 0"),
         ("redis+cluster://host?db=1", "a cluster has only database 0"),
         ("redis+other://host", "no hot store has such a beginning"),
@@ -272,7 +305,9 @@ def test_passwords_are_never_shown(url: str) -> None:
 
 def test_exports_are_sorted_and_there() -> None:
     names = list(stores.__all__)
-    assert names == sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert names == sorted(
+        names, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+    )
     assert all(getattr(stores, name).__class__ for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         stores.nothing  # noqa: B018
@@ -280,8 +315,14 @@ def test_exports_are_sorted_and_there() -> None:
 
 def test_importing_the_package_imports_no_driver() -> None:
     code = (
-        "import sys; before = {'redis', 'boto3', 'sqlite3'} & set(sys.modules); import strands.types.exceptions;"
-        "strands = {'redis', 'boto3', 'sqlite3'} & set(sys.modules); import strands_manga_memory.stores;"
-        "print(sorted(({'redis', 'boto3', 'sqlite3'} & set(sys.modules)) - strands))"
+        "import sys; before = {'redis', 'boto3', 'sqlite3'} & set(sys.modules); import"
+        " strands.types.exceptions;strands = {'redis', 'boto3', 'sqlite3'} & set(sys.modules);"
+        " import strands_manga_memory.stores;print(sorted(({'redis', 'boto3', 'sqlite3'} &"
+        " set(sys.modules)) - strands))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )

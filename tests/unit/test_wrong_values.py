@@ -1,4 +1,5 @@
-"""Settings with values that are out of range, or that exclude one another, are refused by name when a part is made.
+"""Settings with values that are out of range, or that exclude one another, are refused by name when
+a part is made.
 
 ``test_arguments.py`` has values of wrong types.
 """
@@ -34,7 +35,10 @@ from strands_manga_memory.squad import ConversationTurns, SessionStrandsAgent
 from strands_manga_memory.state import StateLimits
 from strands_manga_memory.stores.writer import Writer
 
-Importance, Compaction = c.ImportanceWeightedConversationManager, c.TieredCompactionConversationManager
+Importance, Compaction = (
+    c.ImportanceWeightedConversationManager,
+    c.TieredCompactionConversationManager,
+)
 Verified = c.VerifiedSummarizingConversationManager
 
 
@@ -43,7 +47,9 @@ def sessions(**settings: Any) -> object:
 
 
 def dynamodb(**settings: Any) -> object:
-    return DynamoDBTable(boto3.Session("a", "b").client("dynamodb", region_name="us-east-1"), **settings)
+    return DynamoDBTable(
+        boto3.Session("a", "b").client("dynamodb", region_name="us-east-1"), **settings
+    )
 
 
 def redis_store(**settings: Any) -> object:
@@ -59,41 +65,81 @@ def cipher(**keys: bytes) -> object:
 
 
 def squad_agent(**settings: Any) -> object:
-    return SessionStrandsAgent(AgentOptions(name="A", description=""), lambda scope: None, **settings)  # type: ignore[arg-type, return-value]
+    return SessionStrandsAgent(
+        AgentOptions(name="A", description=""), lambda scope: None, **settings
+    )  # type: ignore[arg-type, return-value]
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Importance, {"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
     (Importance, {"max_tokens": 4_096.0}, "max_tokens must be a whole number or None, got 4096.0"),
     (Importance, {"max_turns": 0}, "max_turns must be a positive whole number, got 0"),
-    (Importance, {"proactive_compression": {"compression_threshold": 2}}, "compression_threshold must be between 0"),
+    (
+        Importance,
+        {"proactive_compression": {"compression_threshold": 2}},
+        "compression_threshold must be between 0",
+    ),
     *((Importance, {"trim_every": value}, "trim_every must be") for value in (-1, 1.5, True)),
     (Compaction, {"stages": [3]}, "stages[0] must be Stage, got 3"),
-    (Compaction, {"stages": [c.VerifiedSummary(), c.VerifiedSummary()]}, "stages must hold at most one VerifiedSummary, got 2"),
+    (
+        Compaction,
+        {"stages": [c.VerifiedSummary(), c.VerifiedSummary()]},
+        "stages must hold at most one VerifiedSummary, got 2",
+    ),
     (Compaction, {"trigger": 0}, "trigger must be over 0 and at most 1, got 0"),
     (Compaction, {"trigger": 1.2}, "trigger must be over 0 and at most 1, got 1.2"),
     (Compaction, {"untouched": -1}, "untouched must be a whole number of 0 or more, got -1"),
     (Compaction, {"window": 0}, "window must be positive, got 0"),
     (Compaction, {"trimmer": Importance()}, "trimmer and a VerifiedSummary exclude each other"),
-    (c.ToolResultCap, {"characters": 10}, "characters must be a whole number of 200 or more, got 10"),
-    (c.MicroCompaction, {"characters": 10}, "characters must be a whole number of 200 or more, got 10"),
+    (
+        c.ToolResultCap,
+        {"characters": 10},
+        "characters must be a whole number of 200 or more, got 10",
+    ),
+    (
+        c.MicroCompaction,
+        {"characters": 10},
+        "characters must be a whole number of 200 or more, got 10",
+    ),
     (c.SummaryTrigger, {"tokens": 0}, "tokens must be a positive whole number, got 0"),
     (c.SummaryTrigger, {"turns": 1.5}, "turns must be a positive whole number, got 1.5"),
     (c.SummaryTrigger, {"hard_tokens": 10}, "hard_tokens must be at least tokens (8000), got 10"),
-    (c.SummaryTrigger, {"keep_recent_turns": True}, "keep_recent_turns must be a positive whole number, got True"),
-    (c.SummarySizes, {"summary_tokens": -1}, "summary_tokens must be a positive whole number, got -1"),
-    (c.SummarySchedule, {"strategy": "later"}, "strategy must be one of 'background', 'async', 'inline', got 'later'"),
+    (
+        c.SummaryTrigger,
+        {"keep_recent_turns": True},
+        "keep_recent_turns must be a positive whole number, got True",
+    ),
+    (
+        c.SummarySizes,
+        {"summary_tokens": -1},
+        "summary_tokens must be a positive whole number, got -1",
+    ),
+    (
+        c.SummarySchedule,
+        {"strategy": "later"},
+        "strategy must be one of 'background', 'async', 'inline', got 'later'",
+    ),
     (c.SummarySchedule, {"wait_seconds": math.nan}, "wait_seconds must be 0 or more, got nan"),
-    *((Verified, {name: {"tokens": 10}}, f"{name} must be Summary") for name in ("trigger", "sizes", "schedule")),
+    *(
+        (Verified, {name: {"tokens": 10}}, f"{name} must be Summary")
+        for name in ("trigger", "sizes", "schedule")
+    ),
     (c.HistoryRecall, {"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
-    *((c.MessageArchive, {"most": value}, f"most must be a positive whole number, got {value}") for value in (0, True, 1.5)),
+    *(
+        (c.MessageArchive, {"most": value}, f"most must be a positive whole number, got {value}")
+        for value in (0, True, 1.5)
+    ),
     (c.DenseRetriever, {"embed": len, "most": -1}, "most must be a positive whole number, got -1"),
     (c.DenseRetriever, {"embed": 3}, "embed must be a function from texts to vectors, got 3"),
     (c.ImportanceWeights, {"greeting": 2}, "greeting must be between 0 and 1, got 2"),
     (c.BackgroundScorer, {"judge": 3}, "judge must be a function of lines, got 3"),
     (c.ModelScorer, {"model": "gpt"}, "model must be a strands Model, got 'gpt'"),
     (c.EmbeddingScorer, {"embed": 3}, "embed must be a function from texts to vectors, got 3"),
-    (c.EmbeddingScorer, {"embed": len, "examples": {}}, "examples must be sentences by dialogue act, got the acts []"),
+    (
+        c.EmbeddingScorer,
+        {"embed": len, "examples": {}},
+        "examples must be sentences by dialogue act, got the acts []",
+    ),
     (c.EmbeddingScorer, {"embed": len, "examples": {"shout": ["Hey!"]}}, "got the acts ['shout']"),
     (sessions, {"refresh": "always"}, "refresh must be one of 'never', 'turn', got 'always'"),
     (sessions, {"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
@@ -102,7 +148,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (sessions, {"hot_deadline": 0}, "hot_deadline must be a positive number of seconds, got 0"),
     (sessions, {"durable_deadline": -1}, "durable_deadline must be"),
     (sessions, {"hot": None, "durable": None}, "hot and durable are both None"),
-    (TtlPolicy, {"mode": "rolling"}, "mode must be one of fixed, sliding, activity, hybrid, got 'rolling'"),
+    (
+        TtlPolicy,
+        {"mode": "rolling"},
+        "mode must be one of fixed, sliding, activity, hybrid, got 'rolling'",
+    ),
     (TtlPolicy, {"seconds": 0}, "seconds must be a positive number of seconds, got 0"),
     (TtlPolicy, {"session": 0}, "session must be a positive number of seconds, got 0"),
     (TtlPolicy, {"session": math.nan}, "session must be"),
@@ -111,7 +161,10 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (BreakerPolicy, {"failures": 2.5}, "failures must be"),
     (BreakerPolicy, {"users": 0}, "users must be a positive whole number"),
     (BreakerPolicy, {"reset_after": 0}, "reset_after must be a number of seconds over 0"),
-    *((BreakerPolicy, {"timeout": value}, "timeout must be") for value in (-1, None, math.nan, math.inf)),
+    *(
+        (BreakerPolicy, {"timeout": value}, "timeout must be")
+        for value in (-1, None, math.nan, math.inf)
+    ),
     (BreakerPolicy, {"tool_errors": "maybe"}, "tool_errors must be 'failure' or 'ignore'"),
     (StateCoordinator, {"max_tokens": 0}, "max_tokens must be a positive whole number"),
     (StateCoordinator, {"time_budget_ms": -1}, "time_budget_ms must be above 0"),
@@ -120,7 +173,10 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (StateCoordinator, {"hot": InMemoryHotStore()}, "scope must be given"),
     (StateLimits, {"executions_kept": 0}, "executions_kept must be a positive whole number, got 0"),
     (CacheMonitor, {"lifetime": 0}, "lifetime must be a positive number"),
-    *((profiles, {"deadline": value}, "deadline must be a positive number of seconds") for value in (0, -1, True, math.nan)),
+    *(
+        (profiles, {"deadline": value}, "deadline must be a positive number of seconds")
+        for value in (0, -1, True, math.nan)
+    ),
     (ProfileReader, {"source": {"language": "ja"}}, "profile must be a ProfileSource"),
     (PiiPolicy, {"actions": {"nothing": "redact"}}, "must name rules"),
     (PiiPolicy, {"actions": {"card": "encrypt"}}, "cipher must be given"),
@@ -140,7 +196,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (redis_store, {"grace": -1}, "grace must be 0 or more seconds, got -1"),
     (SQLiteTable, {"path": ":memory:"}, "path must name a file, got ':memory:'"),
     (SQLiteTable, {"path": ""}, "path must name a file, got ''"),
-    (SQLiteTable, {"path": "x", "deadline": 0}, "deadline must be a positive number of seconds, got 0"),
+    (
+        SQLiteTable,
+        {"path": "x", "deadline": 0},
+        "deadline must be a positive number of seconds, got 0",
+    ),
     (dynamodb, {"deadline": -1}, "deadline must be 0 or more seconds, got -1"),
     (squad_agent, {"wait": -1.0}, "wait must be"),
     (squad_agent, {"grace": -0.1}, "grace must be"),

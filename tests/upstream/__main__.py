@@ -1,7 +1,9 @@
-"""``python -m tests.upstream``: the tests of the installed version of Strands, with our parts put in.
+"""``python -m tests.upstream``: the tests of the installed version of Strands, with our parts put
+in.
 
-They come with the sources of Strands on PyPI, and are kept in the cache folder of the user. Exit status: 0, all passed
-save those that ``excepted`` names; 1, others failed, or one that it names passed; 3, they cannot be had, or cannot be run here.
+They come with the sources of Strands on PyPI, and are kept in the cache folder of the user. Exit
+status: 0, all passed save those that ``excepted`` names; 1, others failed, or one that it names
+passed; 3, they cannot be had, or cannot be run here.
 """
 
 from __future__ import annotations
@@ -26,23 +28,47 @@ NEEDED = ("moto", "a2a", "openai", "tenacity")
 
 
 def sources() -> Path:
-    """Return the folder of the sources of the installed version; fetch them if they are not there."""
+    """Return the folder of the sources of the installed version; fetch them if they are not
+    there.
+    """
     version = importlib.metadata.version("strands-agents")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "strands-manga-memory-tests"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "strands-manga-memory-tests"
+    )
     folder = cache / f"strands_agents-{version}"
     if not (folder / "tests").is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as fetched:
             tools = [f"--with={name}" for name in ("pip", "hatchling", "hatch-vcs")]
-            options = ["--quiet", "--no-deps", "--no-binary=:all:", "--no-build-isolation", f"--dest={fetched}"]
-            command = ["uv", "run", "--quiet", "--no-project", *tools, "python", "-m", "pip", "download", *options]
+            options = [
+                "--quiet",
+                "--no-deps",
+                "--no-binary=:all:",
+                "--no-build-isolation",
+                f"--dest={fetched}",
+            ]
+            command = [
+                "uv",
+                "run",
+                "--quiet",
+                "--no-project",
+                *tools,
+                "python",
+                "-m",
+                "pip",
+                "download",
+                *options,
+            ]
             subprocess.run([*command, f"strands-agents=={version}"], check=True, stdout=sys.stderr)
             with tarfile.open(next(Path(fetched).glob("*.tar.gz"))) as archive:
                 archive.extractall(cache, filter="data")
     return folder
 
 
-def failed(folder: Path, tests: list[str], parts: str, *, processes: int = 0) -> tuple[set[str], set[str]]:
+def failed(
+    folder: Path, tests: list[str], parts: str, *, processes: int = 0
+) -> tuple[set[str], set[str]]:
     """Run tests with parts put in; return the names of those that failed, and of all."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         environment = {
@@ -52,8 +78,26 @@ def failed(folder: Path, tests: list[str], parts: str, *, processes: int = 0) ->
             "UPSTREAM_REPORT": report.name,
             "AWS_DEFAULT_REGION": "us-west-2",
         }
-        options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "upstream_parts", "-W", "ignore", "--tb=short"]
-        options += ["--no-header", "-n", str(processes), "--dist", "loadfile", "--continue-on-collection-errors"]
+        options = [
+            "-q",
+            "-o",
+            "addopts=",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "upstream_parts",
+            "-W",
+            "ignore",
+            "--tb=short",
+        ]
+        options += [
+            "--no-header",
+            "-n",
+            str(processes),
+            "--dist",
+            "loadfile",
+            "--continue-on-collection-errors",
+        ]
         left_out = [f"--ignore=tests/strands/{name}" for name in LEFT_OUT]
         subprocess.run(
             [sys.executable, "-m", "pytest", *options, *left_out, *tests],
@@ -80,13 +124,23 @@ def judged(folder: Path, tests: list[str]) -> int:
     alone = failed(folder, sorted(bad - listed), "none")[0] if bad - listed else set()
     ours = bad - listed - alone
     ran = {name.partition("[")[0] for name in every}
-    needless = {name for name in reasons if name in ran and name not in {each.partition("[")[0] for each in bad}}
+    needless = {
+        name
+        for name in reasons
+        if name in ran and name not in {each.partition("[")[0] for each in bad}
+    }
     version = importlib.metadata.version("strands-agents")
-    print(f"Strands {version}: {len(every - bad)} of {len(every)} tests passed with our parts put in")
+    print(
+        f"Strands {version}: {len(every - bad)} of {len(every)} tests passed with our parts put in"
+    )
     for reason, names in EXCEPTED.items():
         if found := sorted(name for name in listed if name.partition("[")[0] in names):
             print(f"\n{len(found)}: {reason}", *found, sep="\n  ")
-    for what, names in (("fail without our parts, too", alone), ("FAIL", ours), ("ARE EXCEPTED, AND PASS", needless)):
+    for what, names in (
+        ("fail without our parts, too", alone),
+        ("FAIL", ours),
+        ("ARE EXCEPTED, AND PASS", needless),
+    ):
         if names:
             print(f"\n{len(names)} {what}", *sorted(names), sep="\n  ")
     return 1 if ours or needless else 0
@@ -100,7 +154,10 @@ def main() -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing or shutil.which("uv") is None:
         what = ", ".join(missing) or "uv"
-        print(f"not run: {what} is missing; uv run --group upstream python -m tests.upstream", file=sys.stderr)
+        print(
+            f"not run: {what} is missing; uv run --group upstream python -m tests.upstream",
+            file=sys.stderr,
+        )
         return NOT_RUN
     try:
         folder = sources()

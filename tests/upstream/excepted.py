@@ -1,4 +1,6 @@
-"""Tests of Strands that cannot pass with our parts put in: what each asserts is of Strands' own part, or that there is none."""
+"""Tests of Strands that cannot pass with our parts put in: what each asserts is of Strands' own
+part, or that there is none.
+"""
 
 from __future__ import annotations
 
@@ -71,4 +73,6 @@ LEFT_OUT = (
     *("bidi", "experimental/bidi", "models", "sandbox", "telemetry", "vended_interventions"),
     "vended_plugins/context_injector/test_integration.py",
 )
-"""What needs the packages of model providers, a microphone or a sandbox, and has no place for a part of ours."""
+"""What needs the packages of model providers, a microphone or a sandbox, and has no place for a
+part of ours.
+"""

@@ -1,11 +1,14 @@
 """A plugin of pytest that puts our parts into Strands, wherever its tests name none of their own.
 
 - An ``Agent`` without a conversation manager gets an ``ImportanceWeightedConversationManager``.
-- An ``Agent``, ``Graph`` or ``Swarm`` without a session manager gets a ``TieredSessionManager``; nodes carry none.
-- ``strands.storage.InMemoryStorage``, which the contract of ``Storage`` is written for, is a ``TieredStorage``.
+- An ``Agent``, ``Graph`` or ``Swarm`` without a session manager gets a ``TieredSessionManager``;
+  nodes carry none.
+- ``strands.storage.InMemoryStorage``, which the contract of ``Storage`` is written for, is a
+  ``TieredStorage``.
 
-``UPSTREAM_PARTS`` says which, by commas: ``manager``, ``session``, ``storage``. With ``own`` among them, Strands' own
-take the same places: a ``SlidingWindowConversationManager`` and a ``FileSessionManager``.
+``UPSTREAM_PARTS`` says which, by commas: ``manager``, ``session``, ``storage``. With ``own`` among
+them, Strands' own take the same places: a ``SlidingWindowConversationManager`` and a
+``FileSessionManager``.
 """
 
 from __future__ import annotations
@@ -26,10 +29,17 @@ from strands.multiagent.graph import Graph
 from strands.multiagent.swarm import Swarm
 from strands.session import FileSessionManager, SessionManager
 
-from strands_manga_memory import ImportanceWeightedConversationManager, InMemoryHotStore, SQLiteTable, TieredSessionManager
+from strands_manga_memory import (
+    ImportanceWeightedConversationManager,
+    InMemoryHotStore,
+    SQLiteTable,
+    TieredSessionManager,
+)
 from strands_manga_memory.stores import TieredStorage
 
-PARTS = frozenset(filter(None, os.environ.get("UPSTREAM_PARTS", "manager,session,storage").split(",")))
+PARTS = frozenset(
+    filter(None, os.environ.get("UPSTREAM_PARTS", "manager,session,storage").split(","))
+)
 OWN = "own" in PARTS
 _FOLDER = tempfile.TemporaryDirectory(prefix="upstream-")
 _HOT = InMemoryHotStore()
@@ -60,15 +70,26 @@ def _session() -> SessionManager[Any]:
 
 
 def _manager() -> ConversationManager:
-    return SlidingWindowConversationManager() if OWN else ImportanceWeightedConversationManager(100_000)
+    return (
+        SlidingWindowConversationManager()
+        if OWN
+        else ImportanceWeightedConversationManager(100_000)
+    )
 
 
 def _in_agents(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def made(agent: Agent, *args: Any, **kwargs: Any) -> None:
         managed = kwargs.get("context_manager") in (None, False)
-        stateful = getattr(args[0] if args else kwargs.get("model"), "stateful", False)  # refuses every manager
-        if "manager" in PARTS and kwargs.get("conversation_manager") is None and managed and not stateful:
+        stateful = getattr(
+            args[0] if args else kwargs.get("model"), "stateful", False
+        )  # refuses every manager
+        if (
+            "manager" in PARTS
+            and kwargs.get("conversation_manager") is None
+            and managed
+            and not stateful
+        ):
             kwargs["conversation_manager"] = _manager()
         if "session" in PARTS and kwargs.get("session_manager") is None and not _is_node:
             kwargs["session_manager"] = _session()
@@ -99,7 +120,9 @@ _NODES = (
     "nested_agent",
     "test_snapshot_session_manager",
 )
-"""Tests whose agents are nodes of a team, or tools: Strands refuses them a session manager of their own."""
+"""Tests whose agents are nodes of a team, or tools: Strands refuses them a session manager of their
+own.
+"""
 
 _is_node = False
 

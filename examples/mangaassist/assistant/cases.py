@@ -34,7 +34,9 @@ class Cases:
             coordinator.dialogue.set_phase(Phase.HANDOFF)
             number = f"C-{uuid.uuid4().hex[:8]}"
             self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / f"{number}.md").write_text(export_for_human(agent, reason=reason).to_markdown(), encoding="utf-8")
+            (self._folder / f"{number}.md").write_text(
+                export_for_human(agent, reason=reason).to_markdown(), encoding="utf-8"
+            )
             return f"Case {number} is open."
 
         return open_case

@@ -1,4 +1,6 @@
-"""Classifier that selects an agent by words, in English and Japanese, and works without a network."""
+"""Classifier that selects an agent by words, in English and Japanese, and works without a
+network.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,29 @@ _WORDS = (
     (
         PRODUCTS,
         r"stock|about me|my favou?rite|my (?:budget|format|language|name)\b"
-        r"|manga|series|volumes?\b|read\b|genre|recommend|buy|take it|cheap|edition|horror|\bpaper\b|\bdigital\b|catalogue"
+        r"|manga|series|volumes?\b|read\b|genre|recommend|buy|take"
+        r" it|cheap|edition|horror|\bpaper\b|\bdigital\b|catalogue"
         r"|在庫|漫画|巻|読み|ジャンル|おすすめ|買|欲し|作品|私の好み|私の名前|好きな|予算|安い|安く|ホラー|電子版",
     ),
 )
 
 
 class WordClassifier(Classifier):
-    """Classifier by words. Without a known word, it selects the last agent, or the agent to which that one handed over."""
+    """Classifier by words.
+    Without a known word, it selects the last agent, or the agent to which that one handed over.
+    """
 
-    async def process_request(self, input_text: str, chat_history: list[ConversationMessage]) -> ClassifierResult:
+    async def process_request(
+        self, input_text: str, chat_history: list[ConversationMessage]
+    ) -> ClassifierResult:
         """Return the agent for a message."""
-        found = next((id_ for id_, words in _WORDS if re.search(words, input_text, re.IGNORECASE)), None)
+        found = next(
+            (id_ for id_, words in _WORDS if re.search(words, input_text, re.IGNORECASE)), None
+        )
         if found is None and chat_history:
-            answer = str(chat_history[-1].content[0]["text"])  # "[orders] My colleague from escalation takes over."
+            answer = str(
+                chat_history[-1].content[0]["text"]
+            )  # "[orders] My colleague from escalation takes over."
             speaker = re.match(r"\[([\w-]+)\]", answer)
             found = ESCALATION if _PASSED_ON.search(answer) else speaker[1] if speaker else None
         selected = self.agents.get(found or PRODUCTS, self.agents[PRODUCTS])

@@ -11,7 +11,9 @@ _ARGUMENT = "customer"
 
 
 class CustomerTool(AgentTool):
-    """Tool that gets its customer from the invocation state of ``SessionStrandsAgent``, never from the model."""
+    """Tool that gets its customer from the invocation state of ``SessionStrandsAgent``, never from
+    the model.
+    """
 
     def __init__(self, tool: AgentTool) -> None:
         super().__init__()
@@ -36,7 +38,9 @@ class CustomerTool(AgentTool):
         """Type of the tool."""
         return self._tool.tool_type
 
-    async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
+    async def stream(
+        self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
+    ) -> ToolGenerator:
         """Call the tool for the user of the current turn."""
         arguments = {**tool_use["input"], _ARGUMENT: invocation_state["user_id"]}
         use: ToolUse = {**tool_use, "input": arguments}

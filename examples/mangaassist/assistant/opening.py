@@ -17,7 +17,9 @@ _LOCAL_TOKENS = 600
 
 
 @contextmanager
-def open_shop(backend: Backend, folder: Path, *, model: str = "scripted", **settings: Any) -> Iterator[Shop]:
+def open_shop(
+    backend: Backend, folder: Path, *, model: str = "scripted", **settings: Any
+) -> Iterator[Shop]:
     """Open memory, servers and squad, and close them at the end.
 
     Args:

@@ -21,17 +21,24 @@ class Result:
     text: str
 
     def values(self, field: str) -> list[str]:
-        """Return the values of a field of the JSON result, in order. Values in truncated text are missing."""
-        return [text or number for text, number in re.findall(rf'"{field}": (?:"([^"]*)"|(\d+))', self.text)]
+        """Return the values of a field of the JSON result, in order.
+        Values in truncated text are missing.
+        """
+        return [
+            text or number
+            for text, number in re.findall(rf'"{field}": (?:"([^"]*)"|(\d+))', self.text)
+        ]
 
 
 @dataclass(frozen=True)
 class CustomerRequest:
-    """Content of a model request: the text of the user, texts that were added to it, and results of tools.
+    """Content of a model request: the text of the user, texts that were added to it, and results of
+    tools.
 
     Attributes:
         text: Text of the user.
-        added_text: Texts in addition to the messages: state, recalled messages, memories, a handoff, and the system prompt.
+        added_text: Texts in addition to the messages: state, recalled messages, memories, a
+            handoff, and the system prompt.
         results: Results of tools in this turn so far.
         earlier: Earlier texts of the user in the window, latest first.
     """
@@ -45,7 +52,12 @@ class CustomerRequest:
     def parse(cls, messages: list[Any], system: list[Any] | None) -> CustomerRequest:
         """Parse a request."""
         question_at = max(
-            (at for at, message in enumerate(messages) if message["role"] == "user" and _own_texts(message)), default=None
+            (
+                at
+                for at, message in enumerate(messages)
+                if message["role"] == "user" and _own_texts(message)
+            ),
+            default=None,
         )
         if question_at is None:
             raise ValueError("the request holds no message of the user")
@@ -61,9 +73,16 @@ class CustomerRequest:
                 elif _is_injected(block.get("text", "")):
                     added.append(block["text"])
         earlier = [
-            _own_texts(message)[-1] for message in messages[:question_at] if message["role"] == "user" and _own_texts(message)
+            _own_texts(message)[-1]
+            for message in messages[:question_at]
+            if message["role"] == "user" and _own_texts(message)
         ]
-        return cls(_own_texts(messages[question_at])[-1], "\n".join(added), tuple(results), tuple(reversed(earlier)))
+        return cls(
+            _own_texts(messages[question_at])[-1],
+            "\n".join(added),
+            tuple(results),
+            tuple(reversed(earlier)),
+        )
 
     @property
     def japanese(self) -> bool:

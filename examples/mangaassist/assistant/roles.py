@@ -9,8 +9,8 @@ from mangaassist.assistant.classifier import ESCALATION, ORDERS, PRODUCTS
 from strands_manga_memory import DialogueSlot
 
 _COMMON = (
-    "You work for a manga shop. Answer in the language of the customer, Japanese or English, in a few sentences. "
-    "Look everything up with your tools; never invent a title, a number or a date. "
+    "You work for a manga shop. Answer in the language of the customer, Japanese or English, in a"
+    " few sentences. Look everything up with your tools; never invent a title, a number or a date. "
 )
 
 
@@ -28,19 +28,22 @@ ROLES = {
     PRODUCTS: Role(
         "Products",
         "Finds manga, tells stock and prices, takes purchases.",
-        f"{_COMMON}You know the catalogue. Fill the slots of a purchase with update_slots, and ask for what is missing.",
+        f"{_COMMON}You know the catalogue. Fill the slots of a purchase with update_slots, and ask"
+        " for what is missing.",
         script.products,
     ),
     ORDERS: Role(
         "Orders",
         "Tells where orders are.",
-        f"{_COMMON}You know the customer's orders. Hand a customer who complains over to escalation with hand_over.",
+        f"{_COMMON}You know the customer's orders. Hand a customer who complains over to escalation"
+        " with hand_over.",
         script.orders,
     ),
     ESCALATION: Role(
         "Escalation",
         "Takes complaints.",
-        f"{_COMMON}You take complaints: read what was handed over, open one case with open_case, and tell its number.",
+        f"{_COMMON}You take complaints: read what was handed over, open one case with open_case,"
+        " and tell its number.",
         script.escalation,
     ),
 }

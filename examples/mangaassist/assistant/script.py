@@ -1,4 +1,6 @@
-"""Rules by which scripted models play the three agents, in English and Japanese. No key, no network."""
+"""Rules by which scripted models play the three agents, in English and Japanese.
+No key, no network.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,21 @@ _GENRES_LACKING = {
 }
 _CHEAPER = r"cheap|less expensive|costs? less|安い|安く|お得"
 _VOLUME = re.compile(r"\bvol(?:ume|\.)? ?(\d+)|(\d+) ?巻", re.IGNORECASE)
-_QUESTIONS_JA = {"Which volume would you like?": "何巻にしますか？", "Paper or digital?": "紙の本と電子版、どちらにしますか？"}
+_QUESTIONS_JA = {
+    "Which volume would you like?": "何巻にしますか？",
+    "Paper or digital?": "紙の本と電子版、どちらにしますか？",
+}
 
 
 class ScriptedAssistant(ScriptedModel):
     """Model that answers by rules, word by word with ``pace`` seconds between words."""
 
     def __init__(self, rules: Rules, *, pace: float = 0.0) -> None:
-        super().__init__(lambda messages: rules(CustomerRequest.parse(messages, self.requests[-1].system_prompt_content)))
+        super().__init__(
+            lambda messages: rules(
+                CustomerRequest.parse(messages, self.requests[-1].system_prompt_content)
+            )
+        )
         self._pace = pace
 
     async def stream(self, *args: Any, **kwargs: Any) -> AsyncIterable[StreamEvent]:
@@ -64,7 +73,12 @@ class ScriptedAssistant(ScriptedModel):
 
 def products(request: CustomerRequest) -> Answer:
     """Find titles, answer questions about stock and prices, and fill the slots of a purchase."""
-    for tool, render in (("get_stock", _stock), ("search_manga", _titles), ("list_volumes", _volumes), ("calculator", _price)):
+    for tool, render in (
+        ("get_stock", _stock),
+        ("search_manga", _titles),
+        ("list_volumes", _volumes),
+        ("calculator", _price),
+    ):
         result = request.result(tool)
         if result is not None:
             return render(request, result)
@@ -73,8 +87,10 @@ def products(request: CustomerRequest) -> Answer:
         return _purchase(request, filled.text)
     return next(filter(None, (rule(request) for rule in _PRODUCT_RULES)), None) or _localize(
         request,
-        f"I have no rule for “{request.text[:300]}”. Ask me about manga, stock, prices or your orders.",
-        f"「{request.text[:300]}」には決まった答えがありません。作品、在庫、値段、ご注文についてお尋ねください。",
+        f"I have no rule for “{request.text[:300]}”. Ask me about manga, stock, prices or your"
+        " orders.",
+        f"「{request.text[:300]}」には決まった答えがありません。作品、在庫、値段、"
+        "ご注文についてお尋ねください。",
     )
 
 
@@ -83,7 +99,8 @@ def orders(request: CustomerRequest) -> Answer:
     if request.result("hand_over"):
         return _localize(
             request,
-            "I am sorry about that. My colleague from escalation takes over with your next message.",
+            "I am sorry about that. My colleague from escalation takes over with your next"
+            " message.",
             "申し訳ございません。次のメッセージから、苦情担当（escalation）の者が対応いたします。",
         )
     for tool in ("order_status", "my_orders"):
@@ -92,11 +109,15 @@ def orders(request: CustomerRequest) -> Answer:
             return _orders(request, result)
     clock = request.result("current_time")
     if clock is not None:
-        return _localize(request, f"It is {clock.text.strip()}.", f"現在の日時は{clock.text.strip()}です。")
+        return _localize(
+            request, f"It is {clock.text.strip()}.", f"現在の日時は{clock.text.strip()}です。"
+        )
     if polite := _small_talk(request):
         return polite
     if request.has_words(r"complain|unacceptable|refund|human|苦情|ひどい|返金|担当者"):
-        return _use("hand_over", agent_id="escalation", summary=f"The customer says: {request.text[:300]}")
+        return _use(
+            "hand_over", agent_id="escalation", summary=f"The customer says: {request.text[:300]}"
+        )
     number = re.search(r"ORD-\d{4,12}", request.text, re.IGNORECASE)
     if number:
         return _use("order_status", order_id=number[0].upper())
@@ -113,18 +134,21 @@ def escalation(request: CustomerRequest) -> Answer:
         case = number[0] if number else "?"
         return _localize(
             request,
-            f"I have read what happened and opened case {case}. A colleague of ours writes to you today.",
+            f"I have read what happened and opened case {case}. A colleague of ours writes to you"
+            " today.",
             f"経緯を確認し、{case}番で受け付けました。本日中に担当者からご連絡いたします。",
         )
     handed_over = request.find_in_added_text(r"<handoff from=\S+>(.+?)</handoff>")
     if handed_over or request.has_words(r"complain|refund|human|苦情|返金|担当者"):
         return _use("open_case", reason=(handed_over or request.text)[:300])
     return _small_talk(request) or _localize(
-        request, "Your case is open; somebody writes to you today.", "受付済みです。本日中にご連絡いたします。"
+        request,
+        "Your case is open; somebody writes to you today.",
+        "受付済みです。本日中にご連絡いたします。",
     )
 
 
-# --- What the product agent says ------------------------------------------------------------------------------------------
+# --- What the product agent says ------------------------------------------------------------------
 
 
 def _titles(request: CustomerRequest, result: Result) -> str:
@@ -133,15 +157,32 @@ def _titles(request: CustomerRequest, result: Result) -> str:
         return _away(request)
     cheaper = request.has_words(_CHEAPER)
     if not found:
-        return _localize(request, "No series costs less.", "これより安い作品はありません。") if cheaper else _lacking(request)
+        return (
+            _localize(request, "No series costs less.", "これより安い作品はありません。")
+            if cheaper
+            else _lacking(request)
+        )
     if request.japanese:
         lines = [
-            f"・『{each.title_ja}』（{each.author}、全{each.volumes}巻、{each.price_yen}円）{each.about_ja}" for each in found
+            f"・『{each.title_ja}』（{each.author}、"
+            f"全{each.volumes}巻、{each.price_yen}円）{each.about_ja}"
+            for each in found
         ]
-        opening = "紙の本と電子版は同じ値段です。もっと安い作品はこちらです。" if cheaper else "こちらはいかがでしょうか。"
+        opening = (
+            "紙の本と電子版は同じ値段です。もっと安い作品はこちらです。"
+            if cheaper
+            else "こちらはいかがでしょうか。"
+        )
         return "\n".join([opening, *lines])
-    lines = [f"- {each.title_en} ({each.volumes} volumes, {each.price_yen} yen): {each.about_en}" for each in found]
-    opening = "Paper and digital cost the same. These cost less a volume:" if cheaper else "How about one of these?"
+    lines = [
+        f"- {each.title_en} ({each.volumes} volumes, {each.price_yen} yen): {each.about_en}"
+        for each in found
+    ]
+    opening = (
+        "Paper and digital cost the same. These cost less a volume:"
+        if cheaper
+        else "How about one of these?"
+    )
     return "\n".join([opening, *lines])
 
 
@@ -183,7 +224,11 @@ def _price(request: CustomerRequest, result: Result) -> str:
 
 def _purchase(request: CustomerRequest, filled: str) -> str:
     if "intent browsing" in filled:
-        return _localize(request, "All right, I put nothing into your basket.", "承知しました。かごには何も入れていません。")
+        return _localize(
+            request,
+            "All right, I put nothing into your basket.",
+            "承知しました。かごには何も入れていません。",
+        )
     if "missing: volume" in filled:
         return _localize(request, "Which volume would you like?", "何巻にしますか？")
     if "missing: format" in filled:
@@ -191,15 +236,25 @@ def _purchase(request: CustomerRequest, filled: str) -> str:
     values = dict(re.findall(r"(\w+) = (\w+)", filled))
     volume, kind = values.get("volume", "?"), values.get("format", "?")
     kind_ja = {"paper": "紙の本", "digital": "電子版"}.get(kind, kind)
-    return _localize(request, f"Volume {volume} ({kind}) is in your basket.", f"第{volume}巻（{kind_ja}）をかごに入れました。")
+    return _localize(
+        request,
+        f"Volume {volume} ({kind}) is in your basket.",
+        f"第{volume}巻（{kind_ja}）をかごに入れました。",
+    )
 
 
 def _known(request: CustomerRequest) -> str:
     preferences = re.findall(
-        r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$", request.added_text, re.MULTILINE
+        r"^- (?:\[[^\]]*\] )?(favorite [\w ]+|format|language|budget|[^:\n]{2,40}): ?(.+)$",
+        request.added_text,
+        re.MULTILINE,
     )
     if not preferences:
-        return _localize(request, "Nothing yet. What do you like to read?", "まだ何も存じません。どんな作品がお好きですか？")
+        return _localize(
+            request,
+            "Nothing yet. What do you like to read?",
+            "まだ何も存じません。どんな作品がお好きですか？",
+        )
     known = "; ".join(dict.fromkeys(f"{key}: {value}" for key, value in preferences))
     return _localize(request, f"I remember: {known}.", f"覚えていること：{known}。")
 
@@ -215,8 +270,12 @@ _ABOUT = (
 
 
 def _find_requested_preference(request: CustomerRequest) -> str | None:
-    """Return the kind of preference that a user asks about, as in "What is my favorite genre?", or None."""
-    asks = request.has_words(r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b") or request.has_words(
+    """Return the kind of preference that a user asks about, as in "What is my favorite genre?", or
+    None.
+    """
+    asks = request.has_words(
+        r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b"
+    ) or request.has_words(
         r"(私|わたし|僕|俺)の.*(何|なに|どれ|どの|教えて|覚えて)|好きな(ジャンル|作家|作者|漫画家)(は|って).*(何|なに|どれ|覚えて)"
     )
     return next((key for key, _, words in _ABOUT if asks and request.has_words(words)), None)
@@ -224,39 +283,55 @@ def _find_requested_preference(request: CustomerRequest) -> str | None:
 
 def _known_one(request: CustomerRequest, key: str) -> str:
     """Answer from memories of this session or an earlier one. The latest statement counts."""
-    found = re.findall(rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", request.added_text, re.MULTILINE)
+    found = re.findall(
+        rf"^- (?:\[[^\]]*\] )?(?:favorite )?{key}: ?(.+)$", request.added_text, re.MULTILINE
+    )
     if not found:
         return _localize(
-            request, f"You have not told me your {key} yet. What is it?", "まだ伺っていません。教えていただけますか？"
+            request,
+            f"You have not told me your {key} yet. What is it?",
+            "まだ伺っていません。教えていただけますか？",
         )
-    return _localize(request, f"You told me your {key}: {found[-1]}.", f"{found[-1]}、と伺っています。")
+    return _localize(
+        request, f"You told me your {key}: {found[-1]}.", f"{found[-1]}、と伺っています。"
+    )
 
 
-# --- What all of them say -------------------------------------------------------------------------------------------------
+# --- What all of them say -------------------------------------------------------------------------
 
 
 def _orders(request: CustomerRequest, result: Result) -> str:
     if result.failed:
         unknown = "has no order" in result.text
         return (
-            _localize(request, "You have no order of this number.", "その番号のご注文はありません。")
+            _localize(
+                request, "You have no order of this number.", "その番号のご注文はありません。"
+            )
             if unknown
             else _away(request)
         )
     fields = ("order_id", "title_ja", "title_en", "status", "arrives")
-    found = [dict(zip(fields, one, strict=True)) for one in zip(*map(result.values, fields), strict=False)]
+    found = [
+        dict(zip(fields, one, strict=True))
+        for one in zip(*map(result.values, fields), strict=False)
+    ]
     if request.japanese:
         states = {"preparing": "準備中", "shipped": "発送済み", "delivered": "配達済み"}
         return "\n".join(
-            f"・{one['order_id']}『{one['title_ja']}』：{states[one['status']]}、{one['arrives']}着" for one in found
+            f"・{one['order_id']}『{one['title_ja']}』：{states[one['status']]}、{one['arrives']}着"
+            for one in found
         )
-    return "\n".join(f"- {one['order_id']}, {one['title_en']}: {one['status']}, arrives {one['arrives']}" for one in found)
+    return "\n".join(
+        f"- {one['order_id']}, {one['title_en']}: {one['status']}, arrives {one['arrives']}"
+        for one in found
+    )
 
 
 def _away(request: CustomerRequest) -> str:
     return _localize(
         request,
-        "I cannot look that up just now: the system behind it does not answer. Please ask again in a moment.",
+        "I cannot look that up just now: the system behind it does not answer. Please ask again in"
+        " a moment.",
         "ただいま確認できません。システムが応答していません。少し後でもう一度お尋ねください。",
     )
 
@@ -266,14 +341,20 @@ def _localize(request: CustomerRequest, english: str, japanese: str) -> str:
 
 
 def _use(tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    return [{"toolUse": {"toolUseId": f"use-{uuid.uuid4().hex[:12]}", "name": tool, "input": arguments}}]
+    return [
+        {"toolUse": {"toolUseId": f"use-{uuid.uuid4().hex[:12]}", "name": tool, "input": arguments}}
+    ]
 
 
 def _named(text: str) -> catalogue.Manga | None:
     """Return the series that a text names, or None."""
     text = text.lower()
     for manga in catalogue.CATALOGUE:
-        if manga.title_ja in text or manga.title_en.lower().removeprefix("the ") in text or manga.asin.lower() in text:
+        if (
+            manga.title_ja in text
+            or manga.title_en.lower().removeprefix("the ") in text
+            or manga.asin.lower() in text
+        ):
             return manga
     return None
 
@@ -297,27 +378,43 @@ def _volume(request: CustomerRequest) -> int | None:
 
 
 def _format(request: CustomerRequest) -> str | None:
-    return "paper" if request.has_words(r"\bpaper\b|紙") else "digital" if request.has_words(r"\bdigital\b|電子") else None
+    return (
+        "paper"
+        if request.has_words(r"\bpaper\b|紙")
+        else "digital"
+        if request.has_words(r"\bdigital\b|電子")
+        else None
+    )
 
 
 def _favorite(request: CustomerRequest) -> str | None:
     genres = "\n".join(re.findall(r"(?:genre|ジャンル): .*", request.added_text))
-    return next((genre for genre, words in _GENRES.items() if re.search(words, genres, re.IGNORECASE)), None)
+    return next(
+        (genre for genre, words in _GENRES.items() if re.search(words, genres, re.IGNORECASE)), None
+    )
 
 
-# --- Rules of the product agent: each answers, or leaves the message to the next one --------------------------------------
+# --- Rules of the product agent: each answers, or leaves the message to the next one --------------
 
 
 def _cancelled(request: CustomerRequest) -> Answer | None:
-    cancels = request.has_words(r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい")
+    cancels = request.has_words(
+        r"never mind|cancel|forget it|changed my mind|not any more|やめ|キャンセル|やっぱりいい"
+    )
     return _use("update_slots", intent="browsing") if cancels and _is_buying(request) else None
 
 
 def _small_talk(request: CustomerRequest) -> Answer | None:
-    if request.has_words(r"^\W*(?:hi|hello|hey|good (?:morning|evening)|こんにちは|こんばんは|おはよう(?:ございます)?)\W*$"):
-        return _localize(request, "Hello! What would you like to read?", "こんにちは。どんな作品をお探しですか？")
     if request.has_words(
-        r"^\W*(?:ok\W+|great\W+)?(?:thanks?(?: you)?(?: very much| a lot)?|ありがとう(?:ございま(?:す|した))?)\W*$"
+        r"^\W*(?:hi|hello|hey|good"
+        r" (?:morning|evening)|こんにちは|こんばんは|おはよう(?:ございます)?)\W*$"
+    ):
+        return _localize(
+            request, "Hello! What would you like to read?", "こんにちは。どんな作品をお探しですか？"
+        )
+    if request.has_words(
+        r"^\W*(?:ok\W+|great\W+)?(?:thanks?(?: you)?(?: very much| a"
+        r" lot)?|ありがとう(?:ございま(?:す|した))?)\W*$"
     ):
         return _localize(request, "You are welcome.", "どういたしまして。")
     return None
@@ -326,11 +423,17 @@ def _small_talk(request: CustomerRequest) -> Answer | None:
 def _about_the_user(request: CustomerRequest) -> Answer | None:
     if about := _find_requested_preference(request):
         return _known_one(request, about)
-    return _known(request) if request.has_words(r"know about me|what do i like|my taste|私の好み|覚えて") else None
+    return (
+        _known(request)
+        if request.has_words(r"know about me|what do i like|my taste|私の好み|覚えて")
+        else None
+    )
 
 
 def _introduced(request: CustomerRequest) -> Answer | None:
-    found = re.search(r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z]\w+)", request.text) or re.search(
+    found = re.search(
+        r"\b(?:[Mm]y name is|[Cc]all me|I am|I'm) ([A-Z]\w+)", request.text
+    ) or re.search(
         r"(?:名前は|^|。)([^\s、。はが]{1,20}?)(?:といいます|と申します|です。?$)", request.text
     )
     if (
@@ -340,14 +443,16 @@ def _introduced(request: CustomerRequest) -> Answer | None:
     ):
         return None
     return _localize(
-        request, f"Nice to meet you, {found[1]}. I will remember your name.", f"{found[1]}様ですね。覚えておきます。"
+        request,
+        f"Nice to meet you, {found[1]}. I will remember your name.",
+        f"{found[1]}様ですね。覚えておきます。",
     )
 
 
 def _preference(request: CustomerRequest) -> Answer | None:
-    if request.has_words(r"favou?rite|prefer|don't like|\bhate\b|好きな|苦手|嫌い") and not request.has_words(
-        r"recommend|find|search|おすすめ|探"
-    ):
+    if request.has_words(
+        r"favou?rite|prefer|don't like|\bhate\b|好きな|苦手|嫌い"
+    ) and not request.has_words(r"recommend|find|search|おすすめ|探"):
         return _localize(request, "Noted, I will remember that.", "承知しました。覚えておきます。")
     return None
 
@@ -364,11 +469,17 @@ def _no_such_volume(request: CustomerRequest) -> Answer | None:
 
 
 def _bought(request: CustomerRequest) -> Answer | None:
-    if not request.has_words(r"\bbuy\b|purchase|\btake it\b|basket|買|欲しい|注文したい|それにします"):
+    if not request.has_words(
+        r"\bbuy\b|purchase|\btake it\b|basket|買|欲しい|注文したい|それにします"
+    ):
         return None
     given = {"volume": _volume(request), "format": _format(request)}
     values = {name: str(value) for name, value in given.items() if value}
-    return _use("update_slots", intent="purchase", **({"values": values, "confirmed": True} if values else {}))
+    return _use(
+        "update_slots",
+        intent="purchase",
+        **({"values": values, "confirmed": True} if values else {}),
+    )
 
 
 def _slot(request: CustomerRequest) -> Answer | None:
@@ -378,7 +489,11 @@ def _slot(request: CustomerRequest) -> Answer | None:
     if kind := _format(request):
         return _use("update_slots", values={"format": kind}, confirmed=True)
     number = re.fullmatch(r"\D{0,5}(\d{1,2})\D{0,10}", request.text)
-    if number and request.find_in_added_text(r"(Ask the user next: Which volume)") and not _VOLUME.search(request.text):
+    if (
+        number
+        and request.find_in_added_text(r"(Ask the user next: Which volume)")
+        and not _VOLUME.search(request.text)
+    ):
         return _use("update_slots", values={"volume": number[1]}, confirmed=True)
     return None
 
@@ -412,12 +527,16 @@ def _genre(request: CustomerRequest) -> Answer | None:
 
 def _lacking(request: CustomerRequest) -> Answer:
     """Name the genre that the shop lacks, and the genres that it has."""
-    genre = next((genre for genre, words in _GENRES_LACKING.items() if request.has_words(words)), "series of this kind")
+    genre = next(
+        (genre for genre, words in _GENRES_LACKING.items() if request.has_words(words)),
+        "series of this kind",
+    )
     words = re.search(_GENRES_LACKING.get(genre, "$^"), request.text, re.IGNORECASE)
     return _localize(
         request,
         f"We have no {genre}. Our genres are {', '.join(_GENRES)}.",
-        f"{words[0] if words else 'その種類'}の作品は取り扱いがありません。{_GENRES_JA}がございます。",
+        f"{words[0] if words else 'その種類'}の作品は取り扱いがありません。"
+        f"{_GENRES_JA}がございます。",
     )
 
 
@@ -435,7 +554,9 @@ def _some_titles(request: CustomerRequest) -> Answer | None:
 
 
 def _next_question(request: CustomerRequest) -> Answer | None:
-    """Ask for the next slot. The rules before it answer other questions first, and the purchase waits."""
+    """Ask for the next slot.
+    The rules before it answer other questions first, and the purchase waits.
+    """
     question = request.find_in_added_text(r"Ask the user next: (.+?\?)")
     if question and _is_buying(request):
         return _QUESTIONS_JA.get(question, question) if request.japanese else question
@@ -448,7 +569,16 @@ def _title_alone(request: CustomerRequest) -> Answer | None:
 
 
 _PRODUCT_RULES: tuple[Callable[[CustomerRequest], Answer | None], ...] = (
-    *(_cancelled, _small_talk, _about_the_user, _introduced, _preference, _no_such_volume, _bought, _slot),
+    *(
+        _cancelled,
+        _small_talk,
+        _about_the_user,
+        _introduced,
+        _preference,
+        _no_such_volume,
+        _bought,
+        _slot,
+    ),
     *(_about_a_series, _genre, _volume_alone, _some_titles, _next_question, _title_alone),
 )
 

@@ -24,10 +24,22 @@ if TYPE_CHECKING:
     from strands.types.tools import AgentTool
 
 FOLDER = Path(__file__).parents[1]
-SHOWN = ("server", "server_state", "state", "health", "failures_in_a_row", "calls", "rejected", "stale", "retry_after_s")
+SHOWN = (
+    "server",
+    "server_state",
+    "state",
+    "health",
+    "failures_in_a_row",
+    "calls",
+    "rejected",
+    "stale",
+    "retry_after_s",
+)
 """Fields of a tool's status that users may see. None contains data of a call."""
 
-_LOOK_UP = BreakerPolicy(timeout=5.0, tool_errors="ignore")  # "no such order" is a finding, not a failure
+_LOOK_UP = BreakerPolicy(
+    timeout=5.0, tool_errors="ignore"
+)  # "no such order" is a finding, not a failure
 _STOCK = BreakerPolicy(failures=3, reset_after=5.0, timeout=1.0, users=1)
 _STALE_TTL = 600.0
 
@@ -36,7 +48,9 @@ class Servers:
     """Servers for catalogue, orders and stock. The stock server fails on demand."""
 
     def __init__(self, memory: MangaMemory) -> None:
-        self._catalogue = _client("catalogue_server.py", "search_manga", "get_manga", "list_volumes")
+        self._catalogue = _client(
+            "catalogue_server.py", "search_manga", "get_manga", "list_volumes"
+        )
         self._orders = _client("orders_server.py", "my_orders", "order_status")
         self._stock = _client("stock_server.py", "get_stock")
         self.catalogue = memory.guard(self._catalogue, _LOOK_UP)
@@ -46,7 +60,9 @@ class Servers:
         self.fault = "none"
 
     def __enter__(self) -> Servers:
-        """Start all three at once. Raises ``MCPClientInitializationError`` if one does not start."""
+        """Start all three at once.
+        Raises ``MCPClientInitializationError`` if one does not start.
+        """
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(MCPClient.start, self._clients))
@@ -58,7 +74,12 @@ class Servers:
         self.order_tools = [CustomerTool(tool) for tool in self.orders.tools]
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         """Stop the servers."""
         for client in self._clients:
             client.stop(None, None, None)
@@ -71,15 +92,19 @@ class Servers:
         return {name: {field: status[field] for field in SHOWN} for name, status in known.items()}
 
     def set_fault(self, kind: str) -> bool:
-        """Have the stock server work (``none``), fail (``error``), ``hang``, or exit at its next look-up (``exit``).
+        """Have the stock server work (``none``), fail (``error``), ``hang``, or exit at its next
+        look-up (``exit``).
 
         ``fault`` has the current value. After an exit it is ``none``.
 
         Returns:
-            False if the server is down already. The supervisor restarts it, without a fault, at the next look-up.
+            False if the server is down already. The supervisor restarts it, without a fault, at the
+            next look-up.
         """
         try:
-            result = self._stock.call_tool_sync(f"fault-{uuid.uuid4().hex}", "set_fault", {"kind": kind})
+            result = self._stock.call_tool_sync(
+                f"fault-{uuid.uuid4().hex}", "set_fault", {"kind": kind}
+            )
         except MCPClientInitializationError:
             return False
         if result["status"] != "success":
@@ -97,7 +122,9 @@ class Servers:
 
 
 def _client(script: str, *offered: str) -> MCPClient:
-    parameters = StdioServerParameters(command=sys.executable, args=[str(FOLDER / script)], cwd=os.getcwd())
+    parameters = StdioServerParameters(
+        command=sys.executable, args=[str(FOLDER / script)], cwd=os.getcwd()
+    )
     return MCPClient(
         lambda: cast("MCPTransport", stdio_client(parameters)),
         application_name=script.removesuffix("_server.py"),

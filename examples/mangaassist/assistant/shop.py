@@ -1,4 +1,6 @@
-"""Squad of a process. ``Shop._restore_agent`` has the code that an application needs for the memory layer."""
+"""Squad of a process.
+``Shop._restore_agent`` has the code that an application needs for the memory layer.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from strands_manga_memory import ConversationScope, MangaMemory
 from strands_manga_memory.squad import Handoffs, SessionChatStorage, SessionStrandsAgent
 
 BUDGET = 1_600
-"""Tokens of history of each agent, up to three quarters for recalled messages. Small, so that the panel shows evictions."""
+"""Tokens of history of each agent, up to three quarters for recalled messages.
+Small, so that the panel shows evictions.
+"""
 
 OnChange = Callable[[ConversationScope, dict[str, Any]], None]
 
@@ -41,7 +45,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class ChatTurn:
-    """Turn of a conversation: question, agent, answer, and the time of the question in milliseconds since 1970."""
+    """Turn of a conversation: question, agent, answer, and the time of the question in milliseconds
+    since 1970.
+    """
 
     question: str
     agent: str
@@ -91,12 +97,18 @@ class Shop:
         }
         self._storage = SessionChatStorage(memory)
         # What else Agent Squad catches, it would show to users in the words of the exception.
-        config = AgentSquadConfig(GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again.")
+        config = AgentSquadConfig(
+            GENERAL_ROUTING_ERROR_MSG_MESSAGE="Sorry, something went wrong. Please try again."
+        )
         classifier = WordClassifier()  # type: ignore[no-untyped-call]
         self._squad = AgentSquad(config, storage=self._storage, classifier=classifier)
         for role in ROLES.values():
             options = AgentOptions(name=role.name, description=role.purpose)
-            self._squad.add_agent(SessionStrandsAgent(options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs))
+            self._squad.add_agent(
+                SessionStrandsAgent(
+                    options, self._build, streaming=True, hot=memory.hot, handoffs=handoffs
+                )
+            )
 
     def _build(self, scope: ConversationScope) -> Agent:
         agent, self._watches[scope] = self._restore_agent(scope)
@@ -121,11 +133,17 @@ class Shop:
         session = parts["session_manager"]
         log = [record["message"] for record in session.records(last=MOST_MESSAGES)]
         return agent, Watch(
-            agent, parts["conversation_manager"], session, log, lambda watch: self.on_change(scope, watch.view())
+            agent,
+            parts["conversation_manager"],
+            session,
+            log,
+            lambda watch: self.on_change(scope, watch.view()),
         )
 
     async def ask(self, user: str, session: str, text: str) -> AsyncGenerator[Piece, None]:
-        """Route a message, and yield the pieces of the answer. The last piece has the whole text."""
+        """Route a message, and yield the pieces of the answer.
+        The last piece has the whole text.
+        """
         response = await self._squad.route_request(text, user, session, stream_response=True)
         agent, output = response.metadata.agent_id, cast("Any", response.output)
         if isinstance(output, ConversationMessage):  # no agent was reached
@@ -146,9 +164,16 @@ class Shop:
         found: list[ChatTurn] = []
         for agent in ROLES:
             chat: Any = await self._storage.fetch_chat(user, session, agent)
-            pairs = zip(chat[::2], chat[1::2], strict=False)  # the last question may have no answer yet
+            pairs = zip(
+                chat[::2], chat[1::2], strict=False
+            )  # the last question may have no answer yet
             found += [
-                ChatTurn(question.content[0]["text"], agent, answer.content[0]["text"], question.timestamp)
+                ChatTurn(
+                    question.content[0]["text"],
+                    agent,
+                    answer.content[0]["text"],
+                    question.timestamp,
+                )
                 for question, answer in pairs
             ]
         return sorted(found, key=lambda turn: turn.at)
@@ -169,7 +194,10 @@ class Shop:
         agents = self.memory.session(ConversationScope(user, session)).agents()
         scopes = [ConversationScope(user, session, agent) for agent in agents]
         records = [self.memory.session(scope).records() for scope in scopes]
-        turns = [max((one["turn"] for one in log if int(one["at"] * 1000) <= at), default=0) for log in records]
+        turns = [
+            max((one["turn"] for one in log if int(one["at"] * 1000) <= at), default=0)
+            for log in records
+        ]
         return list(zip(scopes, turns, strict=True))
 
     def views(self, user: str, session: str) -> dict[str, dict[str, Any]]:
@@ -190,7 +218,11 @@ class Shop:
                 "id": record.memory_id,
                 "type": str(record.type),
                 "text": record.content,
-                "source": "this session" if record.metadata.get("session_id") == session else "an earlier session",
+                "source": (
+                    "this session"
+                    if record.metadata.get("session_id") == session
+                    else "an earlier session"
+                ),
                 "at": record.updated_at,
             }
             for record in found

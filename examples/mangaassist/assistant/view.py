@@ -6,7 +6,12 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from strands import Agent
-from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, AfterToolCallEvent, MessageAddedEvent
+from strands.hooks import (
+    AfterInvocationEvent,
+    AfterModelCallEvent,
+    AfterToolCallEvent,
+    MessageAddedEvent,
+)
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext, TypedEvent
 
 from strands_manga_memory import ImportanceWeightedConversationManager, TieredSessionManager
@@ -58,8 +63,12 @@ class Watch:
         self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, TypedEvent]
     ) -> AsyncGenerator[TypedEvent, None]:
         """Record the request as the model gets it."""
-        system = context.system_prompt[1:] if isinstance(context.system_prompt, list) else []  # behind the role's own prompt
-        injected = [block for one in context.messages for block in one["content"][: injected_count(one)]]
+        system = (
+            context.system_prompt[1:] if isinstance(context.system_prompt, list) else []
+        )  # behind the role's own prompt
+        injected = [
+            block for one in context.messages for block in one["content"][: injected_count(one)]
+        ]
         self._added_texts = [block["text"] for block in (*system, *injected) if "text" in block]
         self._request_tokens = self._manager.usage(self._agent)["tokens"]
         self._on_change(self)
@@ -85,17 +94,24 @@ class Watch:
                 "intent": dialogue.intent,
                 "next_question": dialogue.next_question,
                 "slots": [
-                    {"name": slot.name, "value": slot.value, "status": str(slot.status)} for slot in dialogue.slots.values()
+                    {"name": slot.name, "value": slot.value, "status": str(slot.status)}
+                    for slot in dialogue.slots.values()
                 ],
                 "entities": [
-                    {"type": entity.type, "value": entity.value, "confidence": str(entity.confidence)}
+                    {
+                        "type": entity.type,
+                        "value": entity.value,
+                        "confidence": str(entity.confidence),
+                    }
                     for entity in coordinator.entities.active()
                 ],
             }
         return view
 
     def _messages(self) -> list[dict[str, Any]]:
-        """Return the log with the outcome of each message. Messages that ``explain`` no longer has were evicted earlier."""
+        """Return the log with the outcome of each message.
+        Messages that ``explain`` no longer has were evicted earlier.
+        """
         outcomes = {outcome.tracking_id: outcome for outcome in self._manager.explain(self._agent)}
         rows = []
         for message in self._log[-MOST_MESSAGES:]:
@@ -105,17 +121,33 @@ class Watch:
                     "role": message["role"],
                     "text": _text(message),
                     "act": outcome.act if outcome else "",
-                    "score": round(outcome.score if outcome else self._manager.history.score(message), 2),
-                    "tokens": outcome.tokens if outcome else self._manager.history.tokens([message]),
+                    "score": round(
+                        outcome.score if outcome else self._manager.history.score(message), 2
+                    ),
+                    "tokens": (
+                        outcome.tokens if outcome else self._manager.history.tokens([message])
+                    ),
                     "outcome": outcome.outcome if outcome else "dropped",
-                    "why": outcome.reason if outcome else "it left the window in an earlier turn; the log has it",
+                    "why": (
+                        outcome.reason
+                        if outcome
+                        else "it left the window in an earlier turn; the log has it"
+                    ),
                 }
             )
         return rows
 
     def _tiers(self) -> dict[str, Any]:
         stats = self._session.live_stats()[0]
-        names = ("hot", "durable", "turns", "messages", "window_messages", "unsaved_messages", "possible_loss")
+        names = (
+            "hot",
+            "durable",
+            "turns",
+            "messages",
+            "window_messages",
+            "unsaved_messages",
+            "possible_loss",
+        )
         return {name: stats[name] for name in names}  # type: ignore[literal-required]
 
 
@@ -127,7 +159,9 @@ def _text(message: Any) -> str:
         elif "toolUse" in block:
             parts.append(f"[calls {block['toolUse']['name']}]")
         elif "toolResult" in block:
-            result = " ".join(each["text"] for each in block["toolResult"]["content"] if "text" in each)
+            result = " ".join(
+                each["text"] for each in block["toolResult"]["content"] if "text" in each
+            )
             parts.append(f"[{block['toolResult']['status']}] {result}")
     text = " ".join(parts)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"

@@ -1,1 +1,3 @@
-"""Web chat: one static page, a few routes, and server-sent events. It listens only on this machine."""
+"""Web chat: one static page, a few routes, and server-sent events.
+It listens only on this machine.
+"""

@@ -1,4 +1,6 @@
-"""One conversation as its pages see it. Turns continue without pages. A page gets the whole state, then each change."""
+"""One conversation as its pages see it.
+Turns continue without pages. A page gets the whole state, then each change.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ Event = dict[str, Any]
 
 MOST_TURNS, MOST_PAGES = 3, 8
 _MOST_WAITING = 1_000
-"""Most events that wait for a page. A page with more is disconnected, and loads the whole state again."""
+"""Most events that wait for a page.
+A page with more is disconnected, and loads the whole state again.
+"""
 
 
 _READ_AGAIN = (0.5, 1.5, 4.0)
@@ -62,12 +66,18 @@ class Chat:
         self._used = time.monotonic()
 
     def is_idle(self, seconds: float) -> bool:
-        """Return whether no page is open, no turn is under way, and the chat was not used for ``seconds``."""
+        """Return whether no page is open, no turn is under way, and the chat was not used for
+        ``seconds``.
+        """
         return not self._pages and not self._running and time.monotonic() - self._used > seconds
 
     async def opened(self) -> None:
-        """Read the earlier turns, once. An error of a store is raised, and the next call tries again."""
-        if self._opened is None or (self._opened.done() and (self._opened.cancelled() or self._opened.exception())):
+        """Read the earlier turns, once.
+        An error of a store is raised, and the next call tries again.
+        """
+        if self._opened is None or (
+            self._opened.done() and (self._opened.cancelled() or self._opened.exception())
+        ):
             self._opened = asyncio.create_task(self._open())
         await asyncio.shield(self._opened)
 
@@ -88,7 +98,9 @@ class Chat:
         self._memories = await asyncio.to_thread(self._shop.memories, user, session)
 
     async def _refresh_known(self) -> None:
-        """Send the memories again once those of the last message are stored, which happens after the turn."""
+        """Send the memories again once those of the last message are stored, which happens after
+        the turn.
+        """
         before = self._memories
         for seconds in _READ_AGAIN:
             await asyncio.sleep(seconds)
@@ -123,7 +135,9 @@ class Chat:
         task.add_done_callback(self._running.discard)
 
     async def in_the_middle(self, question: str) -> None:
-        """Wait up to 5 seconds for a begun answer whose question is stored. Asks ``question`` if no answer is under way.
+        """Wait up to 5 seconds for a begun answer whose question is stored.
+
+        Asks ``question`` if no answer is under way.
 
         Raises:
             BusyError: Too many turns are under way.
@@ -152,14 +166,21 @@ class Chat:
         if self._running:
             raise BusyError("An answer is on its way. Please wait for its end.")
         answered = [turn for turn in self._turns if turn["agent"]]
-        later = next((at for at, turn in enumerate(reversed(answered)) if turn["id"] == number), None)
+        later = next(
+            (at for at, turn in enumerate(reversed(answered)) if turn["id"] == number), None
+        )
         turns = await self._shop.history(self.visitor.user_id, self.visitor.session_id)
-        if later is None or later >= len(turns) or turns[-1 - later].question != answered[-1 - later]["question"]:
+        if (
+            later is None
+            or later >= len(turns)
+            or turns[-1 - later].question != answered[-1 - later]["question"]
+        ):
             raise LookupError(number)
         return turns[-1 - later].at
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """Yield the whole state, then each change, as JSON, until the page or the conversation ends.
+        """Yield the whole state, then each change, as JSON, until the page or the conversation
+        ends.
 
         Raises:
             BusyError: Too many pages are open.
@@ -211,7 +232,14 @@ class Chat:
             self._send_away(page)
 
     def _new_turn(self, question: str) -> Event:
-        turn: Event = {"id": next(self._numbers), "question": question, "agent": "", "answer": "", "quotes": [], "done": False}
+        turn: Event = {
+            "id": next(self._numbers),
+            "question": question,
+            "agent": "",
+            "answer": "",
+            "quotes": [],
+            "done": False,
+        }
         self._turns.append(turn)
         return turn
 
@@ -222,7 +250,9 @@ class Chat:
                 turn["agent"] = piece.agent
                 if piece.answer is None:
                     turn["answer"] += piece.text
-                    self._publish({"type": "text", "id": turn["id"], "agent": piece.agent, "text": piece.text})
+                    self._publish(
+                        {"type": "text", "id": turn["id"], "agent": piece.agent, "text": piece.text}
+                    )
                 else:
                     turn["answer"] = piece.answer
             await self._read_known()
@@ -230,7 +260,9 @@ class Chat:
             logger.error("error=<%s> | a turn failed", type(error).__name__)
             turn["answer"] = turn["answer"] or "Sorry, something went wrong. Please try again."
         turn["done"] = True
-        self._publish({"type": "done", "turn": turn, "known": self._known, "memories": self._memories})
+        self._publish(
+            {"type": "done", "turn": turn, "known": self._known, "memories": self._memories}
+        )
         self.publish_tool_status()
         if self._refreshing is not None:
             self._refreshing.cancel()

@@ -8,8 +8,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _HEADERS = {
     # Should hostile text ever get into the page as markup, the browser still runs none of it.
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src"
+        " data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -20,8 +22,9 @@ _HEADERS = {
 class Guard:
     """Middleware that passes only requests of this server's own page.
 
-    ``Host`` must be this machine; otherwise a foreign name that resolves to it could read everything (DNS rebinding). A request
-    that changes something must have this origin, and be JSON, which no foreign form can send.
+    ``Host`` must be this machine; otherwise a foreign name that resolves to it could read
+    everything (DNS rebinding). A request that changes something must have this origin, and be JSON,
+    which no foreign form can send.
 
     Args:
         app: The guarded application.
@@ -41,7 +44,9 @@ class Guard:
             raise ValueError(f"only HTTP is served, got {scope['type']!r}")
         problem = self._problem(scope["method"], Headers(scope=scope))
         if problem:
-            await PlainTextResponse(problem, status_code=403, headers=_HEADERS)(scope, receive, send)
+            await PlainTextResponse(problem, status_code=403, headers=_HEADERS)(
+                scope, receive, send
+            )
             return
 
         async def send_with_headers(message: Message) -> None:
@@ -57,7 +62,10 @@ class Guard:
         host = headers.get("host", "")
         if host not in self._hosts:
             return "This host is not served here."
-        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and headers.get("sec-fetch-mode") != "navigate":
+        if (
+            headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+            and headers.get("sec-fetch-mode") != "navigate"
+        ):
             return "Another site may not ask this one."
         if method not in ("GET", "HEAD"):
             if headers.get("origin") != f"http://{host}":

@@ -38,13 +38,18 @@ MOST_CHARACTERS = 2_000
 _MOST_BYTES = 16_384
 _YEAR = 365 * 24 * 3600
 _STATUS_INTERVAL_SECONDS, _IDLE_SECONDS = 0.5, 60.0
-"""Seconds between two reads of the tools' status, and seconds for which an unused conversation stays loaded."""
+"""Seconds between two reads of the tools' status, and seconds for which an unused conversation
+stays loaded.
+"""
 
 _RECONNECT_MS = 500
 _QUESTION = "Recommend me something to read."
 """Question for a kill in the middle of an answer, if no answer is under way."""
 
-_UNREADABLE = "Your conversation cannot be read just now. Nothing of it is lost; please try again in a moment."
+_UNREADABLE = (
+    "Your conversation cannot be read just now. Nothing of it is lost; please try again in a"
+    " moment."
+)
 _PAGES = {"/page.js": "text/javascript", "/page.css": "text/css"}
 _FOLDER = Path(__file__).parent
 
@@ -97,7 +102,11 @@ class Web:
         before: object = None
         while True:
             await asyncio.sleep(_STATUS_INTERVAL_SECONDS)
-            self._chats = {visitor: chat for visitor, chat in self._chats.items() if not chat.is_idle(_IDLE_SECONDS)}
+            self._chats = {
+                visitor: chat
+                for visitor, chat in self._chats.items()
+                if not chat.is_idle(_IDLE_SECONDS)
+            }
             now = (self._shop.servers.status(), self._shop.servers.fault)
             if now != before:
                 for chat in self._chats.values():
@@ -109,7 +118,7 @@ class Web:
         if chat is not None:
             chat.update_view(scope.agent_id, view)
 
-    # --- routes ---------------------------------------------------------------------------------------------------------
+    # --- routes -----------------------------------------------------------------------------------
 
     async def _page(self, request: Request) -> Response:
         response = FileResponse(_FOLDER / "page.html")
@@ -124,7 +133,9 @@ class Web:
 
     async def _events(self, request: Request) -> Response:
         chat = self._chat(await self._visitor(request))
-        stopping = anyio.Event()  # set when the server stops: the page is sent away, and its response completed
+        stopping = (
+            anyio.Event()
+        )  # set when the server stops: the page is sent away, and its response completed
 
         async def events() -> AsyncGenerator[ServerSentEvent, None]:
             leaving = asyncio.create_task(stopping.wait())
@@ -140,7 +151,9 @@ class Web:
             finally:
                 leaving.cancel()
 
-        return EventSourceResponse(events(), ping=15, shutdown_event=stopping, shutdown_grace_period=2)
+        return EventSourceResponse(
+            events(), ping=15, shutdown_event=stopping, shutdown_grace_period=2
+        )
 
     async def _post_message(self, request: Request) -> Response:
         visitor = await self._visitor(request)
@@ -150,7 +163,9 @@ class Web:
         chat = self._chat(visitor)
         try:
             await chat.opened()
-            chat.start_turn(text.strip().encode("utf-8", "replace").decode())  # half a character could be shown to nobody
+            chat.start_turn(
+                text.strip().encode("utf-8", "replace").decode()
+            )  # half a character could be shown to nobody
         except BusyError as error:
             raise HTTPException(429, str(error)) from error
         except MangaMemoryError as error:
@@ -162,7 +177,9 @@ class Web:
         return JSONResponse({})
 
     async def _fork(self, request: Request) -> Response:
-        """Move a visitor to a new session that begins with the turns up to one. The old session stays."""
+        """Move a visitor to a new session that begins with the turns up to one.
+        The old session stays.
+        """
         visitor, at = await self._turn(request)
         session = new_session_id()
         await asyncio.to_thread(self._shop.fork, visitor.user_id, visitor.session_id, session, at)
@@ -193,7 +210,9 @@ class Web:
             raise HTTPException(503, _UNREADABLE) from error
 
     async def _forget(self, request: Request) -> Response:
-        await self._leave(await self._visitor(request), lambda user, session: self._shop.forget(user))
+        await self._leave(
+            await self._visitor(request), lambda user, session: self._shop.forget(user)
+        )
         return JSONResponse({})
 
     async def _delete_memory(self, request: Request) -> Response:
@@ -230,11 +249,15 @@ class Web:
         if fault not in FAULTS:
             raise HTTPException(422, f"fault must be one of {', '.join(FAULTS)}.")
         if not await asyncio.to_thread(self._shop.servers.set_fault, fault):
-            raise HTTPException(503, "The stock server is down; the next question about stock brings it back.")
+            raise HTTPException(
+                503, "The stock server is down; the next question about stock brings it back."
+            )
         return JSONResponse({})
 
     async def _kill(self, request: Request) -> Response:
-        """Kill this process in the middle of an answer to the visitor. Its parent starts the next one."""
+        """Kill this process in the middle of an answer to the visitor.
+        Its parent starts the next one.
+        """
         chat = self._chat(await self._visitor(request))
         try:
             await chat.opened()
@@ -244,7 +267,7 @@ class Web:
         asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGKILL)
         return JSONResponse({}, status_code=202)
 
-    # --- who asks -------------------------------------------------------------------------------------------------------
+    # --- who asks ---------------------------------------------------------------------------------
 
     async def _visitor(self, request: Request) -> Visitor:
         visitor = await asyncio.to_thread(self._visitors.find, request.cookies.get(COOKIE))
@@ -277,11 +300,16 @@ async def _json(request: Request) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def serve(shop: Shop, visitors: Visitors, listening: socket.socket, *, ready: Callable[[str], object]) -> None:
+def serve(
+    shop: Shop, visitors: Visitors, listening: socket.socket, *, ready: Callable[[str], object]
+) -> None:
     """Serve until SIGINT or SIGTERM. ``ready`` gets the address."""
     port = listening.getsockname()[1]
     config = uvicorn.Config(
-        Web(shop, visitors, port=port).app, log_level="warning", server_header=False, timeout_graceful_shutdown=5
+        Web(shop, visitors, port=port).app,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=5,
     )
 
     async def run(server: uvicorn.Server) -> None:

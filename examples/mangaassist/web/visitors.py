@@ -1,4 +1,6 @@
-"""Users of the web chat. A random token in a browser's cookie, stored here as a hash, identifies the user."""
+"""Users of the web chat.
+A random token in a browser's cookie, stored here as a hash, identifies the user.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +21,44 @@ class Visitor:
 
 
 class Visitors:
-    """Visitors of a shop, in a SQLite file that survives restarts. Methods block and are thread-safe."""
+    """Visitors of a shop, in a SQLite file that survives restarts.
+    Methods block and are thread-safe.
+    """
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute(
-            "CREATE TABLE IF NOT EXISTS visitors (token BLOB PRIMARY KEY, user_id TEXT UNIQUE, session_id TEXT) WITHOUT ROWID"
+            "CREATE TABLE IF NOT EXISTS visitors (token BLOB PRIMARY KEY, user_id TEXT UNIQUE,"
+            " session_id TEXT) WITHOUT ROWID"
         )
 
     def welcome(self) -> tuple[str, Visitor]:
         """Create a user, and return the token for the browser and the user."""
         token = secrets.token_urlsafe(32)
         visitor = Visitor(f"reader-{secrets.token_hex(4)}", new_session_id())
-        self._run("INSERT INTO visitors VALUES (?, ?, ?)", _hash(token), visitor.user_id, visitor.session_id)
+        self._run(
+            "INSERT INTO visitors VALUES (?, ?, ?)",
+            _hash(token),
+            visitor.user_id,
+            visitor.session_id,
+        )
         return token, visitor
 
     def at_terminal(self, user_id: str) -> Visitor:
         """Return a user of this machine, who needs no token, with the user's last session."""
         visitor = Visitor(user_id, new_session_id())
         unknown = _hash(secrets.token_urlsafe(32))
-        self._run("INSERT INTO visitors VALUES (?, ?, ?) ON CONFLICT DO NOTHING", unknown, user_id, visitor.session_id)
-        return Visitor(*self._run("SELECT user_id, session_id FROM visitors WHERE user_id = ?", user_id)[0])
+        self._run(
+            "INSERT INTO visitors VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            unknown,
+            user_id,
+            visitor.session_id,
+        )
+        return Visitor(
+            *self._run("SELECT user_id, session_id FROM visitors WHERE user_id = ?", user_id)[0]
+        )
 
     def find(self, token: str | None) -> Visitor | None:
         """Return the visitor of a token, or None."""
@@ -53,7 +70,9 @@ class Visitors:
     def begin_session(self, user_id: str, session_id: str | None = None) -> Visitor:
         """Move a user to a new session, or to an existing one."""
         visitor = Visitor(user_id, session_id or new_session_id())
-        self._run("UPDATE visitors SET session_id = ? WHERE user_id = ?", visitor.session_id, user_id)
+        self._run(
+            "UPDATE visitors SET session_id = ? WHERE user_id = ?", visitor.session_id, user_id
+        )
         return visitor
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""Supervisor of the web chat: parent process that holds the port, and starts a new worker after a kill. POSIX only."""
+"""Supervisor of the web chat: parent process that holds the port, and starts a new worker after a
+kill. POSIX only.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ def listen(port: int) -> socket.socket:
 
 
 def run_workers(command: Sequence[str], listening: socket.socket) -> int:
-    """Run one worker after the other on the socket, until one does not end by SIGKILL; return its exit status.
+    """Run one worker after the other on the socket, until one does not end by SIGKILL; return its
+    exit status.
 
-    Connections wait in the socket while there is no worker. A worker that loses its parent kills itself.
+    Connections wait in the socket while there is no worker. A worker that loses its parent kills
+    itself.
     """
     running: list[subprocess.Popen[bytes]] = []
 

@@ -1,4 +1,6 @@
-"""The command ``demo`` runs two examples: the quick start, and MangaAssist, a chat with the assistant of a manga shop."""
+"""The command ``demo`` runs two examples: the quick start, and MangaAssist, a chat with the
+assistant of a manga shop.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,35 @@ class DemoPart(StrEnum):
 
 def demo(
     part: Annotated[
-        DemoPart, typer.Argument(help="Quick start, then web chat; one of them; or the chat in this terminal.")
+        DemoPart,
+        typer.Argument(
+            help="Quick start, then web chat; one of them; or the chat in this terminal."
+        ),
     ] = DemoPart.ALL,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the web chat; 0: any free port.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the web chat; 0: any free port.")
+    ] = 8765,
     model: Annotated[
-        str, typer.Option(metavar="scripted|bedrock[:ID]", help="Model of the shop's agents; scripted needs no key.")
+        str,
+        typer.Option(
+            metavar="scripted|bedrock[:ID]",
+            help="Model of the shop's agents; scripted needs no key.",
+        ),
     ] = "scripted",
     folder: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Folder of the chat's stores; default: inside the working directory.")
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Folder of the chat's stores; default: inside the working directory.",
+        ),
     ] = None,
 ) -> int:
-    """Run a demonstration: a worker that is killed twice, then a chat with a panel that shows the memory.
+    """Run a demonstration: a worker that is killed twice, then a chat with a panel that shows the
+    memory.
 
-    No keys and no servers are needed; no data leaves this machine. Install strands-manga-memory[demo] first. Three
-    other commands show the chat's sessions: users, sessions and inspect.
+    No keys and no servers are needed; no data leaves this machine. Install
+    strands-manga-memory[demo] first. Three other commands show the chat's sessions: users, sessions
+    and inspect.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -54,11 +71,17 @@ def demo(
         if status or part is DemoPart.QUICKSTART:
             return status
     chat = ["--model", model, *([] if folder is None else ["--folder", str(folder)])]
-    return _run("mangaassist/__main__.py", *chat, *([] if part is DemoPart.TERMINAL else ["--web", "--port", str(port)]))
+    return _run(
+        "mangaassist/__main__.py",
+        *chat,
+        *([] if part is DemoPart.TERMINAL else ["--web", "--port", str(port)]),
+    )
 
 
 def _examples() -> Path:
-    """Return the folder of the examples, which is inside the installed package or next to the package in its repository."""
+    """Return the folder of the examples, which is inside the installed package or next to the
+    package in its repository.
+    """
     inside = _PACKAGE / "demo"
     return inside if inside.is_dir() else _PACKAGE.parent / "examples"
 

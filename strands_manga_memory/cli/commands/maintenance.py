@@ -25,7 +25,15 @@ from strands_manga_memory.cli.options import (
     open_memory,
     settings_of,
 )
-from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_lines, print_table, progress
+from strands_manga_memory.cli.output import (
+    FAILED,
+    console,
+    messages,
+    print_json,
+    print_lines,
+    print_table,
+    progress,
+)
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops.doctor import diagnose
 from strands_manga_memory.ops.stand_in import StandInModel
@@ -47,7 +55,9 @@ def doctor(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Check a deployment and print its problems with remedies. Exits with 1 if there is a problem."""
+    """Check a deployment and print its problems with remedies.
+    Exits with 1 if there is a problem.
+    """
     found: list[Finding] = []
     settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
     with progress("checks") as advance:
@@ -65,11 +75,19 @@ def doctor(
             lines += [("", "", f"-> {finding.remedy}")] if finding.remedy else []
         print_lines(lines)
         counts = {level: sum(finding.level is level for finding in found) for level in Level}
-        console().print(f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings, {counts[Level.OK]} checks passed")
+        console().print(
+            f"{counts[Level.PROBLEM]} problems, {counts[Level.WARNING]} warnings,"
+            f" {counts[Level.OK]} checks passed"
+        )
     return FAILED if failed else 0
 
 
-_DEADLINES = {"hot.load": 0.05, "durable.batch_get": 0.05, "serialization": 0.01, "breaker.check": 0.001}
+_DEADLINES = {
+    "hot.load": 0.05,
+    "durable.batch_get": 0.05,
+    "serialization": 0.01,
+    "breaker.check": 0.001,
+}
 """Hard deadlines in seconds, by operation."""
 
 
@@ -82,10 +100,12 @@ def bench(
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Hold conversations with a scripted model on the given stores, and show how long this package takes in each turn.
+    """Hold conversations with a scripted model on the given stores, and show how long this package
+    takes in each turn.
 
-    The results depend on your machine and network. The conversations are deleted at the end. Benchmarks that compare
-    results with fixed limits are in the package's repository: ``python -m tests.benchmarks``.
+    The results depend on your machine and network. The conversations are deleted at the end.
+    Benchmarks that compare results with fixed limits are in the package's repository:
+    ``python -m tests.benchmarks``.
     """
     memory = open_memory(hot_url=hot, durable_url=durable, telemetry=True)
     memory.durable.create_if_missing()
@@ -95,7 +115,9 @@ def bench(
     model = StandInModel(text)
 
     def agent(number: int) -> Agent:
-        return memory.agent(model, user_id=user, session_id=str(number), agent_id="bench", callback_handler=None)
+        return memory.agent(
+            model, user_id=user, session_id=str(number), agent_id="bench", callback_handler=None
+        )
 
     made = [agent(number) for number in range(sessions)]
     try:
@@ -118,16 +140,35 @@ def bench(
 
 def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> None:
     if as_json:
-        print_json({"turns_a_second": round(rate, 1), "operations": {name: asdict(each) for name, each in stats.items()}})
+        print_json(
+            {
+                "turns_a_second": round(rate, 1),
+                "operations": {name: asdict(each) for name, each in stats.items()},
+            }
+        )
         return
     rows = []
     for name, each in stats.items():
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
         deadline = _DEADLINES.get(name)
-        late = "" if deadline is None else f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"
+        late = (
+            ""
+            if deadline is None
+            else f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"
+        )
         rows.append((name, f"{each.count:,}", *values, late))
     turn = stats["turn"]
-    rows.append(("layer, mean of a turn", f"{turn.count:,}", f"{1000 * turn.sums['layer'] / turn.count:,.2f}", "", "", "", ""))
+    rows.append(
+        (
+            "layer, mean of a turn",
+            f"{turn.count:,}",
+            f"{1000 * turn.sums['layer'] / turn.count:,.2f}",
+            "",
+            "",
+            "",
+            "",
+        )
+    )
     print_table(
         f"{rate:,.1f} turns per second, times in milliseconds",
         ("operation", "count", "p50", "p95", "p99", "max", "deadline"),
@@ -137,8 +178,12 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
 
 
 def sweep(
-    loop: Annotated[bool, typer.Option("--loop/--once", help="Repeat until SIGTERM or Ctrl-C, or sweep once.")] = False,
-    every: Annotated[float, typer.Option(min=1.0, max=3600.0, help="Seconds between two sweeps of --loop.")] = 60.0,
+    loop: Annotated[
+        bool, typer.Option("--loop/--once", help="Repeat until SIGTERM or Ctrl-C, or sweep once.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=1.0, max=3600.0, help="Seconds between two sweeps of --loop.")
+    ] = 60.0,
     limit: Annotated[int, typer.Option(min=1, help="Most conversations per tier and sweep.")] = 100,
     hot: Hot = None,
     durable: Durable = None,
@@ -147,7 +192,9 @@ def sweep(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Save expired sessions in the database and turn them into memories. Delete logs of sessions that ended long ago."""
+    """Save expired sessions in the database and turn them into memories.
+    Delete logs of sessions that ended long ago.
+    """
     stop = threading.Event()
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):

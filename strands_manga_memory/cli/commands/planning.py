@@ -1,4 +1,6 @@
-"""Commands ``cost``, which estimates the cost of a deployment, and ``ttl-advice``, which recommends a TTL."""
+"""Commands ``cost``, which estimates the cost of a deployment, and ``ttl-advice``, which recommends
+a TTL.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,32 @@ def cost(
     users: Annotated[float, typer.Option(min=0, help="Users with memories.")] = 200_000,
     turns_per_session: Annotated[float, typer.Option(min=1, help="Turns per session.")] = 10,
     bytes_per_message: Annotated[float, typer.Option(min=0, help="Bytes per message.")] = 500,
-    ttl_seconds: Annotated[float, typer.Option(min=0, help="Seconds a conversation stays hot after its last turn.")] = 2_700,
-    cache_hit_rate: Annotated[float, typer.Option(min=0, max=1, help="Prompt-cache hit rate on the worst day.")] = 0.70,
+    ttl_seconds: Annotated[
+        float, typer.Option(min=0, help="Seconds a conversation stays hot after its last turn.")
+    ] = 2_700,
+    cache_hit_rate: Annotated[
+        float, typer.Option(min=0, max=1, help="Prompt-cache hit rate on the worst day.")
+    ] = 0.70,
     keeps_agents: Annotated[
-        bool, typer.Option(help="Whether a worker keeps a session's agent; else it is restored for each message.")
+        bool,
+        typer.Option(
+            help="Whether a worker keeps a session's agent; else it is restored for each message."
+        ),
     ] = True,
-    peak: Annotated[float, typer.Option(min=1, help="Load of the busiest second, as a multiple of the mean.")] = 3.0,
+    peak: Annotated[
+        float, typer.Option(min=1, help="Load of the busiest second, as a multiple of the mean.")
+    ] = 3.0,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="NAME=SHARE", help="Share of messages that a model answers; can be repeated."),
+        typer.Option(
+            "--model",
+            metavar="NAME=SHARE",
+            help="Share of messages that a model answers; can be repeated.",
+        ),
     ] = None,
-    preset: Annotated[str, typer.Option(help="'measured': this package; 'paper': a published design.")] = "measured",
+    preset: Annotated[
+        str, typer.Option(help="'measured': this package; 'paper': a published design.")
+    ] = "measured",
     as_json: Json = False,
 ) -> None:
     """Estimate the resources and the cost of a deployment per month."""
@@ -72,34 +89,66 @@ def _shares(given: list[str]) -> dict[str, float]:
     try:
         return {name: float(share) for name, share in (each.split("=", 1) for each in given)}
     except ValueError as error:
-        raise typer.BadParameter(f"--model must be NAME=SHARE, such as haiku=0.8, got {given}") from error
+        raise typer.BadParameter(
+            f"--model must be NAME=SHARE, such as haiku=0.8, got {given}"
+        ) from error
 
 
 def _print_cost(workload: Workload, found: Cost, preset: str) -> None:
     use = found.use
     console().print(
-        f"{workload.messages_per_day:,.0f} messages a day of {workload.users:,.0f} users, "
-        f"{workload.turns_per_session:g} turns a session, {workload.bytes_per_message:g} bytes a message\n"
+        f"{workload.messages_per_day:,.0f} messages a day of {workload.users:,.0f} users,"
+        f" {workload.turns_per_session:g} turns a session, {workload.bytes_per_message:g} bytes a"
+        " message\n"
     )
     rows = [(name, f"{usd:,.2f}") for name, usd in found.parts.items()]
     rows.append(("hot tier and tables", f"{found.redis_usd_month + found.dynamodb_usd_month:,.2f}"))
     rows.append(("total", f"{found.total_usd_month:,.2f}"))
-    print_table(f"US dollars per month, preset {preset}, prices of {found.prices_of}", ("item", "USD"), rows, right=(1,))
-    console().print(f"{found.usd_per_message * 1000:,.4f} USD per 1,000 messages; {found.nodes} nodes {found.node}")
+    print_table(
+        f"US dollars per month, preset {preset}, prices of {found.prices_of}",
+        ("item", "USD"),
+        rows,
+        right=(1,),
+    )
     console().print(
-        f"{(use.write_units + use.index_write_units) / 1e6:,.1f}M write units, {use.read_units / 1e6:,.1f}M read units, "
-        f"{use.stored_gb + use.index_gb:,.1f} GB stored, {use.live_sessions:,.0f} live sessions in {use.hot_gb:,.2f} GB\n"
+        f"{found.usd_per_message * 1000:,.4f} USD per 1,000 messages; {found.nodes} nodes"
+        f" {found.node}"
+    )
+    console().print(
+        f"{(use.write_units + use.index_write_units) / 1e6:,.1f}M write units,"
+        f" {use.read_units / 1e6:,.1f}M read units, {use.stored_gb + use.index_gb:,.1f} GB stored,"
+        f" {use.live_sessions:,.0f} live sessions in {use.hot_gb:,.2f} GB\n"
     )
     print_table(
         "Differences between the published design and this package",
         ("quantity", "paper", "measured", "reason"),
-        [(each.what, f"{each.paper:,.6g}", f"{each.measured:,.6g}", each.why) for each in differences(workload)],
+        [
+            (each.what, f"{each.paper:,.6g}", f"{each.measured:,.6g}", each.why)
+            for each in differences(workload)
+        ],
         right=(1, 2),
     )
 
 
 _WIDTH = 50
-_STEPS = (60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10_800, 14_400, 28_800, 43_200, 86_400)
+_STEPS = (
+    60,
+    120,
+    300,
+    600,
+    900,
+    1200,
+    1800,
+    2700,
+    3600,
+    5400,
+    7200,
+    10_800,
+    14_400,
+    28_800,
+    43_200,
+    86_400,
+)
 
 
 def ttl_advice(
@@ -108,7 +157,9 @@ def ttl_advice(
     durable: Durable = None,
     as_json: Json = False,
 ) -> int:
-    """Recommend a TTL for the hot tier from the gaps between turns. Show the share of users who return within various TTLs."""
+    """Recommend a TTL for the hot tier from the gaps between turns.
+    Show the share of users who return within various TTLs.
+    """
     with closing(open_table(settings_of(durable_url=durable).durable_url)) as table:
         gaps = stored_gaps(table, since=time.time() - days * 86_400)
     if not gaps.total:
@@ -116,7 +167,10 @@ def ttl_advice(
         return FAILED
     advice = advised(gaps)
     if as_json:
-        shares = {"resumed_now": advice.resumed(ttl_seconds), "resumed_at_knee": advice.resumed(advice.knee)}
+        shares = {
+            "resumed_now": advice.resumed(ttl_seconds),
+            "resumed_at_knee": advice.resumed(advice.knee),
+        }
         print_json({**asdict(advice), **shares})
     else:
         _print_advice(advice, ttl_seconds)
@@ -125,18 +179,35 @@ def ttl_advice(
 
 def _print_advice(advice: TtlAdvice, now: float) -> None:
     if not advice.enough:
-        console().print(f"{advice.gaps:,} gaps between two turns; a recommendation needs {LEAST_GAPS:,}")
+        console().print(
+            f"{advice.gaps:,} gaps between two turns; a recommendation needs {LEAST_GAPS:,}"
+        )
         return
     console().print(f"{advice.gaps:,} gaps between two turns")
-    named: dict[float, str] = {**dict.fromkeys(map(float, _STEPS), ""), now: "now", advice.knee: "knee"}
+    named: dict[float, str] = {
+        **dict.fromkeys(map(float, _STEPS), ""),
+        now: "now",
+        advice.knee: "knee",
+    }
     rows = [
-        (name, _time(seconds), f"{advice.resumed(seconds):.1%}", "#" * round(_WIDTH * advice.resumed(seconds)))
+        (
+            name,
+            _time(seconds),
+            f"{advice.resumed(seconds):.1%}",
+            "#" * round(_WIDTH * advice.resumed(seconds)),
+        )
         for seconds, name in sorted(named.items())
     ]
-    print_table("Returning users whose conversation is still hot, by TTL", ("", "TTL", "share", ""), rows, right=(1, 2))
+    print_table(
+        "Returning users whose conversation is still hot, by TTL",
+        ("", "TTL", "share", ""),
+        rows,
+        right=(1, 2),
+    )
     console().print(
-        f"knee: {_time(advice.knee)} ({advice.knee:,.0f} s); a longer TTL gains fewer returns per second than the average. "
-        f"To set it for all users: MANGA_MEMORY_TTL_SECONDS={advice.knee:.0f}"
+        f"knee: {_time(advice.knee)} ({advice.knee:,.0f} s); a longer TTL gains fewer returns per"
+        " second than the average. To set it for all users:"
+        f" MANGA_MEMORY_TTL_SECONDS={advice.knee:.0f}"
     )
 
 

@@ -49,22 +49,40 @@ def sessions(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """List the sessions of a user: agents, turns, time of the last message, first words. Nothing is changed."""
+    """List the sessions of a user: agents, turns, time of the last message, first words.
+    Nothing is changed.
+    """
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         found = memory.sessions(user, tenant=tenant, limit=sys.maxsize).sessions
     if as_json:
         print_json([asdict(line) for line in found])
     elif found:
-        rows = [(line.session_id, ", ".join(line.agents), line.turns, _at(line.last_used), line.title) for line in found]
-        print_table(f"Sessions of {user}", ("session", "agents", "turns", "last message, UTC", "first words"), rows, right=(2,))
+        rows = [
+            (line.session_id, ", ".join(line.agents), line.turns, _at(line.last_used), line.title)
+            for line in found
+        ]
+        print_table(
+            f"Sessions of {user}",
+            ("session", "agents", "turns", "last message, UTC", "first words"),
+            rows,
+            right=(2,),
+        )
     else:
-        messages.print(f"there are no sessions of {user!r} in this durable tier; do they belong to a tenant (--tenant)?")
+        messages.print(
+            f"there are no sessions of {user!r} in this durable tier; do they belong to a tenant"
+            " (--tenant)?"
+        )
 
 
 def users(durable: Durable = None, as_json: Json = False) -> None:
-    """List the users who have sessions, with tenants and numbers of sessions. Sessions without a user are left out."""
+    """List the users who have sessions, with tenants and numbers of sessions.
+    Sessions without a user are left out.
+    """
     with open_memory(durable_url=durable) as memory:
-        found = sorted(memory.users(limit=sys.maxsize).users, key=lambda line: (line.tenant or "", line.user_id))
+        found = sorted(
+            memory.users(limit=sys.maxsize).users,
+            key=lambda line: (line.tenant or "", line.user_id),
+        )
     if as_json:
         print_json([asdict(line) for line in found])
     elif found:
@@ -84,14 +102,20 @@ def history(
     tenant: Tenant = None,
     agent: AgentName = None,
     limit: Annotated[int, typer.Option(min=1, help="Most messages of the page.")] = 20,
-    after: Annotated[str | None, typer.Option(metavar="NEXT", help="Value that the page before ended with.")] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="NEXT", help="Value that the page before ended with.")
+    ] = None,
     hot: Hot = None,
     durable: Durable = None,
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Show the last messages of a conversation with their turns, or an earlier page. Nothing is changed."""
-    with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
+    """Show the last messages of a conversation with their turns, or an earlier page.
+    Nothing is changed.
+    """
+    with open_conversation(
+        session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
+    ) as (manager, agent_id):
         page = manager.history_page(agent_id, limit=limit, after=after)
     if as_json:
         print_json({"records": page.records, "next": page.next})
@@ -113,7 +137,9 @@ def history(
 
 def fork(
     session: Session,
-    at_turn: Annotated[int, typer.Argument(metavar="TURN", min=1, help="Last turn of the fork; see history.")],
+    at_turn: Annotated[
+        int, typer.Argument(metavar="TURN", min=1, help="Last turn of the fork; see history.")
+    ],
     to: Annotated[str, typer.Option("--to", metavar="ID", help="Id of the new session.")],
     user: User = None,
     tenant: Tenant = None,
@@ -124,15 +150,21 @@ def fork(
     as_json: Json = False,
 ) -> None:
     """Begin a new session with the first turns of another one, which does not change."""
-    with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
+    with open_conversation(
+        session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
+    ) as (manager, agent_id):
         manager.fork(at_turn, session_id=to, agent_id=agent_id)
-    text = f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}"
+    text = (
+        f"session {to!r} begins with the first {at_turn} turns of {session!r}, agent {agent_id!r}"
+    )
     print_result({"session": to, "agent": agent_id, "turns": at_turn}, text, as_json=as_json)
 
 
 def rewind(
     session: Session,
-    at_turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="Last turn that stays, 0 for none.")],
+    at_turn: Annotated[
+        int, typer.Argument(metavar="TURN", min=0, help="Last turn that stays, 0 for none.")
+    ],
     user: User = None,
     tenant: Tenant = None,
     agent: AgentName = None,
@@ -143,8 +175,13 @@ def rewind(
     as_json: Json = False,
 ) -> None:
     """Let a conversation go back to the end of an earlier turn, and delete its later turns."""
-    with open_conversation(session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec) as (manager, agent_id):
-        confirmed(f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.", yes=yes)
+    with open_conversation(
+        session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
+    ) as (manager, agent_id):
+        confirmed(
+            f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.",
+            yes=yes,
+        )
         manager.rewind(at_turn, agent_id=agent_id)
     text = f"session {session!r} of agent {agent_id!r} ends with turn {at_turn} now"
     print_result({"session": session, "agent": agent_id, "turns": at_turn}, text, as_json=as_json)
@@ -160,7 +197,9 @@ def delete_session(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Delete a session with the conversations of all its agents. Memories of the user stay. It can be repeated."""
+    """Delete a session with the conversations of all its agents.
+    Memories of the user stay. It can be repeated.
+    """
     target = target_of(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         manager = memory.session(target)
@@ -183,20 +222,32 @@ def inspect(
     session: Session,
     user: User = None,
     tenant: Tenant = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")] = None,
-    last: Annotated[int, typer.Option(min=1, help="Number of messages to show, from the end.")] = 40,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="ID", help="Only this agent's conversation.")
+    ] = None,
+    last: Annotated[
+        int, typer.Option(min=1, help="Number of messages to show, from the end.")
+    ] = 40,
     hot: Hot = None,
     durable: Durable = None,
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show the stored data of a session: tiers, history size, kept or evicted messages, entities, tools. Read-only."""
+    """Show the stored data of a session: tiers, history size, kept or evicted messages, entities,
+    tools. Read-only.
+    """
     target_of(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
-        stores: dict[str, Any] = {"hot": memory.hot, "durable": memory.durable, "codec": memory.codec}
+        stores: dict[str, Any] = {
+            "hot": memory.hot,
+            "durable": memory.durable,
+            "codec": memory.codec,
+        }
         ttl = memory.settings.ttl_policy()
-        found = [each for place in every if (each := inspected(place, ttl=ttl, **stores)) is not None]
+        found = [
+            each for place in every if (each := inspected(place, ttl=ttl, **stores)) is not None
+        ]
     if as_json:
         print_json([asdict(each) for each in found])
     else:
@@ -210,22 +261,41 @@ def inspect(
 def _print(found: Inspection, last: int) -> None:
     console().rule(Text(found.conversation), align="left")
     began, saved = _when(found.created), _when(found.last_activity)
-    console().print(f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}")
+    console().print(
+        f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}"
+    )
     kept = sum(message.outcome != "left" for message in found.messages)
-    lines = [("hot", _hot(found)), ("durable", _durable(found)), ("window", f"{kept} messages, {found.window_tokens:,} tokens")]
+    lines = [
+        ("hot", _hot(found)),
+        ("durable", _durable(found)),
+        ("window", f"{kept} messages, {found.window_tokens:,} tokens"),
+    ]
     for name, values in (("entities", found.entities), ("metadata", found.metadata)):
         if values:
             lines.append((name, ", ".join(f"{key}={value}" for key, value in values.items())))
     if found.tools:
-        tools = [f"{name}: {count['calls']} calls, {count['errors']} errors" for name, count in found.tools.items()]
+        tools = [
+            f"{name}: {count['calls']} calls, {count['errors']} errors"
+            for name, count in found.tools.items()
+        ]
         lines.append(("tools", "; ".join(tools)))
     print_lines(lines)
     table = Table(box=None, pad_edge=False, expand=True)
     shown = found.messages[-last:]
     acts = max((len(message.act) for message in shown), default=0)
-    for heading, width in (("seq", 5), ("turn", 4), ("role", 9), ("act", acts), ("score", 5), ("tokens", 6), ("outcome", 9)):
+    for heading, width in (
+        ("seq", 5),
+        ("turn", 4),
+        ("role", 9),
+        ("act", acts),
+        ("score", 5),
+        ("tokens", 6),
+        ("outcome", 9),
+    ):
         is_number = heading in ("seq", "turn", "score", "tokens")
-        table.add_column(heading, justify="right" if is_number else "left", no_wrap=True, min_width=width)
+        table.add_column(
+            heading, justify="right" if is_number else "left", no_wrap=True, min_width=width
+        )
     table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
     for message in shown:
         table.add_row(

@@ -1,4 +1,6 @@
-"""Commands that create the tables, print the least AWS permissions of a worker, and show the effective settings."""
+"""Commands that create the tables, print the least AWS permissions of a worker, and show the
+effective settings.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ def init_table(
     durable: Durable = None,
     users: Users = None,
     print_: Annotated[
-        bool, typer.Option("--print", help="Print a CloudFormation template instead of creating the tables.")
+        bool,
+        typer.Option(
+            "--print", help="Print a CloudFormation template instead of creating the tables."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Create missing tables, indexes and TTL settings."""
     urls = _table_urls(settings_of(durable_url=durable, users_url=users))
     if print_:
-        print(cloudformation_yaml(*((schema, table_name(url, schema)) for schema, url in urls.items())), end="")  # noqa: T201
+        tables = [(schema, table_name(url, schema)) for schema, url in urls.items()]
+        print(cloudformation_yaml(*tables), end="")  # noqa: T201
         return
     made = []
     for schema, url in urls.items():
@@ -54,25 +60,37 @@ def permissions(
     users: Users = None,
     region: Annotated[str, typer.Option(help="AWS region.")] = "*",
     account: Annotated[str, typer.Option(help="AWS account.")] = "*",
-    stream: Annotated[str | None, typer.Option(metavar="ARN", help="Kinesis stream, if preferences are sent to one.")] = None,
-    setup: Annotated[bool, typer.Option("--setup", help="Include the permissions to create the tables.")] = False,
+    stream: Annotated[
+        str | None,
+        typer.Option(metavar="ARN", help="Kinesis stream, if preferences are sent to one."),
+    ] = None,
+    setup: Annotated[
+        bool, typer.Option("--setup", help="Include the permissions to create the tables.")
+    ] = False,
 ) -> None:
     """Print the IAM policy with the least permissions that a worker needs."""
     settings = settings_of(durable_url=durable, users_url=users)
     arns = [
-        f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}" for schema, url in _table_urls(settings).items()
+        f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}"
+        for schema, url in _table_urls(settings).items()
     ]
     print_json(iam_policy(*arns, setup=setup, stream=stream))
 
 
 def settings(as_json: Json = False) -> None:
     """Show every setting: its value, its source, and the accepted values."""
-    values = {name: without_password(str(value)) if isinstance(value, str) else value for name, value in settings_of()}
+    values = {
+        name: without_password(str(value)) if isinstance(value, str) else value
+        for name, value in settings_of()
+    }
     if as_json:
         print_json(values)
         return
     lines = []
     for name, variable, _, takes, _ in rows():
         source = "set" if os.environ.get(variable) else "default"
-        lines += [(variable, f"{values[name]} ({source})"), ("", f"accepts {takes.replace('`', '')}")]
+        lines += [
+            (variable, f"{values[name]} ({source})"),
+            ("", f"accepts {takes.replace('`', '')}"),
+        ]
     print_lines(lines)

@@ -37,17 +37,20 @@ from strands_manga_memory.ops.importing import import_user
 def export(
     user: Annotated[str, typer.Argument(metavar="USER", help="User id.")],
     tenant: Tenant = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; default standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; default standard output.")
+    ] = None,
     hot: Hot = None,
     durable: Durable = None,
     users: Users = None,
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Write all data of a user as JSON: sessions with logs, memories, unsent preferences, ``Storage`` values, cart and tier.
+    """Write all data of a user as JSON: sessions with logs, memories, unsent preferences,
+    ``Storage`` values, cart and tier.
 
-    Exits with 1 if a store was not checked or a record is unreadable. The JSON lists such stores as ``not_looked_at`` and such
-    records as ``unreadable``.
+    Exits with 1 if a store was not checked or a record is unreadable. The JSON lists such stores as
+    ``not_looked_at`` and such records as ``unreadable``.
     """
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
@@ -55,14 +58,21 @@ def export(
     ):
         found = memory.export_user(user, tenant=tenant)
     found["not_looked_at"] += unnamed_hot_tier(memory.settings)
-    left_out = [*found["not_looked_at"], *(f"record {name} cannot be read" for name in found["unreadable"])]
+    left_out = [
+        *found["not_looked_at"],
+        *(f"record {name} cannot be read" for name in found["unreadable"]),
+    ]
     text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
-    data = text.encode("utf-8", "backslashreplace")  # lone surrogates become escapes, which JSON accepts
+    data = text.encode(
+        "utf-8", "backslashreplace"
+    )  # lone surrogates become escapes, which JSON accepts
     if out is None:
         print(data.decode())  # noqa: T201
         return FAILED if print_unchecked(left_out) else 0
     write_private_file(out, data + b"\n")
-    messages.print(f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}")
+    messages.print(
+        f"{len(found['sessions'])} conversations and {len(found['memories'])} memories are in {out}"
+    )
     return FAILED if print_unchecked(left_out) else 0
 
 
@@ -80,7 +90,11 @@ def import_(
         raise typer.BadParameter(f"{str(source)!r} is not a file")
     try:
         exported = json.loads(source.read_text(encoding="utf-8"))
-        who, count, memories = exported["user_id"], len(exported["sessions"]), len(exported["memories"])
+        who, count, memories = (
+            exported["user_id"],
+            len(exported["sessions"]),
+            len(exported["memories"]),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(f"{source} is not an export: {error}") from error
     confirmed(f"Store {count} conversations and {memories} memories of {who!r}?", yes=yes)
@@ -100,13 +114,20 @@ def import_(
     if as_json:
         print_json(asdict(report))
         return status
-    messages.print(f"{report.conversations} conversations, {report.messages} messages, {report.memories} memories were stored")
+    messages.print(
+        f"{report.conversations} conversations, {report.messages} messages, {report.memories}"
+        " memories were stored"
+    )
     for name in report.skipped:
         messages.print(f"exists already, not changed: {name}")
     for name in report.ended:
         messages.print(f"deleted or expired in this deployment, not stored: {name}")
     if report.left_out:
-        why = "no memory table is set (--users true)" if status else "the user was deleted in this deployment"
+        why = (
+            "no memory table is set (--users true)"
+            if status
+            else "the user was deleted in this deployment"
+        )
         messages.print(f"memories not stored, {why}: {report.left_out}")
     return status
 
@@ -133,9 +154,17 @@ def forget_user(
     unnamed = unnamed_hot_tier(memory.settings)
     not_looked_at = [*report.not_looked_at, *unnamed]
     if as_json:
-        print_json({**asdict(report), "complete": report.complete and not unnamed, "not_looked_at": not_looked_at})
+        print_json(
+            {
+                **asdict(report),
+                "complete": report.complete and not unnamed,
+                "not_looked_at": not_looked_at,
+            }
+        )
     else:
-        print_table(f"Deleted of {user}", ("item", "count"), list(report.counts.items()), right=(1,))
+        print_table(
+            f"Deleted of {user}", ("item", "count"), list(report.counts.items()), right=(1,)
+        )
     for name in report.left:
         messages.print(f"left: {name}")
     return FAILED if print_unchecked(not_looked_at) or report.left else 0

@@ -40,15 +40,18 @@ EMPTY_SECONDS = 3600.0
 class Conversation:
     """Access of one process to a conversation in the hot and the durable tier.
 
-    The object holds this process's copy of the conversation, and is thread-safe. The durable tier has a record (state of the
-    conversation) and a log of the turns. A flush writes the turns that the log lacks. If a tier that a method needs does not
-    answer, the method raises ``StoreUnavailableError``, and the changes are kept.
+    The object holds this process's copy of the conversation, and is thread-safe. The durable tier
+    has a record (state of the conversation) and a log of the turns. A flush writes the turns that
+    the log lacks. If a tier that a method needs does not answer, the method raises
+    ``StoreUnavailableError``, and the changes are kept.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores, and the saving rules.
-        ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored with the first change.
-        check_merge: Called before other writers' changes are merged with unsaved changes. An error prevents the merge.
+        ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
+            with the first change.
+        check_merge: Called before other writers' changes are merged with unsaved changes. An error
+            prevents the merge.
 
     Attributes:
         hot: The hot tier; None if there is only a durable tier.
@@ -69,18 +72,27 @@ class Conversation:
         self.durable = None if tiers.durable is None else DurableTier(place, tiers, known)
         self._clock, self._flush_every = tiers.clock, tiers.flush_every
         self._silence = min(12 * 3600.0, tiers.ttl.session)
-        self.local = LocalCopy(clock=tiers.clock, hash_is_log=tiers.durable is None, ids=known, check_merge=check_merge)
+        self.local = LocalCopy(
+            clock=tiers.clock, hash_is_log=tiers.durable is None, ids=known, check_merge=check_merge
+        )
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered this process for 12 hours, or for ``session_seconds`` if that is shorter."""
-        return self.local.answered_at is not None and self._clock() - self.local.answered_at >= self._silence
+        """Whether no tier has answered this process for 12 hours, or for ``session_seconds`` if
+        that is shorter.
+        """
+        return (
+            self.local.answered_at is not None
+            and self._clock() - self.local.answered_at >= self._silence
+        )
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a flush is due: ``flush_every`` ended turns are missing in the log, or the durable tier's record is outdated.
+        """Whether a flush is due: ``flush_every`` ended turns are missing in the log, or the
+        durable tier's record is outdated.
 
-        Such a record lacks a redaction, is hours older than the last use, or was marked complete before the last turn.
+        Such a record lacks a redaction, is hours older than the last use, or was marked complete
+        before the last turn.
         """
         if self.durable is None:
             return False
@@ -91,7 +103,11 @@ class Conversation:
         if head is None or not head.incarnation or head.incarnation != base.incarnation:
             return False
         is_reopened = head.is_closed and not base.is_closed
-        return is_reopened or head.redactions != base.redactions or base.last_used - head.last_used >= self._silence / 2
+        return (
+            is_reopened
+            or head.redactions != base.redactions
+            or base.last_used - head.last_used >= self._silence / 2
+        )
 
     # Reading
 
@@ -106,14 +122,17 @@ class Conversation:
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
-            read: Wrapper around the read of a tier. It gets the tier's name and the function that reads.
-            start: Starts the read of the hot tier, such as in a thread, and returns the future of its result.
+            read: Wrapper around the read of a tier. It gets the tier's name and the function that
+                reads.
+            start: Starts the read of the hot tier, such as in a thread, and returns the future of
+                its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
 
         Raises:
-            StoreUnavailableError: The tiers that answer are not enough to know whether the conversation exists.
+            StoreUnavailableError: The tiers that answer are not enough to know whether the
+                conversation exists.
         """
         read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
@@ -121,26 +140,39 @@ class Conversation:
         if self.durable is not None:
             if self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done:
                 was_alone = _is_missing(*hot.result())
-            head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=was_alone))[1]
+            head_error = self._attempt(
+                read, "durable", partial(self.read_head, is_alone=was_alone)
+            )[1]
             if self.hot is not None and not was_alone and _is_missing(*hot.result()):
-                head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=True))[1]
+                head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=True))[
+                    1
+                ]
         found, hot_error = hot.result()
         error = hot_error or head_error
-        if error is not None and is_nothing(found) and (head_error is not None or self.durable is None):
-            # A durable tier that answers is enough, because conversations begin there. An empty hot tier is not.
+        if (
+            error is not None
+            and is_nothing(found)
+            and (head_error is not None or self.durable is None)
+        ):
+            # A durable tier that answers is enough, because conversations begin there. An empty hot
+            # tier is not.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
         return error
 
     def refresh(self) -> None:
-        """Read other writers' changes from the hot tier or, if no hot tier has the conversation, from the durable tier."""
+        """Read other writers' changes from the hot tier or, if no hot tier has the conversation,
+        from the durable tier.
+        """
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the record in the hot tier, merge it into this process's copy, and return the record; None if there is none."""
+        """Read the record in the hot tier, merge it into this process's copy, and return the
+        record; None if there is none.
+        """
         hot = self._hot()
         with hot.io:
             found = hot.read(touch=touch)
@@ -153,10 +185,12 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the record in the durable tier, merge it into this process's copy, and return the record; None if there is none.
+        """Read the record in the durable tier, merge it into this process's copy, and return the
+        record; None if there is none.
 
         Args:
-            is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does not list are then added.
+            is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does
+                not list are then added.
         """
         durable = self._durable()
         with durable.io:
@@ -168,33 +202,47 @@ class Conversation:
                 self.local.note_head(found)
                 if unproven := self.local.unproven:
                     incarnation = self.local.base.incarnation
-                    self.local.cut_lost(unproven, durable.get_turns(incarnation, unproven), incarnation)
+                    self.local.cut_lost(
+                        unproven, durable.get_turns(incarnation, unproven), incarnation
+                    )
             except BaseException:
                 durable.forget()  # as above
                 raise
             return found
 
     def complete(self) -> None:
-        """Read those messages of the agent's history that are not in memory yet. If the read fails, they stay missing."""
+        """Read those messages of the agent's history that are not in memory yet.
+        If the read fails, they stay missing.
+        """
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read the given turns of the conversation from the log. Missing and unreadable turns are left out."""
+        """Read the given turns of the conversation from the log.
+        Missing and unreadable turns are left out.
+        """
         return (self.durable or self._hot()).get_turns(incarnation, keys)
 
-    def history(self, *, newest: int | None = None, until: TurnKey | None = None) -> list[tuple[TurnKey, Turn]]:
-        """Return all turns of the conversation in order: those in the log, and those that only this process has.
+    def history(
+        self, *, newest: int | None = None, until: TurnKey | None = None
+    ) -> list[tuple[TurnKey, Turn]]:
+        """Return all turns of the conversation in order: those in the log, and those that only this
+        process has.
 
         Args:
-            newest: Minimum number of messages to read from a durable tier, back from the last turn. None: all messages.
+            newest: Minimum number of messages to read from a durable tier, back from the last turn.
+                None: all messages.
             until: Key of the last turn to read from a durable tier. None: all turns.
         """
         with self.local.lock:
             base = self.local.base
-            own = {key: turn for key, turn in self.local.own.items() if len(turn.messages) > base.removed.get(key, 0)}
+            own = {
+                key: turn
+                for key, turn in self.local.own.items()
+                if len(turn.messages) > base.removed.get(key, 0)
+            }
         if self.durable is None:
             log, held = self._hot().get_turns(base.incarnation), base.turns
         else:
@@ -207,14 +255,18 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Save the conversation in the hot tier. If that tier lacks it or does not answer, save it in the durable tier."""
+        """Save the conversation in the hot tier.
+        If that tier lacks it or does not answer, save it in the durable tier.
+        """
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Write turns that are missing in the log to the durable tier, and update that tier's record of the conversation.
+        """Write turns that are missing in the log to the durable tier, and update that tier's
+        record of the conversation.
 
-        If ``writes_hot`` is True, the conversation in the hot tier is updated, too, and its time to live restarts.
+        If ``writes_hot`` is True, the conversation in the hot tier is updated, too, and its time to
+        live restarts.
         """
         if self.durable is None:
             self.save()
@@ -225,17 +277,21 @@ class Conversation:
             for _ in attempts("durable"):
                 if self._flush_once(writes_hot=writes_hot):
                     break
-            if before < self.local.base.logs_from:  # deleted meanwhile, perhaps before the last put of a turn
+            if (
+                before < self.local.base.logs_from
+            ):  # deleted meanwhile, perhaps before the last put of a turn
                 self.durable.purge(self.local.base.logs_from)
 
     def save_hot(self, *, fills: bool = False) -> bool:
         """Store the changes of the conversation in the hot tier with one compare-and-set.
 
         Args:
-            fills: Whether to write even if the hot tier lacks the conversation, because the durable tier was written already.
+            fills: Whether to write even if the hot tier lacks the conversation, because the durable
+                tier was written already.
 
         Returns:
-            False if the hot tier lacks the conversation and ``fills`` is False. Then write the durable tier first.
+            False if the hot tier lacks the conversation and ``fills`` is False. Then write the
+            durable tier first.
         """
         self._revalidate()
         hot = self._hot()
@@ -244,24 +300,35 @@ class Conversation:
                 if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
                 if self.begins_durably and not fills:
-                    return False  # the first turn of an incarnation goes to the head, whose put lists the conversation
+                    # the first turn of an incarnation goes to the head, whose put lists the
+                    # conversation
+                    return False
                 draft = self.local.draft()
-                # The stored record may still list logged turns as missing in the log. The next change corrects the list.
-                is_stored = not draft.incarnation or (hot.record and hot.record.version[:2] == draft.version[:2])
+                # The stored record may still list logged turns as missing in the log. The next
+                # change corrects the list.
+                is_stored = not draft.incarnation or (
+                    hot.record and hot.record.version[:2] == draft.version[:2]
+                )
                 if is_stored or self._write_hot(draft):
                     break
         return True
 
     def catch_up_hot(self) -> None:
-        """Write the conversation to the hot tier after an outage of that tier, even without unsaved changes."""
+        """Write the conversation to the hot tier after an outage of that tier, even without unsaved
+        changes.
+        """
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must begin with the durable tier, as the hot tier is not known to have the conversation."""
-        return self.durable is not None and is_nothing(None if self.hot is None else self.hot.record)
+        """Whether the next save must begin with the durable tier, as the hot tier is not known to
+        have the conversation.
+        """
+        return self.durable is not None and is_nothing(
+            None if self.hot is None else self.hot.record
+        )
 
     def _try_hot(self) -> bool:
         try:
@@ -272,13 +339,17 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes of the conversation in the durable tier, then also in a hot tier that lacks the conversation."""
+        """Store the changes of the conversation in the durable tier, then also in a hot tier that
+        lacks the conversation.
+        """
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
-                self.read_head(is_alone=True)  # the hot tier has lost its record, perhaps in the middle of a flush
+                self.read_head(
+                    is_alone=True
+                )  # the hot tier has lost its record, perhaps in the middle of a flush
             self._save_head()
         except StoreUnavailableError as error:
             if isinstance(error, OvertakenError) or not self._begin_in_hot():
@@ -287,7 +358,9 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation (``writes_hot`` as for ``flush``), and mark the durable record as complete."""
+        """Flush the conversation (``writes_hot`` as for ``flush``), and mark the durable record as
+        complete.
+        """
         if self.hot is not None and self.durable is not None:
             with self.local.lock:
                 if not self.local.base.is_empty or self.local.own:
@@ -307,19 +380,29 @@ class Conversation:
         return False
 
     def _save_head(self) -> None:
-        """Store the changes of the conversation in the durable tier's record, with a conditional write."""
+        """Store the changes of the conversation in the durable tier's record, with a conditional
+        write.
+        """
         durable = self._durable()
         with durable.io:
             draft, known = self.local.draft(), durable.record
             writes_log = known is not None and (
-                len(missing_turns(draft, known)) >= self._flush_every or draft.redactions != known.redactions
+                len(missing_turns(draft, known)) >= self._flush_every
+                or draft.redactions != known.redactions
             )
             if not durable.is_known or writes_log:
-                self.read_head()  # a table that was restored may have no head, without which nothing may enter the log
+                # a table that was restored may have no head, without which nothing may enter the
+                # log
+                self.read_head()
             for _ in attempts("durable"):
                 is_new = durable.record is None and not self.local.base.incarnation
-                if is_new and durable.unlisted_keys(Record(incarnation=1)) and self.read_head() is None:
-                    # The log is from a conversation that was lost or deleted. None of its turns may come back.
+                if (
+                    is_new
+                    and durable.unlisted_keys(Record(incarnation=1))
+                    and self.read_head() is None
+                ):
+                    # The log is from a conversation that was lost or deleted. None of its turns may
+                    # come back.
                     self.local.first_incarnation = self.local.next_incarnation(1)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
@@ -344,15 +427,23 @@ class Conversation:
         return True
 
     def _begin_in_hot(self) -> bool:
-        """Store a new conversation in the hot tier while the durable tier does not answer. Return whether it was stored."""
-        is_new = self.local.is_loaded and not self.local.base.incarnation and self.local.head_copy is None
+        """Store a new conversation in the hot tier while the durable tier does not answer.
+        Return whether it was stored.
+        """
+        is_new = (
+            self.local.is_loaded
+            and not self.local.base.incarnation
+            and self.local.head_copy is None
+        )
         if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
         with self._hot().io:
             return bool(self._attempt(self._write_hot, self.local.draft())[0])
 
     def _fill_hot(self) -> None:
-        """Write the conversation to a hot tier that lacks it, if the durable tier still has the version of this process."""
+        """Write the conversation to a hot tier that lacks it, if the durable tier still has the
+        version of this process.
+        """
         if self.hot is None:
             return
         with self.hot.io:
@@ -377,32 +468,44 @@ class Conversation:
                     return True
                 record = replace(record, version=max(record.version, known.version).marked())
         if begins_log(record, known):
-            # A log without a head is taken for the rest of a deleted conversation, so the head comes first.
+            # A log without a head is taken for the rest of a deleted conversation, so the head
+            # comes first.
             if not self._put_head(record, head_record(record, missing, known)):
                 return False
             known = durable.record
             record = replace(record, version=record.version.marked())
         self._redact_log(record, known)
         left = self._put_turns(record, missing)
-        if not self._put_head(record, durable.with_proven_turns(head_record(record, left, known), record)):
+        if not self._put_head(
+            record, durable.with_proven_turns(head_record(record, left, known), record)
+        ):
             return False
         if writes_hot and self.hot is not None and self.local.has_met_others:
             self._note_logged_in_hot(self.hot)
         return True
 
     def _note_logged_in_hot(self, hot: HotTier) -> None:
-        """Update the hot tier's list of turns that are missing in the log, which other writers read."""
+        """Update the hot tier's list of turns that are missing in the log, which other writers
+        read.
+        """
         with self._hot().io:
             known, base = hot.record, self.local.base
-            if known is None or known.version[:2] != base.version[:2] or not known.unlogged.keys() - base.unlogged.keys():
+            if (
+                known is None
+                or known.version[:2] != base.version[:2]
+                or not known.unlogged.keys() - base.unlogged.keys()
+            ):
                 return
             record = replace(base, version=max(base.version, known.version).marked())
             self._attempt(self._write_hot, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write missing turns that have ended to the log. Return the other missing turns, with their message counts in the log.
+        """Write missing turns that have ended to the log.
 
-        A turn is written only if a tier's record lists all its messages, as a restore ignores turns that no record lists.
+        Return the other missing turns, with their message counts in the log.
+
+        A turn is written only if a tier's record lists all its messages, as a restore ignores turns
+        that no record lists.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
@@ -410,11 +513,15 @@ class Conversation:
         if times := [at for key in loggable for at in record.turns[key].times]:
             note(FLUSH, max(0.0, self._clock() - min(times)))
         for key in sorted(loggable):
-            durable.put_turn(record.incarnation, key, record.turns[key].redact(record.redactions.get(key, {})))
+            durable.put_turn(
+                record.incarnation, key, record.turns[key].redact(record.redactions.get(key, {}))
+            )
         return {key: length for key, length in missing.items() if key not in loggable}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Replace redacted messages in the log. Redactions that the durable tier's record ``head`` has already are skipped."""
+        """Replace redacted messages in the log.
+        Redactions that the durable tier's record ``head`` has already are skipped.
+        """
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -422,14 +529,17 @@ class Conversation:
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         turns = {key: record.turns[key] for key in new if key in record.turns and key in stored}
         for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
-            # Also a turn that the log lacks: a late put of the original is then merged with the redacted turn.
+            # Also a turn that the log lacks: a late put of the original is then merged with the
+            # redacted turn.
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
         durable.purge(record.logs_from)  # an interrupted rewind may have left the originals
 
     # Ending
 
     def delete(self) -> None:
-        """Delete the conversation from both tiers, and leave a tombstone in each. The call may be repeated after an error."""
+        """Delete the conversation from both tiers, and leave a tombstone in each.
+        The call may be repeated after an error.
+        """
         hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
             found, _ = self._attempt(hot.read_to_delete)
@@ -444,7 +554,9 @@ class Conversation:
             durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
-        """Put a tombstone into a tier. Its incarnation (number of the conversation's run) is above ``known``."""
+        """Put a tombstone into a tier.
+        Its incarnation (number of the conversation's run) is above ``known``.
+        """
         with tier.io:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
@@ -458,7 +570,8 @@ class Conversation:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Put the durable tier's tombstone into the hot tier, unless that tier has this incarnation (run) or a later one.
+        """Put the durable tier's tombstone into the hot tier, unless that tier has this incarnation
+        (run) or a later one.
 
         Returns:
             False if the hot tier's incarnation would carry over turns from before the deletion.
@@ -476,12 +589,15 @@ class Conversation:
         return True
 
     def expire(self, *, unused_since: float) -> bool:
-        """End the conversation because of its age, unless it was used after ``unused_since`` (seconds since 1970).
+        """End the conversation because of its age, unless it was used after ``unused_since``
+        (seconds since 1970).
 
-        The next use begins a new run of the conversation (incarnation), and takes over turns that are not in the log yet.
+        The next use begins a new run of the conversation (incarnation), and takes over turns that
+        are not in the log yet.
 
         Returns:
-            False if the conversation was not ended, because it was used or changed, or has no content.
+            False if the conversation was not ended, because it was used or changed, or has no
+            content.
         """
         if self.hot is not None:
             self.read_hot(touch=False)
@@ -522,15 +638,23 @@ class Conversation:
             self.local.head_copy = record
 
     def empty_hot(self) -> bool:
-        """Remove the conversation from the hot tier after a flush. An empty record stays for an hour, to refuse late writes.
+        """Remove the conversation from the hot tier after a flush.
+
+        An empty record stays for an hour, to refuse late writes.
 
         Returns:
-            False if the hot copy is missing, has content that the durable tier lacks, or was changed by another process.
+            False if the hot copy is missing, has content that the durable tier lacks, or was
+            changed by another process.
         """
         hot, durable = self._hot(), self._durable()
         with self._hot().io:
             found, head = hot.record if hot.is_known else None, durable.record
-            if found is None or not found.incarnation or head is None or head.incarnation != found.incarnation:
+            if (
+                found is None
+                or not found.incarnation
+                or head is None
+                or head.incarnation != found.incarnation
+            ):
                 return False
             if head.version[:2] < found.version[:2] or found.unlogged.keys() - head.seen.keys():
                 return False
@@ -550,11 +674,17 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers if none has answered for hours. If neither has the conversation, discard this process's copy."""
+        """Read both tiers if none has answered for hours.
+        If neither has the conversation, discard this process's copy.
+        """
         if not self.is_silent:
             return
         error = self.load()
-        known = [tier.record for tier in (self.hot, self.durable) if tier is not None and tier.record is not None]
+        known = [
+            tier.record
+            for tier in (self.hot, self.durable)
+            if tier is not None and tier.record is not None
+        ]
         if any(record.incarnation for record in known):
             return  # the conversation is in one tier, so it goes on
         if error is not None:
@@ -579,8 +709,12 @@ class Conversation:
         return self.durable
 
     @staticmethod
-    def _attempt(call: Callable[..., Any], *arguments: Any) -> tuple[Any, StoreUnavailableError | None]:
-        """Call a function that uses a tier. Return the result and None; if the tier does not answer, None and the error."""
+    def _attempt(
+        call: Callable[..., Any], *arguments: Any
+    ) -> tuple[Any, StoreUnavailableError | None]:
+        """Call a function that uses a tier.
+        Return the result and None; if the tier does not answer, None and the error.
+        """
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

@@ -3,13 +3,15 @@
 A conversation has two kinds of items:
 
 - ``<member>#HEAD`` is the head: the conversation's state, without the turns that are in the log.
-- ``<member>#TURN#<incarnation>#<time>.<tag>`` is one turn of the log. There is an item for each turn.
+- ``<member>#TURN#<incarnation>#<time>.<tag>`` is one turn of the log. There is an item for each
+  turn.
 
-``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run. A deletion, expiry or rewind
-begins the next run. ``<time>.<tag>`` is the ``TurnKey``.
+``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run. A
+deletion, expiry or rewind begins the next run. ``<time>.<tag>`` is the ``TurnKey``.
 
-The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large. The attributes ``intent``,
-``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is not encrypted.
+The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large.
+The attributes ``intent``, ``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is
+not encrypted.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from typing import Any
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.session.protocol.local_copy import new_lock
-from strands_manga_memory.session.protocol.record import SEEN_TURNS, Record, Slot, Turn, TurnKey, join
+from strands_manga_memory.session.protocol.record import (
+    SEEN_TURNS,
+    Record,
+    Slot,
+    Turn,
+    TurnKey,
+    join,
+)
 from strands_manga_memory.session.protocol.record_format import (
     is_text,
     open_object,
@@ -54,13 +63,19 @@ from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Tabl
 logger = logging.getLogger(__name__)
 
 TRIES = 8
-"""Number of attempts of a compare-and-set before a save fails. The changes are kept for the next save."""
+"""Number of attempts of a compare-and-set before a save fails.
+The changes are kept for the next save.
+"""
 
-_PLAIN_HEAD_BYTES = 1024  # lower than for other values: a head is binary data, which consoles do not show as text
+_PLAIN_HEAD_BYTES = (
+    1024  # lower than for other values: a head is binary data, which consoles do not show as text
+)
 _MOST_CALLS = 20  # names of tools in a readable attribute
 
 MOST_BYTES = 350_000
-"""Maximum size in bytes of a value in one item. The limit of DynamoDB is 400 KB, including attribute names and keys."""
+"""Maximum size in bytes of a value in one item.
+The limit of DynamoDB is 400 KB, including attribute names and keys.
+"""
 
 MOST_PARTS = 10_000
 """Maximum number of parts of a value. A value that lists more parts is damaged."""
@@ -71,28 +86,33 @@ _MOST_READS = 10  # of a value that other writers keep replacing
 class DurableTier:
     """One conversation in a table of the durable tier.
 
-    The head is the item with the conversation's state. The log has one item for each turn. An incarnation is one run of the
-    conversation, from its beginning to a deletion, expiry or rewind.
+    The head is the item with the conversation's state. The log has one item for each turn. An
+    incarnation is one run of the conversation, from its beginning to a deletion, expiry or rewind.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores, of which the durable one is used.
-        ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or orchestrator).
+        ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or
+            orchestrator).
 
     Attributes:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
-        is_known: Whether the head (table item with the state), or its absence, is known from an earlier read or write.
-        record: State in the head as last read or written; empty if the session or user was deleted. None if the head is
-            missing, damaged, not known, or an expired tombstone.
-        head_item: Table item of the head as last read or written; an empty dict if it is missing or not known.
+        is_known: Whether the head (table item with the state), or its absence, is known from an
+            earlier read or write.
+        record: State in the head as last read or written; empty if the session or user was deleted.
+            None if the head is missing, damaged, not known, or an expired tombstone.
+        head_item: Table item of the head as last read or written; an empty dict if it is missing or
+            not known.
     """
 
     name = "durable"
     is_known: bool
     record: Record | None
     head_item: Item
-    _is_obsolete: bool  # the item may have content that ``record`` lacks: it is damaged, or the conversation was deleted
+    # the item may have content that ``record`` lacks: it is damaged, or the conversation was
+    # deleted
+    _is_obsolete: bool
 
     def __init__(self, place: Place, tiers: Tiers, ids: Mapping[str, str]) -> None:
         assert tiers.durable is not None  # noqa: S101 - for the type checker
@@ -100,18 +120,24 @@ class DurableTier:
         self._session, self._member, self._codec = place.session, place.member, tiers.codec
         self._key: Key = (place.session, f"{place.member}#HEAD")
         directory = directory_key(place.session, ids)
-        self._watched = [tombstone_key(place.session), *([tombstone_key(directory[0])] if directory else [])]
+        self._watched = [
+            tombstone_key(place.session),
+            *([tombstone_key(directory[0])] if directory else []),
+        ]
         self.io = new_lock()
         self.forget()
 
     def forget(self) -> None:
-        """Discard the known state of the conversation, so that the next use must read the table again."""
+        """Discard the known state of the conversation, so that the next use must read the table
+        again.
+        """
         self.is_known, self.record, self.head_item, self._is_obsolete = False, None, {}, False
 
     # The head
 
     def read(self) -> Record | None:
-        """Read the conversation's state from the table, and check whether the conversation's session or user was deleted.
+        """Read the conversation's state from the table, and check whether the conversation's
+        session or user was deleted.
 
         Returns:
             The state, which is empty after a deletion; None if nothing is stored.
@@ -127,17 +153,28 @@ class DurableTier:
         if item is not None and not self._is_expired(item):
             item, data = whole_value(self._table, item)
             name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
-            with trusted(name):  # tombstones are never encrypted, so that they can be read without the keys
-                record = record_of(open_object(data, name, Codec() if is_tombstone else self._codec))
+            with trusted(
+                name
+            ):  # tombstones are never encrypted, so that they can be read without the keys
+                record = record_of(
+                    open_object(data, name, Codec() if is_tombstone else self._codec)
+                )
         ended = self._ended_below(found.values())
         is_deleted = ended > (0 if record is None else record.incarnation)
         if is_deleted:
             record = Record(incarnation=ended, carries_from=ended)
-        self.is_known, self.record, self.head_item, self._is_obsolete = True, record, item or {}, is_deleted
+        self.is_known, self.record, self.head_item, self._is_obsolete = (
+            True,
+            record,
+            item or {},
+            is_deleted,
+        )
         return record
 
     def read_to_delete(self) -> Record | None:
-        """Read the conversation's state from the table before a deletion. A damaged state is no error here.
+        """Read the conversation's state from the table before a deletion.
+
+        A damaged state is no error here.
 
         Returns:
             The conversation's state; None if the stored state is missing or damaged.
@@ -149,20 +186,25 @@ class DurableTier:
             return self.read()
         except CorruptRecordError:
             item = self._table.get(*self._key)
-            # The parts of a damaged head are found by their keys, because its attributes may be damaged, too.
-            self.head_item = {name: value for name, value in (item or {}).items() if name not in ("parts", "tag")}
+            # The parts of a damaged head are found by their keys, because its attributes may be
+            # damaged, too.
+            self.head_item = {
+                name: value for name, value in (item or {}).items() if name not in ("parts", "tag")
+            }
             self.is_known = self._is_obsolete = True
             return None
 
     def write(self, record: Record) -> bool:
-        """Replace the conversation's head (table item with its state), unless another writer has changed it meanwhile.
+        """Replace the conversation's head (table item with its state), unless another writer has
+        changed it meanwhile.
 
         Args:
-            record: The new state, with the turns that the log lacks. The caller has merged it with the head that was last read.
+            record: The new state, with the turns that the log lacks. The caller has merged it with
+                the head that was last read.
 
         Returns:
-            False if another writer has changed the head, or the session or user was deleted. Then read the head, merge it into
-            ``record``, and try again.
+            False if another writer has changed the head, or the session or user was deleted. Then
+            read the head, merge it into ``record``, and try again.
 
         Raises:
             StoreUnavailableError: The table does not answer. The head may have been stored.
@@ -175,17 +217,22 @@ class DurableTier:
             listed = directory_entry(self._session, record.ids)
             items = ExpiryIndex.items(self._place, record.ids, due=self._tiers.clock() + FIRST_LOOK)
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
-        redacts = known is not None and (record.redactions != known.redactions or record.incarnation != known.incarnation)
+        redacts = known is not None and (
+            record.redactions != known.redactions or record.incarnation != known.incarnation
+        )
         self.forget()
         item = self._put_head_item(record, before, redacts=redacts or is_obsolete)
         if item is None:
             return False
         if is_first:
-            # The deletion of a session or user first puts a tombstone, then lists conversations. Here, the head is put first,
-            # then the tombstones are read. So at least one of the two sees the other.
+            # The deletion of a session or user first puts a tombstone, then lists conversations.
+            # Here, the head is put first, then the tombstones are read. So at least one of the two
+            # sees the other.
             ended = self._ended_below(self._table.batch_get(self._watched).values())
             if ended > record.incarnation:
-                self._put_head_item(Record(incarnation=ended, carries_from=ended), item, redacts=True)
+                self._put_head_item(
+                    Record(incarnation=ended, carries_from=ended), item, redacts=True
+                )
                 return False
         self.is_known, self.record, self.head_item = True, record, item
         return True
@@ -201,39 +248,64 @@ class DurableTier:
         if self._tiers.hot is not None or before.get(HOT):
             attributes[HOT] = True
         codec = Codec() if is_tombstone else self._codec
-        data = seal_object(record_object(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES)
+        data = seal_object(
+            record_object(record), "/".join(self._key), codec, plain_bytes=_PLAIN_HEAD_BYTES
+        )
         when = Condition(equals={"v": before.get("v")}) if before else ABSENT
-        return put_split(self._table, self._key, data, attributes=attributes, when=when, before=before, scrub=redacts)
+        return put_split(
+            self._table,
+            self._key,
+            data,
+            attributes=attributes,
+            when=when,
+            before=before,
+            scrub=redacts,
+        )
 
     def remove_head(self) -> bool:
-        """Delete the table item with the conversation's state, not the log. Return False if another writer changed the item."""
+        """Delete the table item with the conversation's state, not the log.
+        Return False if another writer changed the item.
+        """
         item = self.head_item
         self.forget()
-        return not item or self._table.delete(*self._key, when=Condition(equals={"v": item.get("v")}))
+        return not item or self._table.delete(
+            *self._key, when=Condition(equals={"v": item.get("v")})
+        )
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest number of a run (incarnation) that none of the tombstones deletes; 0 without tombstones.
+        """Return the lowest number of a run (incarnation) that none of the tombstones deletes; 0
+        without tombstones.
 
         A damaged tombstone raises ``CorruptRecordError``.
         """
         with trusted(f"tombstones of {self._session}"):
-            return max((int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)), default=0)
+            return max(
+                (int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)),
+                default=0,
+            )
 
     def _is_expired(self, item: Item) -> bool:
-        return item.get("state") == DELETED and 0 < (item.get(self._table.schema.ttl) or 0) <= self._tiers.clock()
+        return (
+            item.get("state") == DELETED
+            and 0 < (item.get(self._table.schema.ttl) or 0) <= self._tiers.clock()
+        )
 
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Write a turn of a conversation to the log. If the log has a copy of the turn, the two copies are merged.
+        """Write a turn of a conversation to the log.
+
+        If the log has a copy of the turn, the two copies are merged.
 
         Args:
-            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the next run.
+            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the
+                next run.
             key: Key of the turn.
             turn: The turn.
 
         Raises:
-            StoreUnavailableError: The table does not answer. The turn may have been stored, and can be put again.
+            StoreUnavailableError: The table does not answer. The turn may have been stored, and can
+                be put again.
         """
         where, merged = self._turn_key(incarnation, key), turn
         found: Item | None = None
@@ -249,25 +321,45 @@ class DurableTier:
     def _put_turn_once(self, where: Key, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
         when = ABSENT if before is None else Condition(equals={"form": before.get("form")})
         scrub = bool(turn.redacted)
-        attributes = {"form": turn.form, **({} if self._codec.encrypts else _readable_attributes(turn))}
+        attributes = {
+            "form": turn.form,
+            **({} if self._codec.encrypts else _readable_attributes(turn)),
+        }
         data = seal_object(turn_object(key, turn), "/".join(where), self._codec)
         if is_text(data):
             attributes, data = {**attributes, "turn": data.decode()}, b""
-        return put_split(self._table, where, data, attributes=attributes, when=when, before=before, scrub=scrub) is not None
+        return (
+            put_split(
+                self._table,
+                where,
+                data,
+                attributes=attributes,
+                when=when,
+                before=before,
+                scrub=scrub,
+            )
+            is not None
+        )
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns of an incarnation (run of the conversation) from the log. Missing and damaged turns are left out."""
+        """Read turns of an incarnation (run of the conversation) from the log.
+        Missing and damaged turns are left out.
+        """
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
         return {key: turn for key, turn in turns.items() if turn is not None}
 
-    def read_log(self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None) -> dict[TurnKey, Turn]:
+    def read_log(
+        self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None
+    ) -> dict[TurnKey, Turn]:
         """Read turns of a conversation from the log, keyed by turn key.
 
         Args:
-            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the next run.
-            newest: Minimum number of messages to read, back from the last turn. Whole turns are read. None: all messages.
+            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the
+                next run.
+            newest: Minimum number of messages to read, back from the last turn. Whole turns are
+                read. None: all messages.
             until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
@@ -275,7 +367,9 @@ class DurableTier:
         limit = None if newest is None else max(2, newest)
         while True:
             items = 0
-            for item in self._table.query(self._session, first=prefix, last=last, reverse=limit is not None, limit=limit):
+            for item in self._table.query(
+                self._session, first=prefix, last=last, reverse=limit is not None, limit=limit
+            ):
                 items, sort = items + 1, str(item[self._table.schema.sort])
                 key = None if is_part(sort) else TurnKey.parse(sort.removeprefix(prefix))
                 turn = None if key is None or key in turns else self._turn_in(item)
@@ -289,18 +383,27 @@ class DurableTier:
             last = sort  # parts of large turns count towards the limit
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of turns that are in the log, but that the conversation's stored state does not list as logged.
+        """Return the keys of turns that are in the log, but that the conversation's stored state
+        does not list as logged.
 
         Args:
             head: The stored state.
         """
-        # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as older turns are known.
+        # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as
+        # older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
-        logged = self.logged_keys(head.incarnation, first=min([*newest, *head.unlogged]) if newest else None)
-        return [key for key in logged if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key))]
+        logged = self.logged_keys(
+            head.incarnation, first=min([*newest, *head.unlogged]) if newest else None
+        )
+        return [
+            key
+            for key in logged
+            if key in head.unlogged or (key not in head.seen and not head.has_forgotten(key))
+        ]
 
     def logged_keys(self, incarnation: int, *, first: TurnKey | None = None) -> list[TurnKey]:
-        """Return the keys of the turns that the log has of an incarnation (run of the conversation), in order.
+        """Return the keys of the turns that the log has of an incarnation (run of the
+        conversation), in order.
 
         Args:
             incarnation: Number of the run.
@@ -315,9 +418,11 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return a conversation's stored state, completed with turns that the log has and the state does not list.
+        """Return a conversation's stored state, completed with turns that the log has and the state
+        does not list.
 
-        Such turns are in the log if a flush was interrupted between the write of the turns and the write of the state.
+        Such turns are in the log if a flush was interrupted between the write of the turns and the
+        write of the state.
 
         Args:
             head: The stored state.
@@ -325,24 +430,38 @@ class DurableTier:
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
             return head
-        window = tuple(Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages)))
+        window = tuple(
+            Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages))
+        )
         lengths = {key: len(turn.messages) for key, turn in turns.items()}
-        # The turns count as unlogged until a head lists them. Otherwise, no later head could list them.
+        # The turns count as unlogged until a head lists them. Otherwise, no later head could list
+        # them.
         unlogged = dict.fromkeys(turns, 0)
-        found = Record(incarnation=head.incarnation, window=window, seen=lengths, turns=turns, unlogged=unlogged)
+        found = Record(
+            incarnation=head.incarnation,
+            window=window,
+            seen=lengths,
+            turns=turns,
+            unlogged=unlogged,
+        )
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
         """Complete the list ``seen`` of a record that will be stored, and return the record.
 
-        ``seen`` maps the keys of known turns to their numbers of messages. A message is added to a number only if the log
-        has the message, because a table that was restored from a backup may lack messages.
+        ``seen`` maps the keys of known turns to their numbers of messages. A message is added to a
+        number only if the log has the message, because a table that was restored from a backup may
+        lack messages.
 
         Args:
             head: The record that will be stored.
             record: The record of this process. Its list ``seen`` has all known turns.
         """
-        unproven = {key for key, length in record.seen.items() if head.seen.get(key, 0) < length and key not in head.unlogged}
+        unproven = {
+            key
+            for key, length in record.seen.items()
+            if head.seen.get(key, 0) < length and key not in head.unlogged
+        }
         if not unproven:
             return head
         turns = self.get_turns(record.incarnation, unproven)
@@ -350,15 +469,22 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the sorted numbers of the incarnations (runs of the conversation) with turns in the log."""
+        """Return the sorted numbers of the incarnations (runs of the conversation) with turns in
+        the log.
+        """
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logged turns of all incarnations (runs of the conversation) below ``below``."""
-        keys = [(self._session, sort) for sort in self._sort_values(f"{self._member}#TURN#", self._prefix(below))]
+        """Delete the logged turns of all incarnations (runs of the conversation) below
+        ``below``.
+        """
+        keys = [
+            (self._session, sort)
+            for sort in self._sort_values(f"{self._member}#TURN#", self._prefix(below))
+        ]
         if keys:
             self._table.batch_write(deletes=keys)
 
@@ -372,7 +498,10 @@ class DurableTier:
         except KeyMissingError:
             raise
         except CorruptRecordError:
-            logger.warning("tier=<durable>, items=<%d> | a turn of the log cannot be read and stays as it is", 1)
+            logger.warning(
+                "tier=<durable>, items=<%d> | a turn of the log cannot be read and stays as it is",
+                1,
+            )
             logger.debug("record=<%s> | a turn of the log cannot be read", "/".join(where))
             return None
 
@@ -384,7 +513,8 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the numbers of the attempts of a compare-and-set from 0, with a short random wait after a refused attempt.
+    """Yield the numbers of the attempts of a compare-and-set from 0, with a short random wait after
+    a refused attempt.
 
     Raises:
         OvertakenError: The last attempt was refused, too.
@@ -393,18 +523,27 @@ def attempts(tier: str) -> Iterator[int]:
         if attempt:
             sleep(random.uniform(0.0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - jitter
         yield attempt
-    raise OvertakenError(f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again")
+    raise OvertakenError(
+        f"the {tier} record was replaced {TRIES} times by others; changes are kept, try again"
+    )
 
 
 sleep = time.sleep
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return table attributes of a turn, by which other services can select turns, such as the names of called tools."""
+    """Return table attributes of a turn, by which other services can select turns, such as the
+    names of called tools.
+    """
     with trusted("a turn"):
         messages = [message for message in map(load, turn.messages) if is_message(message)]
     found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
-    calls = [block["toolUse"]["name"] for message in messages for block in message["content"] if "toolUse" in block]
+    calls = [
+        block["toolUse"]["name"]
+        for message in messages
+        for block in message["content"]
+        if "toolUse" in block
+    ]
     if calls:
         found["tool_calls"] = calls[:_MOST_CALLS]
     for message in messages:
@@ -437,17 +576,20 @@ def put_split(
 ) -> Item | None:
     """Store a value in one or more items of a table.
 
-    The first item is written last, and makes the value visible. All items have the same time to live.
+    The first item is written last, and makes the value visible. All items have the same time to
+    live.
 
     Args:
         table: The table.
         key: Key of the first item.
         data: The value; empty if ``attributes`` contain it.
         attributes: Further attributes of the first item.
-        when: Condition for the put of the first item. If the condition is not met, the visible value does not change.
+        when: Condition for the put of the first item. If the condition is not met, the visible
+            value does not change.
         before: The item that is replaced. Its further parts are deleted afterwards.
-        scrub: Whether the replaced value must become unreadable, as after a redaction. Parts of the value that interrupted
-            writes have left are then deleted, too. ``Table.put`` gets the same option.
+        scrub: Whether the replaced value must become unreadable, as after a redaction. Parts of the
+            value that interrupted writes have left are then deleted, too. ``Table.put`` gets the
+            same option.
 
     Returns:
         The first item without the value; None if the condition was not met.
@@ -462,9 +604,18 @@ def put_split(
         item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
         expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
         for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
-            table.put({table.schema.partition: partition, table.schema.sort: sort, "data": chunk, **expiry})
+            table.put(
+                {
+                    table.schema.partition: partition,
+                    table.schema.sort: sort,
+                    "data": chunk,
+                    **expiry,
+                }
+            )
     is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
-    if not is_put and "tag" in item:  # the driver may have repeated a put that had already succeeded
+    if (
+        not is_put and "tag" in item
+    ):  # the driver may have repeated a put that had already succeeded
         is_put = (table.get(*key) or {}).get("tag") == item["tag"]
     if not is_put:
         obsolete = set(part_keys(table, item))
@@ -504,7 +655,9 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
         if present is None:
             break
         if present.get("tag") == item.get("tag"):
-            raise CorruptRecordError(f"record={name!r} is damaged: parts of it are missing", record=name)
+            raise CorruptRecordError(
+                f"record={name!r} is damaged: parts of it are missing", record=name
+            )
         item = present
     raise OvertakenError(f"record={name!r} changed while it was read")
 
@@ -527,5 +680,7 @@ def _key_of(table: Table, item: Item) -> Key:
 
 
 def is_part(sort: str) -> bool:
-    """Return whether the table item with this sort value is part of a split value, but not its first part."""
+    """Return whether the table item with this sort value is part of a split value, but not its
+    first part.
+    """
     return "~" in sort.rpartition("#")[2]

@@ -1,19 +1,23 @@
 """Storage of one conversation in the hot tier.
 
-The conversation is one hash. Each write of the hash is one compare-and-set. The values of these fields are JSON:
+The conversation is one hash. Each write of the hash is one compare-and-set. The values of these
+fields are JSON:
 
 - ``head``: version and counters.
 - ``run``: values that stay the same during a run (incarnation) of the conversation, such as ids.
 - ``view``: the agent's history, as references to messages.
-- ``seen``: turns that the writer has seen, with their numbers of messages. A turn that has its own field with all of these
-  messages is left out.
+- ``seen``: turns that the writer has seen, with their numbers of messages. A turn that has its own
+  field with all of these messages is left out.
 - ``removed``: turns that a rewind removed, with their numbers of messages.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
-- ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager edited or wrote.
-- ``archive``: list of the turns that have left the history. Without a durable tier, the hash keeps these turns, too.
+- ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager
+  edited or wrote.
+- ``archive``: list of the turns that have left the history. Without a durable tier, the hash keeps
+  these turns, too.
 
-The field ``window`` lists the fields that are read when an agent is restored. With a durable tier, all fields are read.
+The field ``window`` lists the fields that are read when an agent is restored. With a durable tier,
+all fields are read.
 """
 
 from __future__ import annotations
@@ -24,7 +28,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreUnavailableError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    KeyMissingError,
+    StoreUnavailableError,
+)
 from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
@@ -58,11 +66,15 @@ from strands_manga_memory.stores.hot import (
 logger = logging.getLogger(__name__)
 
 ENDED_FIELD = "ended"
-"""Field that replaces ``head`` in an empty record. It is never encrypted, so that a deletion can be read without the keys."""
+"""Field that replaces ``head`` in an empty record.
+It is never encrypted, so that a deletion can be read without the keys.
+"""
 
 _HEAD_FIELD = "head"
 _SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
-_TEXT_FRONT = re.compile(rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),')
+_TEXT_FRONT = re.compile(
+    rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),'
+)
 _SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "run", "view", "seen", "removed", "notes", "archive")
 
 
@@ -76,24 +88,32 @@ _FIELD_OF = {
 """Field of each part of a record's JSON object that is not in the field ``head``."""
 
 _Part = TurnKey | str | bytes
-"""Key of a turn, name of a state entry, or serialized message that the conversation manager edited or wrote."""
+"""Key of a turn, name of a state entry, or serialized message that the conversation manager edited
+or wrote.
+"""
 
 
 @dataclass
 class _Stored:
     """Content of the hash that stores a conversation in the hot tier, as last read or written.
 
-    A turn is in a field ``m<number>``. A state value or an edited message is in a field ``x<number>``. These fields are the
-    parts, and the number is the field number.
+    A turn is in a field ``m<number>``. A state value or an edited message is in a field
+    ``x<number>``. These fields are the parts, and the number is the field number.
 
     Args:
-        expect: Epoch and version in the store, which the next compare-and-set expects; None if the hash is missing.
-        epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the conversation.
+        expect: Epoch and version in the store, which the next compare-and-set expects; None if the
+            hash is missing.
+        epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the
+            conversation.
         record: The state of the conversation; None if there is none.
-        numbers: Field number of each part. The key is a turn's key, a state value's name, or the edited message itself.
-        unread: Message count of each stored turn that has left the history or cannot be read. The record lacks these turns.
-        small: Python ``hash()`` of the content of each field without a number, such as ``view``, keyed by field name.
-        expires_in: Seconds until the conversation counts as expired (the store keeps it longer); None if the hash is missing.
+        numbers: Field number of each part. The key is a turn's key, a state value's name, or the
+            edited message itself.
+        unread: Message count of each stored turn that has left the history or cannot be read. The
+            record lacks these turns.
+        small: Python ``hash()`` of the content of each field without a number, such as ``view``,
+            keyed by field name.
+        expires_in: Seconds until the conversation counts as expired (the store keeps it longer);
+            None if the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
@@ -106,14 +126,22 @@ class _Stored:
 
     @property
     def archive(self) -> dict[TurnKey, list[int]]:
-        """Field number and message count of each turn that the restore of an agent does not read."""
+        """Field number and message count of each turn that the restore of an agent does not
+        read.
+        """
         shown = set() if self.record is None else self.record.shown_keys
-        return {key: [self.numbers[key], length] for key, length in sorted(self.unread.items()) if key not in shown}
+        return {
+            key: [self.numbers[key], length]
+            for key, length in sorted(self.unread.items())
+            if key not in shown
+        }
 
     @property
     def names(self) -> set[str]:
         """Names of all fields of the conversation's hash in the hot tier, except ``window``."""
-        return self.small.keys() - {WINDOW_FIELD} | {_field_name(part, number) for part, number in self.numbers.items()}
+        return self.small.keys() - {WINDOW_FIELD} | {
+            _field_name(part, number) for part, number in self.numbers.items()
+        }
 
 
 class HotTier:
@@ -132,19 +160,28 @@ class HotTier:
 
     def __init__(self, place: Place, tiers: Tiers) -> None:
         assert tiers.hot is not None  # noqa: S101 - for the type checker
-        self._store, self._name, self._tiers, self._codec = tiers.hot, place.conversation, tiers, tiers.codec
+        self._store, self._name, self._tiers, self._codec = (
+            tiers.hot,
+            place.conversation,
+            tiers,
+            tiers.codec,
+        )
         self._keeps_log = tiers.durable is None
         self._stored: _Stored | None = None
         self.io = new_lock()
 
     @property
     def is_known(self) -> bool:
-        """Whether the conversation's content in the store is known. False before the first read and after a failed request."""
+        """Whether the conversation's content in the store is known.
+        False before the first read and after a failed request.
+        """
         return self._stored is not None
 
     @property
     def record(self) -> Record | None:
-        """State of the conversation in the store, as last read or written; None if there is none, or it is not known."""
+        """State of the conversation in the store, as last read or written; None if there is none,
+        or it is not known.
+        """
         return None if self._stored is None else self._stored.record
 
     @property
@@ -154,7 +191,8 @@ class HotTier:
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Epoch and version of the conversation in the store, as last read or written; None if it is missing or not known.
+        """Epoch and version of the conversation in the store, as last read or written; None if it
+        is missing or not known.
 
         Each end or deletion of the conversation raises the epoch by 1.
         """
@@ -164,12 +202,15 @@ class HotTier:
     def expires_in(self) -> float | None:
         """Seconds from the last read or write until the conversation counts as expired.
 
-        The number is negative if the conversation has expired. It is None if the conversation is missing or not known.
+        The number is negative if the conversation has expired. It is None if the conversation is
+        missing or not known.
         """
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
-        """Discard the known content of the conversation in the store, so that the next operation reads the store again."""
+        """Discard the known content of the conversation in the store, so that the next operation
+        reads the store again.
+        """
         self._stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
@@ -186,7 +227,9 @@ class HotTier:
             CorruptRecordError: The field ``head`` cannot be read.
         """
         self._stored = None
-        found = self._store.load(self._name, _SMALL_FIELDS, touch=touch and self._tiers.ttl.refreshed_by_reads)
+        found = self._store.load(
+            self._name, _SMALL_FIELDS, touch=touch and self._tiers.ttl.refreshed_by_reads
+        )
         if found is None or found.state == DELETED:
             self._stored = _Stored(epoch=1 if found is None else found.epoch + 1)
         else:
@@ -194,7 +237,9 @@ class HotTier:
         return self._stored.record
 
     def read_to_delete(self) -> Record | None:
-        """Read the conversation from the hot tier before it is deleted. A damaged conversation is replaced by a tombstone.
+        """Read the conversation from the hot tier before it is deleted.
+
+        A damaged conversation is replaced by a tombstone.
 
         Returns:
             The state of the conversation; None if it is missing or damaged.
@@ -205,7 +250,9 @@ class HotTier:
         try:
             return self.read(touch=False)
         except CorruptRecordError:
-            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=self._tiers.ttl.tombstone_seconds)
+            epoch = self._store.put_tombstone(
+                self._name, epoch=1, ttl=self._tiers.ttl.tombstone_seconds
+            )
             self._stored = _Stored(epoch=epoch + 1)
             return None
 
@@ -213,12 +260,13 @@ class HotTier:
         """Replace the conversation in the store with one compare-and-set.
 
         Args:
-            record: The new state of the conversation. The caller has merged it with the state that was last read.
+            record: The new state of the conversation. The caller has merged it with the state that
+                was last read.
             ttl: Seconds to live from now. None: those of the session's ``TtlPolicy``.
 
         Returns:
-            False if another writer has changed the conversation. Then read the conversation, merge it into ``record``, and try
-            again.
+            False if another writer has changed the conversation. Then read the conversation, merge
+            it into ``record``, and try again.
 
         Raises:
             StoreUnavailableError: The store does not answer. The conversation may have been stored.
@@ -247,7 +295,9 @@ class HotTier:
         )
         if status is not WriteStatus.OK:
             return False
-        self._stored = replace(after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl)
+        self._stored = replace(
+            after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl
+        )
         return True
 
     def _ttl_of(self, record: Record) -> float:
@@ -255,17 +305,25 @@ class HotTier:
         if record.is_empty:
             return policy.tombstone_seconds
         seconds = policy.ttl(record.turn_count)
-        return max(1.0, record.created + seconds - self._tiers.clock()) if policy.mode == "fixed" else seconds
+        return (
+            max(1.0, record.created + seconds - self._tiers.clock())
+            if policy.mode == "fixed"
+            else seconds
+        )
 
-    def get_turns(self, incarnation: int, keys: Iterable[TurnKey] | None = None) -> dict[TurnKey, Turn]:
-        """Read turns of the conversation from the hot tier, which keeps all turns if there is no durable tier.
+    def get_turns(
+        self, incarnation: int, keys: Iterable[TurnKey] | None = None
+    ) -> dict[TurnKey, Turn]:
+        """Read turns of the conversation from the hot tier, which keeps all turns if there is no
+        durable tier.
 
         Args:
             incarnation: Number of the conversation's run.
             keys: Keys of the turns to read. None: all turns.
 
         Returns:
-            The turns, keyed by turn key. Missing turns, and turns that cannot be read, are left out.
+            The turns, keyed by turn key. Missing turns, and turns that cannot be read, are left
+            out.
         """
         with self.io:
             if self._stored is None:
@@ -273,7 +331,8 @@ class HotTier:
             stored = self._stored
             if stored is None or stored.record is None or stored.record.incarnation != incarnation:
                 return {}
-            # A turn that is not in the window any more keeps its field until the next write lists it in the archive.
+            # A turn that is not in the window any more keeps its field until the next write lists
+            # it in the archive.
             archive, held = stored.archive, stored.record.turns
             wanted = {*archive, *held} if keys is None else set(keys)
             names = {f"m{archive[key][0]}": key for key in archive.keys() & wanted}
@@ -284,44 +343,70 @@ class HotTier:
             return turns
 
     def _with_redacted_archive(self, record: Record) -> Record:
-        """Return ``record`` with the newly redacted turns that have left the history, so that writes replace the originals."""
+        """Return ``record`` with the newly redacted turns that have left the history, so that
+        writes replace the originals.
+        """
         before = self.record
-        known = before.redactions if before is not None and before.incarnation == record.incarnation else {}
-        new = {key for key, found in record.redactions.items() if known.get(key) != found} - record.turns.keys()
+        known = (
+            before.redactions
+            if before is not None and before.incarnation == record.incarnation
+            else {}
+        )
+        new = {
+            key for key, found in record.redactions.items() if known.get(key) != found
+        } - record.turns.keys()
         turns = self.get_turns(record.incarnation, new) if new else {}
         redacted = {key: turn.redact(record.redactions[key]) for key, turn in turns.items()}
         return replace(record, turns={**record.turns, **redacted}) if redacted else record
 
     # Fields
 
-    def _encode(self, record: Record, before: _Stored) -> tuple[_Stored, dict[str, bytes], list[str]]:
+    def _encode(
+        self, record: Record, before: _Stored
+    ) -> tuple[_Stored, dict[str, bytes], list[str]]:
         """Encode the state of a conversation as fields of its hash in the hot tier.
 
         Returns:
-            The content of the hash after the write, the fields that change, and the names of the fields to remove.
+            The content of the hash after the write, the fields that change, and the names of the
+            fields to remove.
         """
         if record.is_empty:
             ended = seal_object(record_object(record), self._place(ENDED_FIELD), Codec())
             return _Stored(record=record, small={ENDED_FIELD: 0}), {ENDED_FIELD: ended}, []
         old, shown = before.record or Record(), record.shown_keys
         lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
-        # The history, or the log in this hash, still needs turns that have left the record, or cannot be read.
+        # The history, or the log in this hash, still needs turns that have left the record, or
+        # cannot be read.
         unread = {
-            key: length for key, length in lengths.items() if key not in record.turns and (self._keeps_log or key in shown)
+            key: length
+            for key, length in lengths.items()
+            if key not in record.turns and (self._keeps_log or key in shown)
         }
         bodies = [slot.body for slot in record.window if slot.body is not None]
-        numbers = _numbered([*sorted(record.turns), *record.states, *bodies, *unread], before.numbers)
+        numbers = _numbered(
+            [*sorted(record.turns), *record.states, *bodies, *unread], before.numbers
+        )
         after = _Stored(record=record, numbers=numbers, unread=unread)
         archive = after.archive
         values: dict[str, JsonObject] = {}
         for key, turn in record.turns.items():
             if old.turns.get(key) != turn:
-                values[f"m{numbers[key]}"] = {"turn": str(key), "length": len(turn.messages), **turn_object(key, turn)}
+                values[f"m{numbers[key]}"] = {
+                    "turn": str(key),
+                    "length": len(turn.messages),
+                    **turn_object(key, turn),
+                }
         for name, entry in record.states.items():
             if old.states.get(name) != entry:
                 values[f"x{numbers[name]}"] = entry_object(name, entry)
-        values |= {f"x{numbers[body]}": {"body": JsonPart(body)} for body in bodies if body not in before.numbers}
-        head = record_object(record, numbers, {key: length for key, length in unread.items() if key not in archive})
+        values |= {
+            f"x{numbers[body]}": {"body": JsonPart(body)}
+            for body in bodies
+            if body not in before.numbers
+        }
+        head = record_object(
+            record, numbers, {key: length for key, length in unread.items() if key not in archive}
+        )
         small: dict[str, JsonObject] = {_HEAD_FIELD: head}
         for part, name in _FIELD_OF.items():
             if part in head:
@@ -329,29 +414,43 @@ class HotTier:
         if archive:
             small["archive"] = {"archive": {str(key): found for key, found in archive.items()}}
         after.small = {name: hash(json_of(value)) for name, value in small.items()}
-        values |= {name: value for name, value in small.items() if after.small[name] != before.small.get(name)}
+        values |= {
+            name: value
+            for name, value in small.items()
+            if after.small[name] != before.small.get(name)
+        }
         fields = {name: self._seal(name, value) for name, value in values.items()}
-        listed = self._listed({part: number for part, number in numbers.items() if part not in archive})
+        listed = self._listed(
+            {part: number for part, number in numbers.items() if part not in archive}
+        )
         after.small[WINDOW_FIELD] = hash(listed)
         if after.small[WINDOW_FIELD] != before.small.get(WINDOW_FIELD):
             fields[WINDOW_FIELD] = listed
         return after, fields, sorted(before.names - after.names)
 
     def _decode(self, found: HotRecord) -> _Stored:
-        # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the claim.
+        # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the
+        # claim.
         epoch = found.epoch + (found.state == CLOSING)
-        stored, fields = _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in), found.fields
+        stored, fields = (
+            _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in),
+            found.fields,
+        )
         if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
             value = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
                 return replace(stored, record=record_of(value), small={ENDED_FIELD: 0})
         if _HEAD_FIELD not in fields:
-            raise CorruptRecordError(f"record={self._name!r} is damaged: it has no head", record=self._name)
+            raise CorruptRecordError(
+                f"record={self._name!r} is damaged: it has no head", record=self._name
+            )
         small = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
         turns: dict[TurnKey, Turn] = {}
         states: dict[str, Entry] = {}
         bodies: dict[int, bytes] = {}
-        for name in sorted(fields, key=lambda field: (len(field), field)):  # states keep their order; Redis returns any
+        for name in sorted(
+            fields, key=lambda field: (len(field), field)
+        ):  # states keep their order; Redis returns any
             if name in small or not name[1:].isdecimal():
                 continue
             data = fields[name]
@@ -373,14 +472,19 @@ class HotTier:
         value = {name: part for one in small.values() for name, part in one.items()}
         with trusted(self._name):
             turns, unreadable = dict(sorted(turns.items())), dict(stored.unread)
-            stored.record = record_of(value, turns=turns, states=states, bodies=bodies, unreadable=unreadable)
+            stored.record = record_of(
+                value, turns=turns, states=states, bodies=bodies, unreadable=unreadable
+            )
             for text, (at, length) in value.get("archive", {}).items():
                 key = TurnKey.parse(text)
                 stored.numbers[key], stored.unread[key] = int(at), int(length)
         return stored
 
-    def _decode_turn(self, name: str, data: bytes, turns: dict[TurnKey, Turn], unread: dict[TurnKey, int]) -> TurnKey:
-        """Decode a turn from its field of a conversation's hash, add it to ``turns``, and return its key.
+    def _decode_turn(
+        self, name: str, data: bytes, turns: dict[TurnKey, Turn], unread: dict[TurnKey, int]
+    ) -> TurnKey:
+        """Decode a turn from its field of a conversation's hash, add it to ``turns``, and return
+        its key.
 
         If the turn cannot be read, its number of messages is added to ``unread``.
         """
@@ -404,18 +508,25 @@ class HotTier:
             return None
 
     def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
-        """Return the key and the message count of a damaged turn. They are at the beginning of the turn's hash field.
+        """Return the key and the message count of a damaged turn.
+
+        They are at the beginning of the turn's hash field.
 
         Raises:
             CorruptRecordError: The beginning of the field is damaged, too.
         """
         front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
         if front is None:
-            raise CorruptRecordError(f"record={self._place(name)!r} is damaged: it has no turn key", record=self._place(name))
+            raise CorruptRecordError(
+                f"record={self._place(name)!r} is damaged: it has no turn key",
+                record=self._place(name),
+            )
         return TurnKey.parse(front[1].decode()), int(front[2])
 
     def _listed(self, numbers: Mapping[_Part, int]) -> bytes:
-        """Return the value of the field ``window`` for the given field numbers of turns, states and edited messages."""
+        """Return the value of the field ``window`` for the given field numbers of turns, states and
+        edited messages.
+        """
         return _listed(numbers) if self._keeps_log else ALL_FIELDS
 
     def _seal(self, name: str, value: JsonObject) -> bytes:
@@ -432,13 +543,18 @@ class HotTier:
 
 
 def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
-    """Return version, state and time to live of a conversation in the hot tier, without its messages.
+    """Return version, state and time to live of a conversation in the hot tier, without its
+    messages.
 
     Returns:
         A ``HotRecord`` with these values; None if the hot tier has no copy, or only a tombstone.
     """
     found = store.load(name, [_HEAD_FIELD], touch=False)
-    return None if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields else found
+    return (
+        None
+        if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields
+        else found
+    )
 
 
 def _kind_of(part: _Part) -> str:
@@ -450,11 +566,14 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return the field number of each part (turn, state value or edited message), such as 12 for the hash field ``m12``.
+    """Return the field number of each part (turn, state value or edited message), such as 12 for
+    the hash field ``m12``.
 
     A part in ``known`` keeps its number, and a new part gets a free number.
     """
-    used = {kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"}
+    used = {
+        kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"
+    }
     free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}
     numbers: dict[_Part, int] = {}
     for part in parts:
@@ -464,7 +583,8 @@ def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part,
 
 
 def _listed(numbers: Mapping[_Part, int]) -> bytes:
-    """Return the value of the hash field ``window``, the list of the fields that the restore of an agent reads.
+    """Return the value of the hash field ``window``, the list of the fields that the restore of an
+    agent reads.
 
     For example, ``1-4,7,x2`` lists the fields ``m1`` to ``m4``, ``m7`` and ``x2``.
 

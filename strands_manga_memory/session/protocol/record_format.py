@@ -1,7 +1,8 @@
 """Conversion of the parts of a conversation's record to their stored form, and back.
 
-The stored form is JSON text. Large values are compressed, and values are encrypted if the codec has a key. The first attribute
-of plain JSON text is named after the version of the stored form, such as ``v3``. Its value is a checksum.
+The stored form is JSON text. Large values are compressed, and values are encrypted if the codec has
+a key. The first attribute of plain JSON text is named after the version of the stored form, such as
+``v3``. Its value is a checksum.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.record import Entry, Lengths, Record, Replacement, Slot, Turn, TurnKey, Version
+from strands_manga_memory.session.protocol.record import (
+    Entry,
+    Lengths,
+    Record,
+    Replacement,
+    Slot,
+    Turn,
+    TurnKey,
+    Version,
+)
 from strands_manga_memory.stores.codec import (
     VERSION,
     Codec,
@@ -31,7 +41,9 @@ JsonObject = dict[str, Any]
 """Type of a JSON object."""
 
 PLAIN_BYTES = 2048
-"""Size in bytes from which a JSON object is usually compressed. Smaller objects are stored as plain text."""
+"""Size in bytes from which a JSON object is usually compressed.
+Smaller objects are stored as plain text.
+"""
 
 _USUAL_LENGTH = 2  # a question and its answer
 MOST_MESSAGES = 200_000
@@ -42,11 +54,15 @@ _ANY_HEAD = re.compile(rb'\{"v(\d{1,9})":"[0-9a-f]{8}"')
 _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 
 
-def seal_object(value: JsonObject, place: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES) -> bytes:
-    """Return the bytes in which a JSON object is stored: plain JSON with a checksum, or compressed or encrypted.
+def seal_object(
+    value: JsonObject, place: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES
+) -> bytes:
+    """Return the bytes in which a JSON object is stored: plain JSON with a checksum, or compressed
+    or encrypted.
 
     Args:
-        value: The object. Its values are JSON, or ``JsonPart`` (JSON text that is inserted unchanged).
+        value: The object. Its values are JSON, or ``JsonPart`` (JSON text that is inserted
+            unchanged).
         place: Name under which the object is stored. The object cannot be read under another name.
         codec: Encrypts the object, and compresses large objects.
         plain_bytes: Size in bytes from which the object is compressed.
@@ -62,7 +78,8 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
     """Decode a stored JSON object: check, decrypt and decompress its bytes.
 
     Raises:
-        CorruptRecordError: The bytes are damaged, were stored under another name, or have another version.
+        CorruptRecordError: The bytes are damaged, were stored under another name, or have another
+            version.
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
     if isinstance(data, bytes) and (head := _ANY_HEAD.match(data)):
@@ -70,7 +87,9 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
         codec.check_plain(place)
         rest = data[_HEAD_BYTES:] if data[len(_HEAD) + 8 :] != b'"}' else b"}"
         if data[len(_HEAD) : len(_HEAD) + 8] != _checksum(rest, place):
-            raise CorruptRecordError(f"record={place!r} is damaged: its checksum does not match", record=place)
+            raise CorruptRecordError(
+                f"record={place!r} is damaged: its checksum does not match", record=place
+            )
         text = b"{" + rest
     else:
         text = codec.unseal(data, place)
@@ -82,7 +101,9 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether stored bytes are plain JSON in valid UTF-8, so that a table can store them as a string."""
+    """Return whether stored bytes are plain JSON in valid UTF-8, so that a table can store them as
+    a string.
+    """
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -145,10 +166,14 @@ def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
     """Parse a turn and its key from a JSON object."""
     messages, times = tuple(map(json_bytes, value["messages"])), tuple(map(float, value["times"]))
     if len(times) != len(messages):
-        raise ValueError(f"it must have a time for each of {len(messages)} messages, got {len(times)}")
+        raise ValueError(
+            f"it must have a time for each of {len(messages)} messages, got {len(times)}"
+        )
     redacted = {int(at): int(revision) for at, revision in value.get("redacted", {}).items()}
     about = dict(value.get("about", {}))
-    return TurnKey.parse(value["turn"]), Turn(messages, times, redacted, bool(value.get("open")), about)
+    return TurnKey.parse(value["turn"]), Turn(
+        messages, times, redacted, bool(value.get("open")), about
+    )
 
 
 def entry_object(name: str, entry: Entry) -> JsonObject:
@@ -157,7 +182,9 @@ def entry_object(name: str, entry: Entry) -> JsonObject:
 
 
 def entry_of(value: JsonObject) -> tuple[str, Entry]:
-    """Parse a named state value, with its version, from a JSON object. Return the name and the value."""
+    """Parse a named state value, with its version, from a JSON object.
+    Return the name and the value.
+    """
     return str(value["name"]), Entry(version_of(value["version"]), load(json_bytes(value["value"])))
 
 
@@ -184,34 +211,49 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 _NO_LENGTHS: Lengths = {}
 
 
-def record_object(record: Record, bodies: Mapping[Any, int] | None = None, unreadable: Lengths = _NO_LENGTHS) -> JsonObject:
+def record_object(
+    record: Record, bodies: Mapping[Any, int] | None = None, unreadable: Lengths = _NO_LENGTHS
+) -> JsonObject:
     """Convert a conversation's record (its state) to a JSON object.
 
-    The field ``seen`` leaves out turns that are stored together with the record, if their number of messages is the same.
+    The field ``seen`` leaves out turns that are stored together with the record, if their number of
+    messages is the same.
 
     Args:
         record: The record.
-        bodies: Reference number of each edited message, keyed by serialized message. The edited messages, the turns and the
-            state values are then stored elsewhere. None: the object contains all of them.
-        unreadable: Number of messages of each stored turn that cannot be read, and is therefore missing in the record.
+        bodies: Reference number of each edited message, keyed by serialized message. The edited
+            messages, the turns and the state values are then stored elsewhere. None: the object
+            contains all of them.
+        unreadable: Number of messages of each stored turn that cannot be read, and is therefore
+            missing in the record.
     """
     held = {**unreadable, **{key: len(turn.messages) for key, turn in record.turns.items()}}
-    # A turn that is stored with the record was seen by the record's author, also beyond the last turns that ``seen`` counts.
-    lengths = {key: record.seen.get(key, held.get(key, 0)) for key in record.seen.keys() | record.shown_keys | held.keys()}
+    # A turn that is stored with the record was seen by the record's author, also beyond the last
+    # turns that ``seen`` counts.
+    lengths = {
+        key: record.seen.get(key, held.get(key, 0))
+        for key in record.seen.keys() | record.shown_keys | held.keys()
+    }
     parts = {
         "ids": dict(record.ids),
         "unlogged": lengths_text(record.unlogged),
         "redactions": redaction_object(record.redactions),
         "window": window_list(record.window, _numbered(held, lengths), lengths, bodies),
-        "seen": lengths_text({key: length for key, length in lengths.items() if held.get(key) != length}),
+        "seen": lengths_text(
+            {key: length for key, length in lengths.items() if held.get(key) != length}
+        ),
         "removed": lengths_text(record.removed),
         "notes": record.notes,
     }
     if bodies is None:
-        parts["states"] = [entry_object(name, entry) for name, entry in sorted(record.states.items())]
+        parts["states"] = [
+            entry_object(name, entry) for name, entry in sorted(record.states.items())
+        ]
         parts["turns"] = [turn_object(key, turn) for key, turn in sorted(record.turns.items())]
     value = {"version": list(record.version), **{name: getattr(record, name) for name in _NUMBERS}}
-    return value | {name: part for name, part in parts.items() if part or (name == "notes" and part is not None)}
+    return value | {
+        name: part for name, part in parts.items() if part or (name == "notes" and part is not None)
+    }
 
 
 def record_of(
@@ -222,14 +264,19 @@ def record_of(
     bodies: Mapping[int, bytes] | None = None,
     unreadable: Lengths = _NO_LENGTHS,
 ) -> Record:
-    """Parse a conversation's record (its state) from a JSON object. This is the inverse of ``record_object``.
+    """Parse a conversation's record (its state) from a JSON object.
+
+    This is the inverse of ``record_object``.
 
     Args:
         value: The JSON object.
         turns: The record's turns, if they are stored elsewhere. None: the object contains them.
-        states: The record's state values, if they are stored elsewhere. None: the object contains them.
-        bodies: Edited messages that are stored elsewhere, keyed by reference number. None: the object contains them.
-        unreadable: Number of messages of each stored turn that cannot be read. It completes the list ``seen``.
+        states: The record's state values, if they are stored elsewhere. None: the object contains
+            them.
+        bodies: Edited messages that are stored elsewhere, keyed by reference number. None: the
+            object contains them.
+        unreadable: Number of messages of each stored turn that cannot be read. It completes the
+            list ``seen``.
     """
     turns = dict(map(turn_of, value.get("turns", ()))) if turns is None else turns
     held = {**unreadable, **{key: len(turn.messages) for key, turn in turns.items()}}
@@ -256,8 +303,8 @@ def record_of(
 def lengths_text(lengths: Lengths) -> str:
     """Return the number of messages of each turn as compact text, ordered by turn key.
 
-    The text ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has two turn keys. The second turn has 4 messages. The first turn has the usual
-    number, 2, which is left out.
+    The text ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has two turn keys. The second turn has 4 messages.
+    The first turn has the usual number, 2, which is left out.
     """
     return " ".join(
         f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
@@ -266,7 +313,9 @@ def lengths_text(lengths: Lengths) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Parse the number of messages of each turn from compact text. This is the inverse of ``lengths_text``."""
+    """Parse the number of messages of each turn from compact text.
+    This is the inverse of ``lengths_text``.
+    """
     lengths = {}
     for entry in text.split():
         key, _, length = entry.partition(":")
@@ -278,32 +327,41 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Return the number of each turn in a stored history, from 1: first the turns in ``held``, then those in ``lengths``.
+    """Return the number of each turn in a stored history, from 1: first the turns in ``held``, then
+    those in ``lengths``.
 
-    Turns that are stored with the history come first. The turns in the history then mostly have successive numbers, which
-    ``window_list`` writes as ranges.
+    Turns that are stored with the history come first. The turns in the history then mostly have
+    successive numbers, which ``window_list`` writes as ranges.
     """
-    return {key: number for number, key in enumerate([*sorted(held), *sorted(lengths.keys() - held.keys())], 1)}
+    return {
+        key: number
+        for number, key in enumerate([*sorted(held), *sorted(lengths.keys() - held.keys())], 1)
+    }
 
 
 def window_list(
-    window: Sequence[Slot], numbers: Mapping[TurnKey, int], lengths: Lengths, bodies: Mapping[Any, int] | None = None
+    window: Sequence[Slot],
+    numbers: Mapping[TurnKey, int],
+    lengths: Lengths,
+    bodies: Mapping[Any, int] | None = None,
 ) -> list[Any]:
     """Convert an agent's history to a JSON list.
 
     The list has three kinds of entries:
 
-    - A text, such as ``"1-4 5-44:0 45:1-3"``: all messages of the turns 1 to 4, the first message of each of the turns 5 to 44,
-      and the messages 1 to 3 of turn 45.
-    - An object with ``of`` and ``body``: an edited message. ``of`` has the number of the turn and the index in the turn.
+    - A text, such as ``"1-4 5-44:0 45:1-3"``: all messages of the turns 1 to 4, the first message
+      of each of the turns 5 to 44, and the messages 1 to 3 of turn 45.
+    - An object with ``of`` and ``body``: an edited message. ``of`` has the number of the turn and
+      the index in the turn.
     - An object with ``note``: a message that the conversation manager wrote.
 
     Args:
         window: The agent's history, as references to messages.
         numbers: Number of each turn.
         lengths: Number of messages of each turn.
-        bodies: Reference number of each edited or written message, keyed by serialized message, if these messages are stored
-            elsewhere. The list then contains the numbers. None: the list contains the messages.
+        bodies: Reference number of each edited or written message, keyed by serialized message, if
+            these messages are stored elsewhere. The list then contains the numbers. None: the list
+            contains the messages.
     """
     entries: list[Any] = []
     for key, group in groupby(window, lambda slot: slot.key):
@@ -311,7 +369,11 @@ def window_list(
         first, last = slots[0].number, slots[0].number + len(slots) - 1
         if key is not None and slots == [Slot(key, index) for index in range(first, last + 1)]:
             is_whole = not first and len(slots) == lengths[key]
-            _add_turn(entries, numbers[key], "" if is_whole else f":{first}-{last}" if last > first else f":{first}")
+            _add_turn(
+                entries,
+                numbers[key],
+                "" if is_whole else f":{first}-{last}" if last > first else f":{first}",
+            )
             continue
         for _, index, body in slots:
             part = None if body is None else JsonPart(body) if bodies is None else bodies[body]
@@ -327,14 +389,17 @@ def window_list(
 def _add_turn(entries: list[Any], number: int, messages: str) -> None:
     """Add messages of a turn to the last text in the JSON list of a history.
 
-    If the previous turn has the same range of messages, the two turns become one entry, such as ``5-6:1-3``.
+    If the previous turn has the same range of messages, the two turns become one entry, such as
+    ``5-6:1-3``.
 
     Args:
         entries: The JSON list.
         number: Number of the turn.
         messages: Range of messages, such as ``:1-3`` for the messages 1 to 3. Empty: all messages.
     """
-    before, space, last_range = entries.pop().rpartition(" ") if entries and isinstance(entries[-1], str) else ("", "", "")
+    before, space, last_range = (
+        entries.pop().rpartition(" ") if entries and isinstance(entries[-1], str) else ("", "", "")
+    )
     turns, colon, rest = last_range.partition(":")
     first, _, last = turns.partition("-")
     if turns and colon + rest == messages and int(last or first) + 1 == number:
@@ -344,7 +409,10 @@ def _add_turn(entries: list[Any], number: int, messages: str) -> None:
 
 
 def window_of(
-    entries: Sequence[Any], numbers: Mapping[TurnKey, int], lengths: Lengths, bodies: Mapping[int, bytes] | None = None
+    entries: Sequence[Any],
+    numbers: Mapping[TurnKey, int],
+    lengths: Lengths,
+    bodies: Mapping[int, bytes] | None = None,
 ) -> tuple[Slot, ...]:
     """Parse an agent's history from a JSON list. This is the inverse of ``window_list``.
 
@@ -352,7 +420,8 @@ def window_of(
         entries: The JSON list.
         numbers: Number of each turn. Messages of other turns are left out.
         lengths: Number of messages of each turn.
-        bodies: Edited or written messages that are stored elsewhere, keyed by reference number. None: the list contains them.
+        bodies: Edited or written messages that are stored elsewhere, keyed by reference number.
+            None: the list contains them.
 
     Raises:
         ValueError: The history has too many messages.
@@ -365,18 +434,26 @@ def window_of(
 
 
 def _slots(
-    entries: Sequence[Any], keys: Mapping[int, TurnKey], lengths: Lengths, bodies: Mapping[int, bytes] | None
+    entries: Sequence[Any],
+    keys: Mapping[int, TurnKey],
+    lengths: Lengths,
+    bodies: Mapping[int, bytes] | None,
 ) -> Iterator[Slot]:
     for entry in entries:
         if isinstance(entry, str):
             for turns, _, messages in (part.partition(":") for part in entry.split()):
                 for key in (keys[number] for number in _span(turns) if number in keys):
-                    yield from (Slot(key, index) for index in (_span(messages) if messages else range(lengths[key])))
+                    yield from (
+                        Slot(key, index)
+                        for index in (_span(messages) if messages else range(lengths[key]))
+                    )
             continue
         of, index = entry.get("of", (None, 0))
         part = entry["note" if of is None else "body"]
         if of is None or of in keys:
-            yield Slot(keys.get(of), int(index), json_bytes(part) if bodies is None else bodies[part])
+            yield Slot(
+                keys.get(of), int(index), json_bytes(part) if bodies is None else bodies[part]
+            )
 
 
 def _span(text: str) -> range:
@@ -391,7 +468,10 @@ def _span(text: str) -> range:
 def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:
     """Return the replacements of redacted messages as a JSON object."""
     return {
-        str(key): {str(at): [revision, JsonPart(message)] for at, (revision, message) in sorted(found.items())}
+        str(key): {
+            str(at): [revision, JsonPart(message)]
+            for at, (revision, message) in sorted(found.items())
+        }
         for key, found in sorted(redactions.items())
     }
 
@@ -400,7 +480,8 @@ def redactions_of(value: JsonObject) -> dict[TurnKey, dict[int, Replacement]]:
     """Parse the replacements of redacted messages from a JSON object."""
     return {
         TurnKey.parse(key): {
-            int(at): Replacement(int(revision), json_bytes(message)) for at, (revision, message) in found.items()
+            int(at): Replacement(int(revision), json_bytes(message))
+            for at, (revision, message) in found.items()
         }
         for key, found in value.items()
     }

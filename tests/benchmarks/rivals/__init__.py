@@ -1,8 +1,9 @@
-"""rivals: our session manager and others, each in an environment of its own, on the same servers, in one run and one table.
+"""rivals: our session manager and others, each in an environment of its own, on the same servers,
+in one run and one table.
 
-``python -m tests.benchmarks rivals --json`` installs the others from PyPI below ``build/rivals`` (once),
-``--write strands_manga_memory/guide/comparison.md`` writes the table to the guide, and ten of its rows to the README,
-``--installed`` compares only with Strands' own managers.
+``python -m tests.benchmarks rivals --json`` installs the others from PyPI below ``build/rivals``
+(once), ``--write strands_manga_memory/guide/comparison.md`` writes the table to the guide, and ten
+of its rows to the README, ``--installed`` compares only with Strands' own managers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def compare(rivals: Sequence[Rival]) -> list[Column]:
     columns = []
     for rival in progress(list(rivals), "rivals"):
         version, failed = installed(rival)
-        columns.append(Column(rival, version, failed=failed) if failed else measured(rival, version))
+        columns.append(
+            Column(rival, version, failed=failed) if failed else measured(rival, version)
+        )
     return columns
 
 
@@ -69,5 +72,15 @@ def main(*, as_json: bool, into: Path | None, only_installed: bool) -> int:
             }
             for column in columns
         ]
-        print(json.dumps({"rivals": {"date": today.isoformat(), "columns": found, "breakers": dict(breakers or {})}}))
+        print(
+            json.dumps(
+                {
+                    "rivals": {
+                        "date": today.isoformat(),
+                        "columns": found,
+                        "breakers": dict(breakers or {}),
+                    }
+                }
+            )
+        )
     return 0

@@ -22,7 +22,8 @@ class Rival:
         packages: Packages to install, the rival first; none: it is in this environment.
         stores: Stores of the rival: ``redis``, ``dynamodb``, ``files``.
         note: Remark about its setup.
-        remembers_window: Whether the rival restores an agent's window; the others store lists and leave trimming to the agent.
+        remembers_window: Whether the rival restores an agent's window; the others store lists and
+            leave trimming to the agent.
         expires: Whether the rival has a time to live.
     """
 
@@ -117,9 +118,26 @@ def installed(rival: Rival) -> tuple[str, str]:
     if not mark.exists() or mark.read_text() != wanted:
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         steps = [
-            ["uv", "venv", "--quiet", "--clear", "--seed", "--python", sys.executable, str(folder_of(rival))],
+            [
+                "uv",
+                "venv",
+                "--quiet",
+                "--clear",
+                "--seed",
+                "--python",
+                sys.executable,
+                str(folder_of(rival)),
+            ],
             # Not by uv: one of them declares a later Python than it needs.
-            [str(python_of(rival)), "-m", "pip", "install", "--quiet", "--ignore-requires-python", *rival.packages],
+            [
+                str(python_of(rival)),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--ignore-requires-python",
+                *rival.packages,
+            ],
         ]
         for step in steps:
             done = subprocess.run(step, capture_output=True, text=True, check=False, timeout=300)

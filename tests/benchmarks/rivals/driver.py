@@ -1,6 +1,8 @@
-"""Driver of one rival: reads a JSON request from each line of standard input, and writes its answer to standard output.
+"""Driver of one rival: reads a JSON request from each line of standard input, and writes its answer
+to standard output.
 
-The Python of the rival's environment runs this file, so it imports nothing of this repository but, for ours, the package.
+The Python of the rival's environment runs this file, so it imports nothing of this repository but,
+for ours, the package.
 """
 
 import asyncio
@@ -19,7 +21,9 @@ TABLE = "rival"
 
 
 def strands_model():
-    """Return a model that answers ``ok to <text>``, and has the user's message redacted if it contains ``REDACT``."""
+    """Return a model that answers ``ok to <text>``, and has the user's message redacted if it
+    contains ``REDACT``.
+    """
     from strands.models import Model
 
     class Echo(Model):
@@ -53,9 +57,16 @@ class StrandsConversation:
 
     def __init__(self, manager, agent_id, window):
         from strands import Agent
-        from strands.agent.conversation_manager import NullConversationManager, SlidingWindowConversationManager
+        from strands.agent.conversation_manager import (
+            NullConversationManager,
+            SlidingWindowConversationManager,
+        )
 
-        trimming = SlidingWindowConversationManager(window, pin_first=2) if window else NullConversationManager()
+        trimming = (
+            SlidingWindowConversationManager(window, pin_first=2)
+            if window
+            else NullConversationManager()
+        )
         self.manager = manager
         self.agent = Agent(
             model=strands_model(),
@@ -69,7 +80,12 @@ class StrandsConversation:
         await self.agent.invoke_async(text)
 
     def texts(self):
-        return [block["text"] for message in self.agent.messages for block in message["content"] if "text" in block]
+        return [
+            block["text"]
+            for message in self.agent.messages
+            for block in message["content"]
+            if "text" in block
+        ]
 
     def delete(self, session):
         for arguments in ((), (session,)):
@@ -85,10 +101,13 @@ def dynamodb(service="client"):
     from botocore.config import Config
 
     config = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=10)
-    return getattr(boto3, service)("dynamodb", region_name="us-east-1", endpoint_url=ENDPOINT, config=config)
+    return getattr(boto3, service)(
+        "dynamodb", region_name="us-east-1", endpoint_url=ENDPOINT, config=config
+    )
 
 
-# Clients are made once for each process, as an application would: what connecting costs is nobody's merit.
+# Clients are made once for each process, as an application would: what connecting costs is nobody's
+# merit.
 
 
 @functools.cache
@@ -98,8 +117,13 @@ def table(partition, sort):
         client.create_table(
             TableName=TABLE,
             BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in (partition, sort)],
+            KeySchema=[
+                {"AttributeName": partition, "KeyType": "HASH"},
+                {"AttributeName": sort, "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": name, "AttributeType": "S"} for name in (partition, sort)
+            ],
         )
     return client
 
@@ -118,7 +142,9 @@ def ours(session, agent_id, window, ttl):
 
     hot, durable = our_stores()
     lives = TtlPolicy(mode="sliding", seconds=ttl, session=ttl) if ttl else None
-    manager = TieredSessionManager(session, hot=hot, durable=durable, hot_deadline=5.0, durable_deadline=10.0, ttl=lives)
+    manager = TieredSessionManager(
+        session, hot=hot, durable=durable, hot_deadline=5.0, durable_deadline=10.0, ttl=lives
+    )
     return StrandsConversation(manager, agent_id, window)
 
 
@@ -137,7 +163,9 @@ def strands_snapshot(session, agent_id, window, ttl):
     from strands.session import SnapshotSessionManager
     from strands.storage import LocalFileStorage
 
-    return StrandsConversation(SnapshotSessionManager(session, storage=LocalFileStorage(FOLDER)), agent_id, window)
+    return StrandsConversation(
+        SnapshotSessionManager(session, storage=LocalFileStorage(FOLDER)), agent_id, window
+    )
 
 
 def aws_storage(session, agent_id, window, ttl):
@@ -153,13 +181,17 @@ def redis_session(session, agent_id, window, ttl):
     from redis_session_manager import RedisSessionManager
 
     return StrandsConversation(
-        RedisSessionManager(session, redis_client=redis_client(redis.Redis), ttl_seconds=ttl), agent_id, window
+        RedisSessionManager(session, redis_client=redis_client(redis.Redis), ttl_seconds=ttl),
+        agent_id,
+        window,
     )
 
 
 @functools.cache
 def without_module():
-    """Return a client class that needs no RedisJSON, because only whole documents are stored as JSON."""
+    """Return a client class that needs no RedisJSON, because only whole documents are stored as
+    JSON.
+    """
     import valkey
 
     class WithoutModule(valkey.Valkey):
@@ -176,13 +208,17 @@ def without_module():
 def valkey_session(session, agent_id, window, ttl):
     from strands_valkey_session_manager import ValkeySessionManager
 
-    return StrandsConversation(ValkeySessionManager(session, redis_client(without_module())), agent_id, window)
+    return StrandsConversation(
+        ValkeySessionManager(session, redis_client(without_module())), agent_id, window
+    )
 
 
 def dynamodb_session(session, agent_id, window, ttl):
     from strands_dynamodb_session_manager import DynamoDBSessionManager
 
-    manager = DynamoDBSessionManager(session, TABLE, region_name="us-east-1", endpoint_url=ENDPOINT, ttl_seconds=ttl)
+    manager = DynamoDBSessionManager(
+        session, TABLE, region_name="us-east-1", endpoint_url=ENDPOINT, ttl_seconds=ttl
+    )
     return StrandsConversation(manager, agent_id, window)
 
 
@@ -193,13 +229,17 @@ def agentcore(session, agent_id, window, ttl):
 
 
 class OpenAISession:
-    """Adapter that calls the session as the runner does: with the user's message, then with the answer."""
+    """Adapter that calls the session as the runner does: with the user's message, then with the
+    answer.
+    """
 
     def __init__(self, session, ttl):
         import redis.asyncio
         from agents.extensions.memory import RedisSession
 
-        self.session = RedisSession(session, redis_client=redis_client(redis.asyncio.Redis), ttl=ttl)
+        self.session = RedisSession(
+            session, redis_client=redis_client(redis.asyncio.Redis), ttl=ttl
+        )
         self.kept = []
 
     async def turn(self, text):
@@ -229,7 +269,10 @@ class LangGraph:
         from langgraph.graph import START, MessagesState, StateGraph
 
         graph = StateGraph(MessagesState)
-        graph.add_node("answer", lambda state: {"messages": [AIMessage(f"ok to {state['messages'][-1].content[:40]}")]})
+        graph.add_node(
+            "answer",
+            lambda state: {"messages": [AIMessage(f"ok to {state['messages'][-1].content[:40]}")]},
+        )
         graph.add_edge(START, "answer")
         self.saver, self.graph = saver, graph.compile(checkpointer=saver)
         self.config = {"configurable": {"thread_id": session}}
@@ -238,7 +281,10 @@ class LangGraph:
         self.graph.invoke({"messages": [("user", text)]}, self.config)
 
     def texts(self):
-        return [message.content for message in self.graph.get_state(self.config).values.get("messages", [])]
+        return [
+            message.content
+            for message in self.graph.get_state(self.config).values.get("messages", [])
+        ]
 
     def delete(self, session):
         self.saver.delete_thread(session)
@@ -293,7 +339,12 @@ def answer(adapter, request, held):
     """Process a request, and return its result."""
     do = request["do"]
     if do == "open":
-        held["it"] = adapter(request["session"], request.get("agent", "a"), request.get("window", 0), request.get("ttl"))
+        held["it"] = adapter(
+            request["session"],
+            request.get("agent", "a"),
+            request.get("window", 0),
+            request.get("ttl"),
+        )
         return {}
     if do == "turn":
         return {"stall": held["loop"].run_until_complete(gaps(held["it"].turn(request["text"])))}

@@ -23,7 +23,9 @@ Cell = float | int | str | None
 
 
 def by_age(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Count commands and bytes of a text turn at each age, and those of a restore at the last age."""
+    """Count commands and bytes of a text turn at each age, and those of a restore at the last
+    age.
+    """
     cells: dict[str, Cell] = {}
     session, counted = stage.new_session(), 5
     with driven(rival, stage, session=session) as driver:
@@ -34,11 +36,19 @@ def by_age(rival: Rival, stage: Stage) -> dict[str, Cell]:
             driver.ask("turn", text=f"{turn} {WORDS}")
             if turn + 1 in AGES:
                 wrote, chunks = driver.written() - before, stage.cut()
-                size = sum(len(chunk.data) for chunk in chunks if chunk.sent) if rival.stores != ("files",) else wrote
+                size = (
+                    sum(len(chunk.data) for chunk in chunks if chunk.sent)
+                    if rival.stores != ("files",)
+                    else wrote
+                )
                 cells[f"bytes written a turn, after {turn + 1} turns"] = round(size / counted)
                 if rival.stores != ("files",):
-                    cells[f"round trips a turn, after {turn + 1} turns"] = round(rounds(chunks) / counted, 1)
-                    cells[f"commands a turn, after {turn + 1} turns"] = round(commands(chunks, stage) / counted, 1)
+                    cells[f"round trips a turn, after {turn + 1} turns"] = round(
+                        rounds(chunks) / counted, 1
+                    )
+                    cells[f"commands a turn, after {turn + 1} turns"] = round(
+                        commands(chunks, stage) / counted, 1
+                    )
         driver.ask("close")
     stage.cut()
     with driven(rival, stage, session=session) as driver:
@@ -81,7 +91,9 @@ def stall(rival: Rival, stage: Stage) -> dict[str, Cell]:
         for wire in stage.wires:
             wire.hold = AWAY
         try:
-            found = sorted(driver.ask("turn", text=f"turn {number}")["stall"] for number in range(3))
+            found = sorted(
+                driver.ask("turn", text=f"turn {number}")["stall"] for number in range(3)
+            )
         finally:
             for wire in stage.wires:
                 wire.hold = 0.0
@@ -89,7 +101,9 @@ def stall(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def window(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Compare the window of a live agent, which trimmed its history and pinned the beginning, with that of a restored agent."""
+    """Compare the window of a live agent, which trimmed its history and pinned the beginning, with
+    that of a restored agent.
+    """
     if not rival.remembers_window:
         return {}
     session = stage.new_session()
@@ -99,7 +113,11 @@ def window(rival: Rival, stage: Stage) -> dict[str, Cell]:
         live = driver.texts()
         driver.ask("close")
     with driven(rival, stage, session=session, window=8) as driver:
-        return {"window after trimming with pins restored exactly": "yes" if driver.texts() == live else "no"}
+        return {
+            "window after trimming with pins restored exactly": (
+                "yes" if driver.texts() == live else "no"
+            )
+        }
 
 
 def two_writers(rival: Rival, stage: Stage) -> dict[str, Cell]:
@@ -160,10 +178,15 @@ def redacted(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Delete a session whose id is a pattern or a prefix of another id, and ask for an agent by a pattern."""
+    """Delete a session whose id is a pattern or a prefix of another id, and ask for an agent by a
+    pattern.
+    """
     cells: dict[str, Cell] = {}
     base = stage.new_session()
-    for label, victim, deleted in (("pattern", f"{base}u1", f"{base}u?"), ("beginning", f"{base}p0", f"{base}p")):
+    for label, victim, deleted in (
+        ("pattern", f"{base}u1", f"{base}u?"),
+        ("beginning", f"{base}p0", f"{base}p"),
+    ):
         with driven(rival, stage, session=victim) as driver:
             driver.ask("turn", text="mine")
             driver.ask("close")
@@ -186,14 +209,17 @@ def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
                 driver.ask("turn", text="of another agent")
                 driver.ask("close")
             with driven(rival, stage, session=f"{base}g", agent="a?") as driver:
-                cells["an agent 'a?' gets the messages of 'a1'"] = "YES" if "secret of a1" in driver.texts() else "no"
+                cells["an agent 'a?' gets the messages of 'a1'"] = (
+                    "YES" if "secret of a1" in driver.texts() else "no"
+                )
         except RivalError:
             cells["an agent 'a?' gets the messages of 'a1'"] = "id refused"
     return cells
 
 
 def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Let a session's time to live end under a live agent that then continues, with DynamoDB's deletion of expired items.
+    """Let a session's time to live end under a live agent that then continues, with DynamoDB's
+    deletion of expired items.
 
     Two processes follow. The second must find the messages that the first one found and added.
     """
@@ -222,7 +248,9 @@ def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def in_use(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Use a session for longer than its time to live, but with shorter pauses; count the turns that are left."""
+    """Use a session for longer than its time to live, but with shorter pauses; count the turns that
+    are left.
+    """
     if not rival.expires:
         return {}
     session, turns = stage.new_session(), 6
@@ -233,14 +261,21 @@ def in_use(rival: Rival, stage: Stage) -> dict[str, Cell]:
         driver.ask("close")
     with driven(rival, stage, session=session, ttl=TTL) as driver:
         found = driver.texts()
-    return {f"of {turns} turns in use past the TTL left": sum(f"turn {number}" in found for number in range(turns))}
+    return {
+        f"of {turns} turns in use past the TTL left": sum(
+            f"turn {number}" in found for number in range(turns)
+        )
+    }
 
 
 def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
     """Use agent ids that consist of separators and words that each other's keys might contain."""
     if not rival.remembers_window:
         return {}
-    name, session = "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session", stage.new_session()
+    name, session = (
+        "agents 'x', 'x:msgs', 'x#msg' and 'x:messages' in one session",
+        stage.new_session(),
+    )
     ids = ("x", "x:msgs", "x#msg", "x:messages")
     try:
         for id_ in ids:
@@ -249,7 +284,9 @@ def alike(rival: Rival, stage: Stage) -> dict[str, Cell]:
                 driver.ask("close")
         for id_ in ids:
             with driven(rival, stage, session=session, agent=id_) as driver:
-                if [text for text in driver.texts() if text.startswith("said to")] != [f"said to {id_}"]:
+                if [text for text in driver.texts() if text.startswith("said to")] != [
+                    f"said to {id_}"
+                ]:
                     return {name: "MIXED"}
     except RivalError as error:
         return {name: str(error).partition(":")[0]}
@@ -269,7 +306,9 @@ def crowded(rival: Rival, stage: Stage) -> dict[str, Cell]:
     stage.cut()
     with driven(rival, stage, session=session) as driver:
         driver.texts()
-        cells: dict[str, Cell] = {"round trips to restore 1 turn with 5,000 foreign keys": rounds(stage.cut())}
+        cells: dict[str, Cell] = {
+            "round trips to restore 1 turn with 5,000 foreign keys": rounds(stage.cut())
+        }
     with stage.valkey.client() as client:
         client.delete(*(f"foreign:{number}" for number in range(5_000)))
     return cells

@@ -60,10 +60,17 @@ class Stage:
         threading.Event().wait(seconds + 0.2 if seconds else 0)
         client, now = self.dynamodb.client(), time.time()
         for name in client.list_tables()["TableNames"]:
-            keys = [each["AttributeName"] for each in client.describe_table(TableName=name)["Table"]["KeySchema"]]
+            keys = [
+                each["AttributeName"]
+                for each in client.describe_table(TableName=name)["Table"]["KeySchema"]
+            ]
             for page in client.get_paginator("scan").paginate(TableName=name):
                 for item in page["Items"]:
-                    times = [float(item[field]["N"]) for field in _EXPIRY if field in item and "N" in item[field]]
+                    times = [
+                        float(item[field]["N"])
+                        for field in _EXPIRY
+                        if field in item and "N" in item[field]
+                    ]
                     if times and min(times) <= now:
                         client.delete_item(TableName=name, Key={key: item[key] for key in keys})
 
@@ -76,7 +83,9 @@ class Stage:
 
     def stored(self) -> bytes:
         """Return every byte in the stores."""
-        found: list[bytes] = [path.read_bytes() for path in self.folder.rglob("*") if path.is_file()]
+        found: list[bytes] = [
+            path.read_bytes() for path in self.folder.rglob("*") if path.is_file()
+        ]
         with self.valkey.client() as client:
             for key in client.scan_iter():
                 kind: Any = client.type(key)
@@ -88,7 +97,10 @@ class Stage:
                 found.append(repr(read[kind](key)).encode() if kind in read else b"")
         client = self.dynamodb.client()
         for name in client.list_tables()["TableNames"]:
-            found += [repr(page["Items"]).encode() for page in client.get_paginator("scan").paginate(TableName=name)]
+            found += [
+                repr(page["Items"]).encode()
+                for page in client.get_paginator("scan").paginate(TableName=name)
+            ]
         return b"\n".join(found)
 
 
@@ -145,7 +157,9 @@ class Driver:
 
 @contextmanager
 def driven(rival: Rival, stage: Stage, *, fresh: bool = False, **opened: Any) -> Iterator[Driver]:
-    """Open a conversation with a new manager, in the rival's process of this stage or in a ``fresh`` one."""
+    """Open a conversation with a new manager, in the rival's process of this stage or in a
+    ``fresh`` one.
+    """
     driver = Driver(rival, stage) if fresh else stage.driver or Driver(rival, stage)
     if not fresh:
         stage.driver = driver
@@ -160,7 +174,11 @@ def driven(rival: Rival, stage: Stage, *, fresh: bool = False, **opened: Any) ->
 @contextmanager
 def stage_of() -> Iterator[Stage]:
     """Run the servers."""
-    with servers.valkey() as valkey, servers.dynamodb() as dynamodb, tempfile.TemporaryDirectory() as folder:
+    with (
+        servers.valkey() as valkey,
+        servers.dynamodb() as dynamodb,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         log: list[Chunk] = []
         with Wire(valkey, log) as redis_wire, Wire(dynamodb, log) as dynamodb_wire:
             stage = Stage(valkey, dynamodb, (redis_wire, dynamodb_wire), log, Path(folder))

@@ -24,22 +24,34 @@ class Column:
     failed: str = ""
 
 
-def markdown(columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str, float] | None = None) -> str:
-    """Return the tables as Markdown: a row for each rival, its cells in the order of the questions."""
+def markdown(
+    columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str, float] | None = None
+) -> str:
+    """Return the tables as Markdown: a row for each rival, its cells in the order of the
+    questions.
+    """
     questions = list(dict.fromkeys(name for column in columns for name in column.cells))
     lines = [
-        f"Measured on {today:%Y-%m-%d} by `uv run python -m tests.benchmarks rivals`, Strands Agents "
-        f"{importlib.metadata.version('strands-agents')}. Commands, bytes and losses are counts; "
-        "round trips of clients that pipeline vary a little; the stall is a timing on a busy machine.",
+        (
+            f"Measured on {today:%Y-%m-%d} by `uv run python -m tests.benchmarks rivals`, Strands"
+            f" Agents {importlib.metadata.version('strands-agents')}. Commands, bytes and losses"
+            " are counts; round trips of clients that pipeline vary a little; the stall is a"
+            " timing on a busy machine."
+        ),
         "",
-        "| question | " + " | ".join(f"{_name(column)}" for column in columns if not column.failed) + " |",
+        "| question | "
+        + " | ".join(f"{_name(column)}" for column in columns if not column.failed)
+        + " |",
         "|---|" + "---|" * sum(not column.failed for column in columns),
     ]
     shown = [column for column in columns if not column.failed]
     for question in questions:
         cells = [_cell(column.cells.get(question)) for column in shown]
         lines.append(f"| {question} | " + " | ".join(cells) + " |")
-    lines += ["", *(f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note)]
+    lines += [
+        "",
+        *(f"- {column.rival.name}: {column.rival.note}." for column in shown if column.rival.note),
+    ]
     failed = [column for column in columns if column.failed]
     lines += [f"- {_name(column)} could not be measured: {column.failed}." for column in failed]
     if breakers:
@@ -62,12 +74,20 @@ def _breaker_lines(values: Mapping[str, float]) -> Iterator[str]:
     from tests.benchmarks.breaker import LIBRARIES
 
     names = ["strands_manga_memory", *LIBRARIES]
-    asked = [name.removeprefix("strands_manga_memory_") for name in values if name.startswith("strands_manga_memory_")]
+    asked = [
+        name.removeprefix("strands_manga_memory_")
+        for name in values
+        if name.startswith("strands_manga_memory_")
+    ]
     yield "| breaker | " + " | ".join(names) + " |"
     yield "|---|" + "---|" * len(names)
     for question in asked:
         cells = [values.get(f"{name}_{question}") for name in names]
-        yield f"| {question.replace('_', ' ')} | " + " | ".join("–" if cell is None else f"{cell:g}" for cell in cells) + " |"
+        yield (
+            f"| {question.replace('_', ' ')} | "
+            + " | ".join("–" if cell is None else f"{cell:g}" for cell in cells)
+            + " |"
+        )
 
 
 def write(path: Path, table: str) -> None:
@@ -111,7 +131,17 @@ def in_short(page: str) -> str:
     lines = page.partition(BEGIN)[2].partition(END)[0].splitlines()
     rows = [line.strip("|").split("|") for line in lines if line.startswith("|")]
     head = [cell.strip() for cell in rows[0]]
-    columns = [next(at for at, cell in enumerate(head) if cell.startswith(name)) for name in _COLUMNS]
+    columns = [
+        next(at for at, cell in enumerate(head) if cell.startswith(name)) for name in _COLUMNS
+    ]
     answers = {row[0].strip(): [row[at].strip() for at in columns] for row in rows}
     table = ["| | " + " | ".join(_COLUMNS.values()) + " |", "|---|" + "---|" * len(columns)]
-    return "\n".join([*table, *(f"| {label} | {' | '.join(answers[question])} |" for question, label in IN_SHORT.items())])
+    return "\n".join(
+        [
+            *table,
+            *(
+                f"| {label} | {' | '.join(answers[question])} |"
+                for question, label in IN_SHORT.items()
+            ),
+        ]
+    )

@@ -1,1 +1,3 @@
-"""Hostile: what is accepted is restored, whatever it is; what is damaged costs itself. Each kind of draw is a module."""
+"""Hostile: what is accepted is restored, whatever it is; what is damaged costs itself.
+Each kind of draw is a module.
+"""

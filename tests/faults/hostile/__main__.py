@@ -1,4 +1,6 @@
-"""``python -m tests.faults.hostile --seconds 600``: draw cases for so long; print seed and smallest case of a failure."""
+"""``python -m tests.faults.hostile --seconds 600``: draw cases for so long; print seed and smallest
+case of a failure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to draw cases")
     parser.add_argument("--seed", type=int, default=None, help="play the case of this seed alone")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--embedded", action="store_true", help="without Valkey and the DynamoDB API")
+    parser.add_argument(
+        "--embedded", action="store_true", help="without Valkey and the DynamoDB API"
+    )
     given = parser.parse_args(arguments)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -36,9 +40,14 @@ def main(arguments: list[str] | None = None) -> int:
             opens.append(stack.enter_context(served()))
             shop = stack.enter_context(turns.shop())
             others.append(lambda rng: turns.played(turns.drawn(rng), shop))
-        end, seed = time.monotonic() + given.seconds, given.start if given.seed is None else given.seed
+        end, seed = (
+            time.monotonic() + given.seconds,
+            given.start if given.seed is None else given.seed,
+        )
         while True:
-            if not all(_held(seed, open_) for open_ in opens) or not all(_plays(seed, play) for play in others):
+            if not all(_held(seed, open_) for open_ in opens) or not all(
+                _plays(seed, play) for play in others
+            ):
                 return 1
             seed += 1
             if given.seed is not None or time.monotonic() >= end:

@@ -16,10 +16,16 @@ from tests.support import run
 
 
 def played(rng: random.Random, path: Path) -> None:
-    """Hold sessions, damage a record now and then, and ask the commands; raise ``AssertionError`` if one of them lies."""
+    """Hold sessions, damage a record now and then, and ask the commands; raise ``AssertionError``
+    if one of them lies.
+    """
     user, url = f"u{rng.randrange(10**9)}", f"sqlite:///{path}"
-    memory = MangaMemory.open("memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY))
-    scopes = [ConversationScope(user, f"s{number}", tenant="t") for number in range(rng.randrange(1, 4))]
+    memory = MangaMemory.open(
+        "memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY)
+    )
+    scopes = [
+        ConversationScope(user, f"s{number}", tenant="t") for number in range(rng.randrange(1, 4))
+    ]
     case = sessions.drawn(rng)
     for number, scope in enumerate(scopes):
         agent = sessions._agent(memory, scope, case["messages"] if number == 0 else None)
@@ -28,19 +34,30 @@ def played(rng: random.Random, path: Path) -> None:
     memory.close()
     is_damaged = rng.random() < 0.5
     if is_damaged:
-        sessions._damage(MangaMemory.open("memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY)), scopes[0])
+        sessions._damage(
+            MangaMemory.open(
+                "memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY)
+            ),
+            scopes[0],
+        )
     there = ["--tenant", "t", "--durable", url, "--hot", "memory://"]
     status, out = _run("export", user, *there, "--json")
     if status == 0:
         found = json.loads(out)
-        assert len(found["sessions"]) == len(scopes), "export left a session out, and says all is well"
+        assert len(found["sessions"]) == len(scopes), (
+            "export left a session out, and says all is well"
+        )
         assert found["memories"], "export left memories out, and says all is well"
     else:
         assert is_damaged, f"export exits with {status} where nothing is wrong"
     status, out = _run("doctor", "--durable", url, "--hot", "memory://", "--json")
     assert bool(status) == _is_in_trouble(out), f"doctor exits with {status}"
     status, _ = _run("forget-user", user, *there, "--yes", "--json")
-    left = [row for row in SQLiteTable(path, USER_MEMORY).query(f"t:{user}") if row["memory_id"] != ERASED]
+    left = [
+        row
+        for row in SQLiteTable(path, USER_MEMORY).query(f"t:{user}")
+        if row["memory_id"] != ERASED
+    ]
     logs = [row for scope in scopes for row in _log(path, scope)]
     if status == 0:
         assert not left, "forget-user left memories, and says all is well"
@@ -55,7 +72,11 @@ def _run(*arguments: str) -> tuple[int, str]:
 
 
 def _log(path: Path, scope: ConversationScope) -> list[Any]:
-    return [row for row in SQLiteTable(path, SESSIONS).query(scope.storage_session_id) if "#TURN#" in str(row["sk"])]
+    return [
+        row
+        for row in SQLiteTable(path, SESSIONS).query(scope.storage_session_id)
+        if "#TURN#" in str(row["sk"])
+    ]
 
 
 def _is_in_trouble(out: str) -> bool:

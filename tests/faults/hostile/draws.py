@@ -28,7 +28,9 @@ LEAVES: list[Any] = [
     {1, "a"},
     frozenset({2}),
 ]
-STATE_LEAVES = [leaf for leaf in LEAVES if leaf is None or isinstance(leaf, bool | int | float | str)]
+STATE_LEAVES = [
+    leaf for leaf in LEAVES if leaf is None or isinstance(leaf, bool | int | float | str)
+]
 CONTENTS: list[Any] = [
     [{"text": 42}],
     [{"text": None}],
@@ -54,7 +56,10 @@ def value(rng: random.Random, leaves: list[Any], *, levels: int = 300) -> Any:
     if kind == 0:
         return nested(rng.choice(leaves), rng.randrange(levels))
     if kind == 1:
-        return {rng.choice(["a", "", "\0b", 5, True]): value(rng, leaves, levels=20) for _ in range(rng.randrange(4))}
+        return {
+            rng.choice(["a", "", "\0b", 5, True]): value(rng, leaves, levels=20)
+            for _ in range(rng.randrange(4))
+        }
     if kind == 2:
         return [value(rng, leaves, levels=20) for _ in range(rng.randrange(4))]
     return rng.choice(leaves)
@@ -72,9 +77,17 @@ def turn(rng: random.Random) -> list[dict[str, Any]]:
     id_: Any = rng.choice(["t1", 5, f"t{rng.randrange(1000)}"])
     used = {"toolUseId": id_, "name": "look_up", "input": value(rng, LEAVES)}
     messages: list[dict[str, Any]] = [
-        {"role": "user", "content": rng.choice([[{"text": "q"}], [{"text": "q"}] * rng.choice([2, 2_000])])},
+        {
+            "role": "user",
+            "content": rng.choice([[{"text": "q"}], [{"text": "q"}] * rng.choice([2, 2_000])]),
+        },
         {"role": "assistant", "content": [{"toolUse": used}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": id_, "status": "success", "content": content(rng)}}]},
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": id_, "status": "success", "content": content(rng)}}
+            ],
+        },
         {"role": "assistant", "content": [{"text": "a"}]},
     ]
     if rng.random() < 0.2:

@@ -1,4 +1,6 @@
-"""Hostile records: what somebody who can write to a store could leave there for the package to read."""
+"""Hostile records: what somebody who can write to a store could leave there for the package to
+read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,18 @@ from typing import Any
 from strands_manga_memory import Codec
 from strands_manga_memory.stores.codec import dump, load
 
-NUMBERS = [b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000]
+NUMBERS = [
+    b"",
+    b"x",
+    b"-1",
+    b"9" * 400,
+    b"1e400",
+    b"nan",
+    b"\xff",
+    b"1-999999999999",
+    b"1",
+    b" " * 1000,
+]
 """What may stand where a number or a name is expected that is kept in the clear."""
 
 DEEP = b"[" * 100_000
@@ -71,19 +84,29 @@ def payloads(rng: random.Random) -> Iterator[bytes]:
         b"B",
         b'B{"\\u0000bytes":5}',
     )
-    yield from (DEEP, b'{"a":' * 50_000, b"[" * 200_000 + b"]" * 200_000, b'[["x",-5]]\n', b'[["head",99999999999]]\nabc')
+    yield from (
+        DEEP,
+        b'{"a":' * 50_000,
+        b"[" * 200_000 + b"]" * 200_000,
+        b'[["x",-5]]\n',
+        b'[["head",99999999999]]\nabc',
+    )
     yield from (rng.randbytes(rng.randrange(1, 300)) for _ in range(5))
 
 
 def deflated(chunk: bytes, size: int) -> bytes:
-    """Return compressed data of repeated chunks. A full flush ends each chunk, so that one is compressed for all."""
+    """Return compressed data of repeated chunks.
+    A full flush ends each chunk, so that one is compressed for all.
+    """
     packer = zlib.compressobj(9, wbits=-15)
     packed = packer.compress(chunk) + packer.flush(zlib.Z_FULL_FLUSH)
     return packed * (size // len(chunk)) + packer.flush()
 
 
 def bomb(place: str, size: int = BOMB) -> bytes:
-    """Return a sealed value that unpacks to ``size`` bytes of spaces, and is a thousandth of that."""
+    """Return a sealed value that unpacks to ``size`` bytes of spaces, and is a thousandth of
+    that.
+    """
     return forged(deflated(b" " * 1024 * 1024, size), place, flags=1)
 
 
@@ -99,7 +122,15 @@ def forged(payload: bytes, place: str, *, flags: int = 0) -> bytes:
 
 def raw(rng: random.Random) -> Iterator[Any]:
     """Yield what may stand where a sealed value is expected."""
-    yield from (b"", b"\xb7", b"\xb7\x01", "text", b"\xb7\x01\x00\x00\x00\x00\x00", os.urandom(7), b"{}")
+    yield from (
+        b"",
+        b"\xb7",
+        b"\xb7\x01",
+        "text",
+        b"\xb7\x01\x00\x00\x00\x00\x00",
+        os.urandom(7),
+        b"{}",
+    )
     yield from (rng.randbytes(rng.randrange(1, 200)) for _ in range(3))
 
 
@@ -114,7 +145,9 @@ def mutated(value: Any, rng: random.Random) -> Any:
     if action == 0:
         del holder[key]
     elif action == 1 and isinstance(holder, dict):
-        holder[rng.choice(["", "x" * 50, "\0bytes", "schema", "v", "message"])] = rng.choice(LEAVES)()
+        holder[rng.choice(["", "x" * 50, "\0bytes", "schema", "v", "message"])] = rng.choice(
+            LEAVES
+        )()
     elif action == 1:
         holder.insert(key, copy.deepcopy(holder[key]))
     else:
@@ -131,7 +164,9 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def mutated_dump(data: bytes, rng: random.Random) -> bytes:
-    """Return what ``dump`` made, with something in it changed; now and then something else altogether."""
+    """Return what ``dump`` made, with something in it changed; now and then something else
+    altogether.
+    """
     if rng.random() < 0.15:
         return rng.choice(list(payloads(rng)))
     try:

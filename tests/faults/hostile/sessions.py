@@ -1,4 +1,6 @@
-"""Sessions: an agent lives with what is drawn, its process dies, and another one must find all of it."""
+"""Sessions: an agent lives with what is drawn, its process dies, and another one must find all of
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Open = Callable[[], MangaMemory]
 """Opens the stores as another process would."""
 
 Case = dict[str, Any]
-"""What is done to a session: ``messages``, ``state``, ``metadata``, ``memories`` and whether to ``damage`` a message."""
+"""What is done to a session: ``messages``, ``state``, ``metadata``, ``memories`` and whether to
+``damage`` a message.
+"""
 
 
 def drawn(rng: random.Random) -> Case:
@@ -36,7 +40,9 @@ def drawn(rng: random.Random) -> Case:
 
 
 def played(case: Case, open_: Open) -> None:
-    """Play a case; raise ``AssertionError``, or whatever escapes, if it is not all there afterwards."""
+    """Play a case; raise ``AssertionError``, or whatever escapes, if it is not all there
+    afterwards.
+    """
     user = f"u{uuid.uuid4().hex[:10]}"
     scope, other = (ConversationScope(user, session, tenant="t") for session in ("s", "other"))
     memory = open_()
@@ -53,7 +59,11 @@ def played(case: Case, open_: Open) -> None:
         _damage(open_(), scope)
     restored = _agent(memory := open_(), scope)
     if case["damage"]:
-        marks = [message for message in restored.messages if message["content"] == [{"text": UNREADABLE_TEXT}]]
+        marks = [
+            message
+            for message in restored.messages
+            if message["content"] == [{"text": UNREADABLE_TEXT}]
+        ]
         assert marks, "what was damaged is not marked"
     else:
         assert list(map(dump, restored.messages)) == accepted, "messages are restored differently"
@@ -63,10 +73,19 @@ def played(case: Case, open_: Open) -> None:
     memory.close()
 
 
-def _agent(memory: MangaMemory, scope: ConversationScope, messages: list[Any] | None = None) -> Agent:
-    arguments = memory.agent_kwargs(user_id=scope.user_id, session_id=scope.session_id, tenant=scope.tenant)
+def _agent(
+    memory: MangaMemory, scope: ConversationScope, messages: list[Any] | None = None
+) -> Agent:
+    arguments = memory.agent_kwargs(
+        user_id=scope.user_id, session_id=scope.session_id, tenant=scope.tenant
+    )
     arguments["conversation_manager"] = NullConversationManager()
-    return Agent(model=ScriptedModel(usage=lambda messages: 1), messages=messages, callback_handler=None, **arguments)
+    return Agent(
+        model=ScriptedModel(usage=lambda messages: 1),
+        messages=messages,
+        callback_handler=None,
+        **arguments,
+    )
 
 
 def _remember(memory: MangaMemory, user: str, value: Any) -> None:
@@ -80,7 +99,11 @@ def _remember(memory: MangaMemory, user: str, value: Any) -> None:
 def _damage(memory: MangaMemory, scope: ConversationScope) -> None:
     """Damage a turn of the log, where the hot tier has gone."""
     table: Any = memory.durable
-    rows = [row for row in table.query(scope.storage_session_id) if "#TURN#" in str(row["sk"]) and "~" not in str(row["sk"])]
+    rows = [
+        row
+        for row in table.query(scope.storage_session_id)
+        if "#TURN#" in str(row["sk"]) and "~" not in str(row["sk"])
+    ]
     if not rows:
         return  # so few turns that the head holds them
     row = rows[0]
@@ -126,5 +149,8 @@ def _smaller(case: Case) -> list[Case]:
         for name in ("messages", "memories")
         for at in range(len(case[name]))
     ]
-    found += [{**case, "state": {k: v for k, v in case["state"].items() if k != key}} for key in case["state"]]
+    found += [
+        {**case, "state": {k: v for k, v in case["state"].items() if k != key}}
+        for key in case["state"]
+    ]
     return [*found, {**case, "damage": False}] if case["damage"] else found

@@ -1,4 +1,6 @@
-"""Shapes: messages with anything anywhere in them, one place at a time: an agent lives with each, or is not given it."""
+"""Shapes: messages with anything anywhere in them, one place at a time: an agent lives with each,
+or is not given it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ def conversation() -> list[Any]:
     """Return messages with every kind of block that is read here."""
     usage = {"inputTokens": 5, "outputTokens": 3, "totalTokens": 8}
     thought = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
-    call = {"toolUse": {"toolUseId": "t1", "name": "look_up", "input": {"title": "Titan", "volumes": [3]}}}
+    call = {
+        "toolUse": {
+            "toolUseId": "t1",
+            "name": "look_up",
+            "input": {"title": "Titan", "volumes": [3]},
+        }
+    }
     found = [
         {"text": "volume 3: 12 in stock, ASIN B07X123456. " * 20},
         {"json": {"price": 12.5, "items": [{"id": 1}, {"id": 2}]}},
@@ -52,7 +60,9 @@ def conversation() -> list[Any]:
 
 
 def shapes(*, first: int = 0, step: int = 1) -> Iterator[tuple[int, Any]]:
-    """Yield every ``step``-th of what may stand at a place of the conversation: the place, and what stands there."""
+    """Yield every ``step``-th of what may stand at a place of the conversation: the place, and what
+    stands there.
+    """
     number = 0
     for at, message in enumerate(conversation()):
         for place in range(len(list(planted.places([message])))):
@@ -81,15 +91,19 @@ def _changed(at: int, place: int, leaf: Callable[[], Any] | None, *, beside: boo
 
 
 def lived(at: int, value: Any, memory: MangaMemory, *, max_tokens: int) -> bool:
-    """Have agents live with a value in the place of a message, or only find it in a store if it is none; tell which.
+    """Have agents live with a value in the place of a message, or only find it in a store if it is
+    none; tell which.
 
     Raises:
-        AssertionError: A restored agent has what is no message, or a history that no provider takes, or the log misses one.
+        AssertionError: A restored agent has what is no message, or a history that no provider
+            takes, or the log misses one.
     """
     scope = ConversationScope("u", uuid.uuid4().hex)
 
     def agent(messages: list[Any] | None = None) -> Any:
-        arguments = memory.agent_kwargs(user_id="u", session_id=scope.session_id, task_state=True, max_tokens=max_tokens)
+        arguments = memory.agent_kwargs(
+            user_id="u", session_id=scope.session_id, task_state=True, max_tokens=max_tokens
+        )
         return Agent(model=ScriptedModel(), messages=messages, callback_handler=None, **arguments)
 
     messages = [value if number == at else message for number, message in enumerate(conversation())]
@@ -99,7 +113,11 @@ def lived(at: int, value: Any, memory: MangaMemory, *, max_tokens: int) -> bool:
     else:
         with pytest.MonkeyPatch.context() as patched:
             name = f"m{at}"
-            patched.setattr(agent_conversation, "dump", lambda said: dump(value if said.get("tracking_id") == name else said))
+            patched.setattr(
+                agent_conversation,
+                "dump",
+                lambda said: dump(value if said.get("tracking_id") == name else said),
+            )
             agent(conversation())._session_manager.flush()
     other = agent()
     other("and now?")

@@ -1,4 +1,6 @@
-"""Stores: where the cases are played: embedded ones, and a real Valkey beside a server of the DynamoDB API."""
+"""Stores: where the cases are played: embedded ones, and a real Valkey beside a server of the
+DynamoDB API.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from strands_manga_memory import SESSIONS, USER_MEMORY, DynamoDBTable, MangaMemory, RedisHotStore, SQLiteTable
+from strands_manga_memory import (
+    SESSIONS,
+    USER_MEMORY,
+    DynamoDBTable,
+    MangaMemory,
+    RedisHotStore,
+    SQLiteTable,
+)
 from tests import servers
 from tests.faults.hostile.sessions import Open
 
 
 def embedded(path: Path) -> Open:
     """Return what opens SQLite tables, with a hot tier of each process's own."""
-    return lambda: MangaMemory.open("memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY))
+    return lambda: MangaMemory.open(
+        "memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY)
+    )
 
 
 @contextmanager
@@ -36,6 +47,8 @@ def opened(valkey: Any, dynamodb: Any, *, prefix: str = "hostile") -> Open:
         for table in tables:
             table.create_if_missing()
         hot = RedisHotStore(valkey.client(), prefix=prefix, deadline=5)
-        return MangaMemory.open(hot, tables[0], memories=tables[1], create_tables=False, hot_deadline=10.0)
+        return MangaMemory.open(
+            hot, tables[0], memories=tables[1], create_tables=False, hot_deadline=10.0
+        )
 
     return open_

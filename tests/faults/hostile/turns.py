@@ -1,4 +1,6 @@
-"""Turns: texts of any kind, said while the stores refuse: no turn raises, the loop goes on, and nothing of it is lost."""
+"""Turns: texts of any kind, said while the stores refuse: no turn raises, the loop goes on, and
+nothing of it is lost.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,56 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from strands_manga_memory import SESSIONS, ConversationScope, DynamoDBTable, MangaMemory, RedisHotStore
+from strands_manga_memory import (
+    SESSIONS,
+    ConversationScope,
+    DynamoDBTable,
+    MangaMemory,
+    RedisHotStore,
+)
 from strands_manga_memory.stores import open_hot_store, open_table
 from strands_manga_memory.stores.codec import dump
 from tests import servers
 from tests.faults.test_hostile_text import MOST, TEXTS, agent_of, stalled, text_of
 
 HOT = (
-    *("", "", "", "LOADING server is loading", "READONLY You can't write against a read only replica.", "MISCONF disk is full"),
-    *("NOAUTH Authentication required.", "WRONGPASS invalid password", "OOM command not allowed", "MOVED 3999 127.0.0.1:1"),
-    *("CLUSTERDOWN Hash slot not served", "BUSY running a script", "MASTERDOWN link is down", "ERR quota exceeded"),
+    *(
+        "",
+        "",
+        "",
+        "LOADING server is loading",
+        "READONLY You can't write against a read only replica.",
+        "MISCONF disk is full",
+    ),
+    *(
+        "NOAUTH Authentication required.",
+        "WRONGPASS invalid password",
+        "OOM command not allowed",
+        "MOVED 3999 127.0.0.1:1",
+    ),
+    *(
+        "CLUSTERDOWN Hash slot not served",
+        "BUSY running a script",
+        "MASTERDOWN link is down",
+        "ERR quota exceeded",
+    ),
 )
 DURABLE = (
-    *("", "", "", "ExpiredTokenException", "UnrecognizedClientException", "AccessDeniedException", "ResourceNotFoundException"),
-    *("ThrottlingException", "ProvisionedThroughputExceededException", "InternalServerError", "SomethingNewException"),
+    *(
+        "",
+        "",
+        "",
+        "ExpiredTokenException",
+        "UnrecognizedClientException",
+        "AccessDeniedException",
+        "ResourceNotFoundException",
+    ),
+    *(
+        "ThrottlingException",
+        "ProvisionedThroughputExceededException",
+        "InternalServerError",
+        "SomethingNewException",
+    ),
 )
 """What a tier answers to each request; nothing: as it should."""
 
@@ -42,7 +80,8 @@ def drawn(rng: random.Random) -> list[Turn]:
     kinds = sorted(TEXTS)
     sizes = (1, 40, 2_000, 20_000, 200_000)
     return [
-        Turn(rng.choice(HOT), rng.choice(DURABLE), rng.choice(kinds), rng.choice(sizes)) for _ in range(rng.randrange(2, 7))
+        Turn(rng.choice(HOT), rng.choice(DURABLE), rng.choice(kinds), rng.choice(sizes))
+        for _ in range(rng.randrange(2, 7))
     ]
 
 
@@ -52,9 +91,12 @@ class Shop:
     def __init__(self, stack: ExitStack) -> None:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             os.environ.setdefault(name, "test")
-        valkey, dynamodb = (stack.enter_context(server()) for server in (servers.valkey, servers.dynamodb))
+        valkey, dynamodb = (
+            stack.enter_context(server()) for server in (servers.valkey, servers.dynamodb)
+        )
         self.hot, self.durable = (
-            stack.enter_context(servers.FaultyProxy(server.host, server.port)) for server in (valkey, dynamodb)
+            stack.enter_context(servers.FaultyProxy(server.host, server.port))
+            for server in (valkey, dynamodb)
         )
         table = DynamoDBTable(dynamodb.client(), SESSIONS, name="turns", deadline=10)
         table.create_if_missing()
@@ -63,16 +105,26 @@ class Shop:
     def open(self) -> MangaMemory:
         """Open the stores through the proxies."""
         hot = open_hot_store(f"redis://127.0.0.1:{self.hot.port}/0")
-        durable = open_table(f"dynamodb://turns?region=us-east-1&endpoint=http://127.0.0.1:{self.durable.port}")
+        durable = open_table(
+            f"dynamodb://turns?region=us-east-1&endpoint=http://127.0.0.1:{self.durable.port}"
+        )
         return MangaMemory.open(hot, durable, create_tables=False)
 
     def direct(self) -> MangaMemory:
         """Open the stores as another process would, when all is well."""
-        return MangaMemory.open(RedisHotStore(self._valkey.client()), self._table, create_tables=False, hot_deadline=10.0)
+        return MangaMemory.open(
+            RedisHotStore(self._valkey.client()),
+            self._table,
+            create_tables=False,
+            hot_deadline=10.0,
+        )
 
     def answer(self, hot: str = "", durable: str = "") -> None:
         """Have the tiers answer with errors from now on; nothing: as they should."""
-        for proxy, refuse, error in ((self.hot, self.hot.deny, hot), (self.durable, self.durable.refuse, durable)):
+        for proxy, refuse, error in (
+            (self.hot, self.hot.deny, hot),
+            (self.durable, self.durable.refuse, durable),
+        ):
             refuse(error) if error else proxy.passing()
 
 
@@ -84,16 +136,22 @@ def shop() -> Iterator[Shop]:
 
 
 def _stalls_again(memory: MangaMemory, text: str) -> Iterator[float]:
-    """Yield the longest pause of the event loop in the same turn of other agents, until one is short enough."""
+    """Yield the longest pause of the event loop in the same turn of other agents, until one is
+    short enough.
+    """
     for _ in range(6):
-        taken = asyncio.run(stalled(agent_of(memory, "importance", uuid.uuid4().hex, "short"), text))
+        taken = asyncio.run(
+            stalled(agent_of(memory, "importance", uuid.uuid4().hex, "short"), text)
+        )
         yield taken
         if taken < MOST:
             return
 
 
 def played(turns: list[Turn], shop: Shop) -> None:
-    """Say all of it; raise ``AssertionError``, or whatever escapes, if a turn fails, the loop stands still, or some is lost."""
+    """Say all of it; raise ``AssertionError``, or whatever escapes, if a turn fails, the loop
+    stands still, or some is lost.
+    """
     scope = ConversationScope("u", uuid.uuid4().hex)
     shop.answer()
     memory = shop.open()
@@ -104,12 +162,16 @@ def played(turns: list[Turn], shop: Shop) -> None:
         taken = asyncio.run(stalled(agent, text))
         if taken >= MOST:
             shop.answer()
-            again = min(_stalls_again(memory, text))  # a pause that the text causes comes again in each of them
+            again = min(
+                _stalls_again(memory, text)
+            )  # a pause that the text causes comes again in each of them
             assert again < MOST, f"the loop stood still for {again:.3f} s"
     shop.answer()
     accepted = dump(agent.messages)
     session = agent._session_manager
-    servers.wait_until(lambda: _is_saved(session), "saving what was said while the stores refused", within=30)
+    servers.wait_until(
+        lambda: _is_saved(session), "saving what was said while the stores refused", within=30
+    )
     memory.close()
     other = shop.direct()
     restored: Any = agent_of(other, "importance", scope.session_id, "short")

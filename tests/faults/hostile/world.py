@@ -1,4 +1,6 @@
-"""World: stores with a conversation and memories in them, which can be damaged, used, and mended."""
+"""World: stores with a conversation and memories in them, which can be damaged, used, and
+mended.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class World:
         user.prefer("format", "paperback")
         earlier = self.memory()
         arguments = earlier.agent_kwargs(user_id="u1", session_id="s0", tenant="acme")
-        Agent(model=ScriptedModel(), callback_handler=None, **arguments)("I look for volume 7 of Titan. Where is my order?")
+        Agent(model=ScriptedModel(), callback_handler=None, **arguments)(
+            "I look for volume 7 of Titan. Where is my order?"
+        )
         earlier.finalize(ConversationScope("u1", "s0", tenant="acme"))
         self.settle()
         self._was = self._everything()
@@ -71,10 +75,14 @@ class World:
         if isinstance(durable, SQLiteTable) and isinstance(memories, SQLiteTable):
             durable, memories = SQLiteTable(durable.path), SQLiteTable(memories.path, USER_MEMORY)
             self._opened += durable, memories
-        return MangaMemory.open(hot, durable, memories=memories, create_tables=False, hot_deadline=10.0)
+        return MangaMemory.open(
+            hot, durable, memories=memories, create_tables=False, hot_deadline=10.0
+        )
 
     def agent(self, memory: MangaMemory) -> Agent:
-        arguments = memory.agent_kwargs(user_id="u1", session_id="s1", tenant="acme", task_state=True)
+        arguments = memory.agent_kwargs(
+            user_id="u1", session_id="s1", tenant="acme", task_state=True
+        )
         return Agent(model=ScriptedModel(), callback_handler=None, **arguments)
 
     def settle(self) -> None:
@@ -85,9 +93,13 @@ class World:
             self._opened.pop().close()
 
     def _everything(self) -> tuple[dict[bytes, Any], list[tuple[Table, Any]]]:
-        hashes = {key: self.client.hgetall(key) for key in self.client.scan_iter(f"{self.prefix}:*:c:*")}
+        hashes = {
+            key: self.client.hgetall(key) for key in self.client.scan_iter(f"{self.prefix}:*:c:*")
+        }
         tables = ((self.durable, "acme:u1:s1"), (self.memories, "acme:u1"))
-        return hashes, [(table, row) for table, partition in tables for row in table.query(partition)]
+        return hashes, [
+            (table, row) for table, partition in tables for row in table.query(partition)
+        ]
 
     def mend(self) -> None:
         """Put everything back as it was."""
@@ -114,9 +126,13 @@ class World:
         self.client.delete(self.hash_key("A:default"))
 
     def plant(self, rng: random.Random) -> bool:
-        """Damage something, of any kind and place; False if it cannot be written, or the store itself does not take it."""
+        """Damage something, of any kind and place; False if it cannot be written, or the store
+        itself does not take it.
+        """
         try:
-            return rng.choice([self._row, self._row, self._field, self._field, self._bytes_of_a_row])(rng)
+            return rng.choice(
+                [self._row, self._row, self._field, self._field, self._bytes_of_a_row]
+            )(rng)
         except (TypeError, ValueError, RecursionError, MangaMemoryError):
             return False
 
@@ -130,7 +146,9 @@ class World:
             if sealed == "turn" and isinstance(value, bytes):
                 value = value.decode(errors="replace")
         else:
-            name = rng.choice([name for name in row if name not in (table.schema.partition, table.schema.sort)])
+            name = rng.choice(
+                [name for name in row if name not in (table.schema.partition, table.schema.sort)]
+            )
             value = rng.choice(planted.LEAVES)()
         self._forget_hot(rng)
         self.planted = place, name, value
@@ -141,11 +159,26 @@ class World:
         key, fields = rng.choice(list(self._was[0].items()))
         field, value = rng.choice(list(fields.items()))
         damaged: Any = rng.choice(
-            [b"", b"x", b"-1", b"9" * 400, b"1e400", b"nan", b"\xff", b"1-999999999999", b"1", b" " * 1000]
+            [
+                b"",
+                b"x",
+                b"-1",
+                b"9" * 400,
+                b"1e400",
+                b"nan",
+                b"\xff",
+                b"1-999999999999",
+                b"1",
+                b" " * 1000,
+            ]
         )
         if value[:1] in (b"\xb7", b"{"):
             place = f"{key.decode().split(':c:')[1]}#{field.decode()[2:]}"
-            damaged = rng.choice(list(planted.raw(rng))) if rng.random() < 0.2 else _damaged_data(value, place, rng)
+            damaged = (
+                rng.choice(list(planted.raw(rng)))
+                if rng.random() < 0.2
+                else _damaged_data(value, place, rng)
+            )
         self.planted = key, field, damaged
         self.client.hset(key, field, damaged)
         return True
@@ -190,7 +223,9 @@ class World:
         ]
 
     def tried(self, *, may_be_new: bool = True) -> list[MangaMemoryError]:
-        """Use everything; return the errors, which must all be this package's, and say which record it is."""
+        """Use everything; return the errors, which must all be this package's, and say which record
+        it is.
+        """
         errors: list[MangaMemoryError] = []
         for use in self.uses():
             try:

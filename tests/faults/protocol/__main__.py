@@ -23,7 +23,11 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--trace", action="store_true")
     given = parser.parse_args()
-    options = SETS[given.set] if given.options is None else frozenset(filter(None, given.options.split(",")))
+    options = (
+        SETS[given.set]
+        if given.options is None
+        else frozenset(filter(None, given.options.split(",")))
+    )
     began, failed, passed = time.time(), Counter[str](), 0
     for seed in range(given.start, given.start + given.seeds):
         if time.time() - began > given.seconds:
@@ -41,7 +45,10 @@ def main() -> int:
         if given.shrink:
             fewer = shrink(seed, options, ops, most=given.most)
             print("\n".join(f"    {op}," for op in fewer), flush=True)
-    print(f"{passed} of {passed + sum(failed.values())} passed in {time.time() - began:.0f} s; {dict(failed)}")
+    print(
+        f"{passed} of {passed + sum(failed.values())} passed in {time.time() - began:.0f} s;"
+        f" {dict(failed)}"
+    )
     return int(bool(failed))
 
 

@@ -1,4 +1,6 @@
-"""Faults that are planted into the protocol, one at a time: the simulation must notice each of them."""
+"""Faults that are planted into the protocol, one at a time: the simulation must notice each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -118,4 +120,6 @@ SHOWN_BY = {
     "the turns of a broken flush are not looked for": 306,
     "an evicted turn that grows comes back without its beginning": 91,
 }
-"""Seeds that show rare faults, from which a search begins; a change of the protocol may move them."""
+"""Seeds that show rare faults, from which a search begins; a change of the protocol may move
+them.
+"""

@@ -1,4 +1,6 @@
-"""A real process that takes turns of one conversation, and journals each turn that a store acknowledged."""
+"""A real process that takes turns of one conversation, and journals each turn that a store
+acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,17 @@ class Opener:
     def load(self, *, hot: bool = True, durable: bool = True) -> Conversation:
         """Return a loaded hold, with both tiers or with one of them."""
         store, table = (self._hot if hot else None), (self._table if durable else None)
-        hold = Conversation(Place(self._name, "A:a"), Tiers.of(store, table, clock=time.time), ids={})
+        hold = Conversation(
+            Place(self._name, "A:a"), Tiers.of(store, table, clock=time.time), ids={}
+        )
         open_hold(hold)
         return hold
 
 
 def take_turns(opener: Opener, worker: str, journal: Path, until: float) -> None:
-    """Take turns until a time; half of them with a new agent, some saved in parts, some evicting old turns."""
+    """Take turns until a time; half of them with a new agent, some saved in parts, some evicting
+    old turns.
+    """
     hold: Conversation | None = None
     with journal.open("a", encoding="utf-8") as file:
         for number in itertools.count():
@@ -89,4 +95,9 @@ def _take_turn(hold: Conversation, name: str) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    take_turns(Opener(given[0], given[1], given[2]), given[3], Path(given[4]), time.time() + float(given[5]))
+    take_turns(
+        Opener(given[0], given[1], given[2]),
+        given[3],
+        Path(given[4]),
+        time.time() + float(given[5]),
+    )

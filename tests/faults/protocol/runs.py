@@ -1,4 +1,6 @@
-"""Runs of the simulation: the steps of a seed, the broken promise, and the fewest steps that break it."""
+"""Runs of the simulation: the steps of a seed, the broken promise, and the fewest steps that break
+it.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ SETS = {
     "rewinds": BASIS | {"rewinds", "redacts", "parts"},
     "redacts": BASIS | {"redacts"},
     "short": BASIS | {"short"},
-    "hot-only": frozenset({"faults", "late", "kills", "redacts", "deletes", "rewinds", "hot-only", "parts"}),
-    "durable-only": frozenset({"faults", "late", "kills", "redacts", "deletes", "rewinds", "durable-only", "parts"}),
+    "hot-only": frozenset(
+        {"faults", "late", "kills", "redacts", "deletes", "rewinds", "hot-only", "parts"}
+    ),
+    "durable-only": frozenset(
+        {"faults", "late", "kills", "redacts", "deletes", "rewinds", "durable-only", "parts"}
+    ),
     "everything": BASIS | {"lossy", "restored", "deletes", "ends", "redacts", "parts"},
 }
 """Sets of options, by name."""
@@ -59,10 +65,16 @@ def simulated(world: World) -> Iterator[None]:
     numbers = random.Random(world.seed)
     with ExitStack() as stack:
         for module in (durable_tier, hot_tier, local_copy):
-            stack.enter_context(mock.patch.object(module, "new_lock", side_effect=lambda: TaskLock(world)))
-        stack.enter_context(mock.patch.object(durable_tier, "sleep", side_effect=lambda seconds: world.pause()))
+            stack.enter_context(
+                mock.patch.object(module, "new_lock", side_effect=lambda: TaskLock(world))
+            )
         stack.enter_context(
-            mock.patch.object(secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}")
+            mock.patch.object(durable_tier, "sleep", side_effect=lambda seconds: world.pause())
+        )
+        stack.enter_context(
+            mock.patch.object(
+                secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}"
+            )
         )
         stack.enter_context(mock.patch.object(secrets, "randbits", numbers.getrandbits))
         rename_late_turns = LocalCopy._rename_late_turns
@@ -82,7 +94,12 @@ def simulated(world: World) -> Iterator[None]:
 
 
 def play(
-    seed: int, options: frozenset[str], *, most: int = 3, steps: int = STEPS, ops: Sequence[Op] | None = None
+    seed: int,
+    options: frozenset[str],
+    *,
+    most: int = 3,
+    steps: int = STEPS,
+    ops: Sequence[Op] | None = None,
 ) -> tuple[list[Op], Exception | None]:
     """Return the steps of a seed, and the promise that they break."""
     numbers = random.Random(seed)
@@ -105,7 +122,10 @@ def kind_of(error: Exception | None) -> str:
     return (
         ""
         if error is None
-        else f"{type(error).__name__} {' '.join(w for w in str(error).replace(':', ' ').split() if w.isalpha())[:40]}"
+        else (
+            f"{type(error).__name__}"
+            f" {' '.join(w for w in str(error).replace(':', ' ').split() if w.isalpha())[:40]}"
+        )
     )
 
 
@@ -126,7 +146,12 @@ def shrink(seed: int, options: frozenset[str], ops: Sequence[Op], *, most: int =
 
 
 def first_failure(
-    options: frozenset[str], seeds: range, *, most: int = 3, steps: int = STEPS, has_time: Callable[[], bool] = lambda: True
+    options: frozenset[str],
+    seeds: range,
+    *,
+    most: int = 3,
+    steps: int = STEPS,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> tuple[int, Exception] | None:
     """Return the first seed that breaks a promise."""
     for seed in seeds:

@@ -1,4 +1,6 @@
-"""Stores of the simulation: a hot store and a table in memory, seen by each process through a proxy that pauses and fails."""
+"""Stores of the simulation: a hot store and a table in memory, seen by each process through a proxy
+that pauses and fails.
+"""
 
 from __future__ import annotations
 
@@ -72,17 +74,34 @@ class DurableSide:
         return {text for row in self.store.rows.values() for text in item_texts(row)}
 
     def kept_texts(self) -> set[str]:
-        """Return the message texts, without those of turns that were put after the end of their incarnation."""
-        return {text for (_, sort), row in self.store.rows.items() if sort not in self.strays for text in item_texts(row)}
+        """Return the message texts, without those of turns that were put after the end of their
+        incarnation.
+        """
+        return {
+            text
+            for (_, sort), row in self.store.rows.items()
+            if sort not in self.strays
+            for text in item_texts(row)
+        }
 
     def logged_texts(self) -> set[str]:
         """Return the message texts in the log, in their original form or redacted."""
-        values = [data for (_, sort), row in self.store.rows.items() if "#TURN#" in sort for data in item_values(row)]
+        values = [
+            data
+            for (_, sort), row in self.store.rows.items()
+            if "#TURN#" in sort
+            for data in item_values(row)
+        ]
         return {text for data in values for text in texts_in(data) | redacted_in(data)}
 
     def redacted(self) -> set[str]:
         """Return the texts of the messages whose replacements are in the tier."""
-        return {text for row in self.store.rows.values() for data in item_values(row) for text in redacted_in(data)}
+        return {
+            text
+            for row in self.store.rows.values()
+            for data in item_values(row)
+            for text in redacted_in(data)
+        }
 
     def copy(self) -> Any:
         """Return the content, to go back to."""
@@ -90,7 +109,10 @@ class DurableSide:
 
     def go_back(self, content: Any) -> None:
         """Hold an earlier content again."""
-        self.store.rows, self.strays = {key: dict(row) for key, row in (content or {}).items()}, set()
+        self.store.rows, self.strays = (
+            {key: dict(row) for key, row in (content or {}).items()},
+            set(),
+        )
 
 
 def item_texts(item: dict[str, Any]) -> set[str]:
@@ -114,7 +136,13 @@ def written_texts(name: str, given: tuple[Any, ...], named: dict[str, Any]) -> s
     """Return the message texts that a call writes."""
     if name == "write":
         return {text for data in given[1].fields.values() for text in texts_in(data)}
-    items = [given[0]] if name == "put" else list(named.get("puts", ())) if name == "batch_write" else []
+    items = (
+        [given[0]]
+        if name == "put"
+        else list(named.get("puts", ()))
+        if name == "batch_write"
+        else []
+    )
     return {text for item in items for text in item_texts(item)}
 
 

@@ -1,4 +1,6 @@
-"""World of the simulation: processes that hold one conversation, their stores, and a judge that knows what was acknowledged."""
+"""World of the simulation: processes that hold one conversation, their stores, and a judge that
+knows what was acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +80,11 @@ class Said:
         incarnation: The incarnation in which it was said.
 
     Attributes:
-        is_unlisted: Whether the log alone had it when the hot tier went back to a copy: a reader of both tiers may lack it.
-        ended_by: Incarnation of an expiry that both tiers had lost when the turn was acknowledged, and that a process still
-            knew; 0 if there was none. If the expiry comes back, the turn is over if the log has it.
+        is_unlisted: Whether the log alone had it when the hot tier went back to a copy: a reader of
+            both tiers may lack it.
+        ended_by: Incarnation of an expiry that both tiers had lost when the turn was acknowledged,
+            and that a process still knew; 0 if there was none. If the expiry comes back, the turn
+            is over if the log has it.
     """
 
     key: TurnKey
@@ -132,7 +136,9 @@ class Process:
         self.hold._save_head, self.hold.read_head = save, read  # type: ignore[method-assign]
 
     def sweep(self) -> None:
-        """Store in the durable tier what only the hot tier has, and empty the hot tier, as a sweeper does."""
+        """Store in the durable tier what only the hot tier has, and empty the hot tier, as a
+        sweeper does.
+        """
         self.hold.read_hot(touch=False)
         self.hold.close(writes_hot=False)
         if self.hold.empty_hot():
@@ -156,7 +162,9 @@ class World:
 
     def __init__(self, seed: int, options: frozenset[str], most: int) -> None:
         self.seed, self.options, self.most = seed, options, most
-        self.tiers = "hot" if "hot-only" in options else "durable" if "durable-only" in options else "both"
+        self.tiers = (
+            "hot" if "hot-only" in options else "durable" if "durable-only" in options else "both"
+        )
         self.clock = FakeClock()
         self.hot, self.durable = HotSide(self.clock), DurableSide()
         self._main = getcurrent()
@@ -202,7 +210,9 @@ class World:
         """Tasks that can run."""
         ready = [task for task in self.tasks if task.is_ready()]
         if self.tasks and not ready:
-            raise BrokenPromiseError(f"tasks wait for one another: {[task.label for task in self.tasks]}")
+            raise BrokenPromiseError(
+                f"tasks wait for one another: {[task.label for task in self.tasks]}"
+            )
         return ready
 
     def spawn(self, label: str, owner: str, work: Callable[[], object]) -> None:
@@ -247,21 +257,36 @@ class World:
     # The judge
 
     def note_head(self) -> None:
-        """Note the incarnation of the durable head, else of the hot tier's hash, and the lowest one whose turns continue."""
+        """Note the incarnation of the durable head, else of the hot tier's hash, and the lowest one
+        whose turns continue.
+        """
         head = self._read_hot() if self.tiers == "hot" else self._read_head()
         incarnation = 0 if head is None else head.incarnation
-        content = None if head is None or incarnation <= self.head_incarnation else self.rewinds.get(head.version.tag)
+        content = (
+            None
+            if head is None or incarnation <= self.head_incarnation
+            else self.rewinds.get(head.version.tag)
+        )
         if content is not None:
-            for said in self.said.values():  # the turns that the rewind had seen are kept or removed, the others are kept
+            for said in (
+                self.said.values()
+            ):  # the turns that the rewind had seen are kept or removed, the others are kept
                 if content.seen.get(said.key, 0) and said.key not in content.turns:
                     said.is_excused = True
                 elif said.incarnation < incarnation:
                     said.incarnation = incarnation
         if incarnation > self.head_incarnation:
             self._note_returned_expiry(incarnation)
-        if head is not None and head.is_empty and incarnation > self.head_incarnation and head.carries_from < incarnation:
+        if (
+            head is not None
+            and head.is_empty
+            and incarnation > self.head_incarnation
+            and head.carries_from < incarnation
+        ):
             self.expiries.add(incarnation)
-            for said in self.said.values():  # an expiry: the turns that it has seen are over, the others are carried over
+            for said in (
+                self.said.values()
+            ):  # an expiry: the turns that it has seen are over, the others are carried over
                 if said.incarnation >= incarnation:
                     continue
                 if head.seen.get(said.key, 0) or head.has_forgotten(said.key):
@@ -273,8 +298,14 @@ class World:
             self.carries_from = max(self.carries_from, head.carries_from)
 
     def _note_returned_expiry(self, incarnation: int) -> None:
-        """Note the turns that end with an expiry that both tiers had lost: those that the log has. Others continue."""
-        over = [said for said in self.said.values() if said.incarnation < incarnation and 0 < said.ended_by <= incarnation]
+        """Note the turns that end with an expiry that both tiers had lost: those that the log has.
+        Others continue.
+        """
+        over = [
+            said
+            for said in self.said.values()
+            if said.incarnation < incarnation and 0 < said.ended_by <= incarnation
+        ]
         logged = self.durable.logged_texts() if over else set()
         for said in over:
             said.is_evicted = said.is_evicted or {*said.texts[: said.acked]} <= logged
@@ -288,10 +319,14 @@ class World:
     @property
     def held_texts(self) -> set[str]:
         """Texts of the messages that a store has, in their original form or redacted."""
-        return self.hot.texts() | self.hot.redacted() | self.durable.texts() | self.durable.redacted()
+        return (
+            self.hot.texts() | self.hot.redacted() | self.durable.texts() | self.durable.redacted()
+        )
 
     def forgive_losses(self) -> None:
-        """Excuse the turns that no store has and whose author is gone: stores or processes were lost."""
+        """Excuse the turns that no store has and whose author is gone: stores or processes were
+        lost.
+        """
         have = self.held_texts
         alive = {process.name: process for process in self.processes}
         for said in self.said.values():
@@ -299,7 +334,9 @@ class World:
             author = alive.get(said.process)
             if all(text in have for text in acked):
                 continue
-            if author is None or (self.is_rolled_back and said.key not in author.hold.local.base.turns):
+            if author is None or (
+                self.is_rolled_back and said.key not in author.hold.local.base.turns
+            ):
                 said.is_excused = True
         self._note_unlisted()
 
@@ -308,12 +345,18 @@ class World:
         self._holders[process.name] = process
 
     def _note_unlisted(self) -> None:
-        """Note the turns that a cut flush has put into the log, and that the hot tier lost by going back to a copy.
+        """Note the turns that a cut flush has put into the log, and that the hot tier lost by going
+        back to a copy.
 
-        The head of the flush would list them. Only a load that finds the hot tier empty looks for such turns.
+        The head of the flush would list them. Only a load that finds the hot tier empty looks for
+        such turns.
         """
         busy = {task.owner for task in self.tasks}
-        alive = [one.hold.local.base for one in self._holders.values() if one in self.processes or one.name in busy]
+        alive = [
+            one.hold.local.base
+            for one in self._holders.values()
+            if one in self.processes or one.name in busy
+        ]
         logged = self.durable.texts() | self.durable.redacted()
         for key in list(self.gone_back):
             said = self.said.get(key)
@@ -326,7 +369,10 @@ class World:
 
     def _is_listed(self, key: TurnKey) -> bool:
         records = (self._read_hot(), self._read_head())
-        return any(record is not None and (key in record.seen or record.has_forgotten(key)) for record in records)
+        return any(
+            record is not None and (key in record.seen or record.has_forgotten(key))
+            for record in records
+        )
 
     def _read_hot(self) -> Record | None:
         return HotTier(_PLACE, self.tiers_of(self.hot.store, self.durable.store)).read(touch=False)
@@ -336,8 +382,13 @@ class World:
 
     def tiers_of(self, hot: Any, durable: Any) -> Tiers:
         """Return the stores of a process."""
-        hot, durable = (None if self.tiers == "durable" else hot), (None if self.tiers == "hot" else durable)
-        return Tiers(hot=hot, durable=durable, writer=_WRITER, codec=_CODEC, clock=self.clock, ttl=_TTL)
+        hot, durable = (
+            (None if self.tiers == "durable" else hot),
+            (None if self.tiers == "hot" else durable),
+        )
+        return Tiers(
+            hot=hot, durable=durable, writer=_WRITER, codec=_CODEC, clock=self.clock, ttl=_TTL
+        )
 
     def check_window(self, process: Process, how: str, tiers: set[str]) -> None:
         """Check the window of a process that has just read some tiers."""
@@ -355,7 +406,11 @@ class World:
         both = tiers == ({"hot", "durable"} if self.tiers == "both" else {self.tiers})
         for key in order:
             said = self.said[key]
-            if said.deleted_at and said.deleted_at < process.began and (both or (tiers and not self.is_lossy)):
+            if (
+                said.deleted_at
+                and said.deleted_at < process.began
+                and (both or (tiers and not self.is_lossy))
+            ):
                 raise BrokenPromiseError(f"{process.name} {how}: deleted turn {key} is back")
         if not both:
             return
@@ -363,14 +418,22 @@ class World:
         incarnation = process.hold.local.base.incarnation
         shown = Counter(key for key, _ in slots)
         for said in self.said.values():
-            if not said.acked or said.is_excused or said.deleted_at or said.is_evicted or said.incarnation != incarnation:
+            if (
+                not said.acked
+                or said.is_excused
+                or said.deleted_at
+                or said.is_evicted
+                or said.incarnation != incarnation
+            ):
                 continue
             if said.is_unlisted:
                 continue
             if self.deleting or said.stable_at >= process.began or said.texts[0] not in have:
                 continue
             if shown[said.key] < min(said.acked, 1):
-                raise BrokenPromiseError(f"{process.name} {how}: acknowledged turn {said.key} is missing")
+                raise BrokenPromiseError(
+                    f"{process.name} {how}: acknowledged turn {said.key} is missing"
+                )
 
     # Processes
 
@@ -408,7 +471,9 @@ class World:
         self.spawn(f"{process.name}:{label}", process.name, body)
 
     def turn(self, process: Process, how: Op) -> None:
-        """A user asks something, and the agent answers; its conversation manager may evict, edit and summarize."""
+        """A user asks something, and the agent answers; its conversation manager may evict, edit
+        and summarize.
+        """
         refreshes, drop, edits, notes, parts, flushes = how
 
         def work() -> None:
@@ -445,7 +510,9 @@ class World:
         before = set(hold.local.own)
         index = 0 if said is None else len(said.texts)
         text = f"m{self.numbers}.{index}"
-        hold.local.append(dump({"role": "user" if index % 2 == 0 else "assistant", "text": f"<{text}>"}))
+        hold.local.append(
+            dump({"role": "user" if index % 2 == 0 else "assistant", "text": f"<{text}>"})
+        )
         new = set(hold.local.own) - before
         if said is None:
             if not new:
@@ -453,7 +520,9 @@ class World:
             key = new.pop()
             if key in self.said:
                 raise BrokenPromiseError(f"{key} is used twice")
-            said = self.said[key] = Said(key, process.name, frozenset(process.known), hold.local.base.incarnation or 1)
+            said = self.said[key] = Said(
+                key, process.name, frozenset(process.known), hold.local.base.incarnation or 1
+            )
             said.is_first = not hold.local.base.incarnation
             process.known.add(key)
             process.mine.append(key)
@@ -466,18 +535,27 @@ class World:
         """Do what a conversation manager does: evict turns, edit a message, synthesize a note."""
         hold = process.hold
         own = set(hold.local.own)
-        keys = [key for key in dict.fromkeys(slot.key for slot in hold.local.view if slot.key) if key not in own]
+        keys = [
+            key
+            for key in dict.fromkeys(slot.key for slot in hold.local.view if slot.key)
+            if key not in own
+        ]
         evicted = set(keys[:drop]) if len(keys) > drop > 0 else set()
         view = [slot for slot in hold.local.view if slot.key not in evicted]
         if edits:
-            at = next((at for at, slot in enumerate(view) if slot.key and slot.key not in own), None)
+            at = next(
+                (at for at, slot in enumerate(view) if slot.key and slot.key not in own), None
+            )
             if at is not None and (message := hold.local.message(view[at])) is not None:
                 self.numbers += 1
                 edited = {"role": "user", "text": f"edited {self.numbers} {load(message)['text']}"}
                 view[at] = Slot(view[at].key, view[at].number, dump(edited))
         if notes:
             self.numbers += 1
-            view = [Slot(None, 0, dump({"role": "user", "text": f"note {self.numbers}"})), *(s for s in view if s.key)]
+            view = [
+                Slot(None, 0, dump({"role": "user", "text": f"note {self.numbers}"})),
+                *(s for s in view if s.key),
+            ]
         hold.local.set_view(view)
         if not hold.local.is_overruled:
             for key in evicted:
@@ -499,21 +577,35 @@ class World:
                     said.stable_at = self.tick if has_text else _NEVER
                     if hold.local.base.incarnation > said.incarnation and not said.is_first:
                         said.is_excused = said.is_excused or self.deleted_since(said)
-                    # The deletion has not reached the hot tier yet, which has acknowledged a turn of the deleted incarnation.
-                    said.is_excused = said.is_excused or hold.local.base.incarnation < self.carries_from
+                    # The deletion has not reached the hot tier yet, which has acknowledged a turn
+                    # of the deleted incarnation.
+                    said.is_excused = (
+                        said.is_excused or hold.local.base.incarnation < self.carries_from
+                    )
                     said.incarnation = max(said.incarnation, hold.local.base.incarnation)
         self.forgive_losses()
         hot = hold.hot.record if hold.hot is not None and hold.hot.is_known else None
         is_current = hot is not None and hot.version == hold.local.base.version
-        self.check_window(process, "save", self._read_tiers(process) & {"hot"} if is_current else set())
+        self.check_window(
+            process, "save", self._read_tiers(process) & {"hot"} if is_current else set()
+        )
         if process.state is not None:
             process.state = process.state[0], hold.local.base.incarnation
 
     def _lost_expiry(self) -> int:
-        """Return the incarnation of an expiry that both tiers have lost and a process still knows; 0 if there is none."""
+        """Return the incarnation of an expiry that both tiers have lost and a process still knows;
+        0 if there is none.
+        """
         if not (self.expiries and self.is_lossy and self.is_rolled_back):
             return 0
-        stored = max((record.incarnation for record in (self._read_hot(), self._read_head()) if record is not None), default=0)
+        stored = max(
+            (
+                record.incarnation
+                for record in (self._read_hot(), self._read_head())
+                if record is not None
+            ),
+            default=0,
+        )
         known = max(process.hold.local.base.incarnation for process in self.processes)
         return min((number for number in self.expiries if stored < number <= known), default=0)
 
@@ -555,7 +647,9 @@ class World:
         def work() -> None:
             hold = process.hold
             shown = [(slot, hold.local.message(slot)) for slot in hold.local.window if slot.key]
-            texts = [(slot, load(message)["text"]) for slot, message in shown if message is not None]
+            texts = [
+                (slot, load(message)["text"]) for slot, message in shown if message is not None
+            ]
             found = [(slot, text.strip("<>")) for slot, text in texts if text.startswith("<m")]
             if not found:
                 return
@@ -563,7 +657,9 @@ class World:
             assert slot.key is not None
             losses, incarnation = self.losses, hold.local.base.incarnation
             self.half_redacted.add(secret)
-            hold.local.redact(slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})})
+            hold.local.redact(
+                slot.key, {slot.number: dump({"role": "user", "text": f"redacted {secret}"})}
+            )
             with suppress(StoreUnavailableError):
                 hold.save()
             hold.flush()
@@ -628,7 +724,11 @@ class World:
                     return version
 
                 hold.local.next_version = begin  # type: ignore[method-assign]
-                removed = {key for key, turn in log.items() if key not in content.turns and not turn.is_open}
+                removed = {
+                    key
+                    for key, turn in log.items()
+                    if key not in content.turns and not turn.is_open
+                }
                 if begin_with(hold, content, replaces=True):
                     for key in removed:
                         self.said[key].deleted_at = self.tick
@@ -678,7 +778,11 @@ class World:
 
     def lose_hot(self, number: int) -> None:
         """The hot tier goes back to a copy, or loses everything."""
-        self.hot.go_back(self.hot_copies[number % len(self.hot_copies)] if number >= 0 and self.hot_copies else None)
+        self.hot.go_back(
+            self.hot_copies[number % len(self.hot_copies)]
+            if number >= 0 and self.hot_copies
+            else None
+        )
         self.is_lossy = True
         is_older = self._read_hot() is not None
         self.gone_back = {key for key in self.said if is_older and not self._is_listed(key)}
@@ -688,7 +792,10 @@ class World:
 
     def restore_durable(self, number: int) -> None:
         """The durable tier goes back to a copy, or to an empty table."""
-        if any(task.label.split(":")[-1] in ("flush", "leave", "redact") or ":" not in task.label for task in self.tasks):
+        if any(
+            task.label.split(":")[-1] in ("flush", "leave", "redact") or ":" not in task.label
+            for task in self.tasks
+        ):
             return  # not between the writes of a flush
         if any(process.has_read_to_save for process in self._holders.values()):
             return  # nor between those of a save that moves turns into the log
@@ -737,7 +844,13 @@ class World:
             yield 0.5, ("lose_hot", numbers.choice([-1, numbers.randrange(99)]))
         if "restored" in options:
             yield 0.7, ("copy_durable",)
-            yield 0.3, ("restore_durable", numbers.choice([-1, numbers.randrange(99), numbers.randrange(99)]))
+            yield (
+                0.3,
+                (
+                    "restore_durable",
+                    numbers.choice([-1, numbers.randrange(99), numbers.randrange(99)]),
+                ),
+            )
         if "sweeps" in options and self.tiers == "both":
             yield 1, ("sweep",)
         if "ends" in options:
@@ -747,7 +860,11 @@ class World:
         yield 1, ("later", numbers.choice([1, 1, 60 if "ends" in options else 1]))
 
     def _choices_of(self, process: Process, numbers: random.Random) -> Iterator[tuple[float, Op]]:
-        parts = numbers.choice([1, 1, 1, 2, 3]) if "parts" in self.options else numbers.choice([1, 1, 2])
+        parts = (
+            numbers.choice([1, 1, 1, 2, 3])
+            if "parts" in self.options
+            else numbers.choice([1, 1, 2])
+        )
         how = (
             process.is_short or numbers.random() < 0.7,
             numbers.choice([0, 0, 0, 1, 2, 4]),
@@ -828,7 +945,9 @@ class World:
         self.drain()
 
     def finish(self) -> None:
-        """Mend everything, let every process save and flush, and check what new processes restore."""
+        """Mend everything, let every process save and flush, and check what new processes
+        restore.
+        """
         self.down.clear()
         self.faults.clear()
         for process in self.processes:
@@ -870,10 +989,14 @@ class World:
         for said in self.said.values():
             is_due = not (said.is_excused or said.deleted_at or said.is_evicted or said.is_unlisted)
             if said.acked and is_due and shown[said.key] < said.acked:
-                raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the last window")
+                raise BrokenPromiseError(
+                    f"acknowledged turn {said.key} of {said.process} is not in the last window"
+                )
 
     def _check_restores(self, last: Process) -> None:
-        """Let one more process take a turn and flush; then each tier alone must restore exactly the same."""
+        """Let one more process take a turn and flush; then each tier alone must restore exactly the
+        same.
+        """
         self.processes.append(last)
         last.is_ready = True
         self.turn(last, (True, 1, True, True, 1, True))
@@ -882,15 +1005,21 @@ class World:
         log: list[tuple[TurnKey, Any]] = []
         self._do(lambda: log.extend(last.hold.history()))
         self._check_log(log, last.hold.local.base)
-        if not self.options & {"lossy", "restored", "ends"} and last.hold.local.turn_count != len(log):
-            raise BrokenPromiseError(f"the log has {len(log)} turns, and {last.hold.local.turn_count} are counted")
+        if not self.options & {"lossy", "restored", "ends"} and last.hold.local.turn_count != len(
+            log
+        ):
+            raise BrokenPromiseError(
+                f"the log has {len(log)} turns, and {last.hold.local.turn_count} are counted"
+            )
         if states.get("shared") != self.numbers or states.get("last") != self.numbers:
             raise BrokenPromiseError("a state is not the last one")
         cuts = [set(), {"hot"}, {"durable"}] if self.tiers == "both" else [set()]
         for cut in cuts:
             reader = self._reader(f"reader without {sorted(cut)}", cut)
             if self._blur(reader.texts) != self._blur(wanted):
-                raise BrokenPromiseError(f"restored without {sorted(cut)}: {reader.texts} instead of {wanted}")
+                raise BrokenPromiseError(
+                    f"restored without {sorted(cut)}: {reader.texts} instead of {wanted}"
+                )
             if reader.hold.local.states != states:
                 raise BrokenPromiseError(f"restored without {sorted(cut)}: other states")
         self._check_redactions(wanted)
@@ -904,10 +1033,17 @@ class World:
                 raise BrokenPromiseError(f"text of deleted turn {said.key} is left")
 
     def _blur(self, texts: list[str | None]) -> list[str | None]:
-        """Return texts without the differences that tiers may have: half-stored redactions, and unlisted turns."""
-        unlisted = {f"<{text}>" for said in self.said.values() if said.is_unlisted for text in said.texts}
+        """Return texts without the differences that tiers may have: half-stored redactions, and
+        unlisted turns.
+        """
+        unlisted = {
+            f"<{text}>" for said in self.said.values() if said.is_unlisted for text in said.texts
+        }
         texts = [text for text in texts if text not in unlisted]
-        return ["half" if text and any(secret in text for secret in self.half_redacted) else text for text in texts]
+        return [
+            "half" if text and any(secret in text for secret in self.half_redacted) else text
+            for text in texts
+        ]
 
     def _check_log(self, log: list[tuple[TurnKey, Any]], base: Record) -> None:
         keys = [key for key, _ in log]
@@ -921,7 +1057,9 @@ class World:
             texts = [load(message)["text"].strip("<>") for message in turn.messages]
             wanted = said.texts[: len(texts)]
             if [text.removeprefix("redacted ") for text in texts] != wanted:
-                raise BrokenPromiseError(f"turn {key} has other messages: {texts} instead of {wanted}")
+                raise BrokenPromiseError(
+                    f"turn {key} has other messages: {texts} instead of {wanted}"
+                )
             if len(texts) < said.acked and not said.is_excused:
                 raise BrokenPromiseError(f"turn {key} is not whole: {len(texts)} of {said.acked}")
             late = [before for before in said.known if before in at and at[before] > at[key]]
@@ -933,13 +1071,23 @@ class World:
             # An evicted turn that a restored table lacks is in no holder's record any more.
             may_be_gone = said.is_evicted and (self.is_rolled_back or "ends" in self.options)
             if said.incarnation == base.incarnation and not may_be_gone:
-                raise BrokenPromiseError(f"acknowledged turn {said.key} of {said.process} is not in the log")
+                raise BrokenPromiseError(
+                    f"acknowledged turn {said.key} of {said.process} is not in the log"
+                )
 
     def _check_redactions(self, wanted: list[str | None]) -> None:
         for secret in self.secrets["durable"] | self.secrets["hot"]:
-            if secret in self.secrets["durable"] and secret in self.durable.kept_texts() and not self.is_rolled_back:
-                raise BrokenPromiseError(f"redacted text {secret} is in the durable tier in the end")
-            if any(text and f"<{secret}>" in text for text in wanted) and not (self.is_rolled_back or self.is_lossy):
+            if (
+                secret in self.secrets["durable"]
+                and secret in self.durable.kept_texts()
+                and not self.is_rolled_back
+            ):
+                raise BrokenPromiseError(
+                    f"redacted text {secret} is in the durable tier in the end"
+                )
+            if any(text and f"<{secret}>" in text for text in wanted) and not (
+                self.is_rolled_back or self.is_lossy
+            ):
                 raise BrokenPromiseError(f"redacted text {secret} is shown in the end")
 
 

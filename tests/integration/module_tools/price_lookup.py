@@ -7,7 +7,13 @@ from typing import Any
 TOOL_SPEC = {
     "name": "price_lookup",
     "description": "Look up the price of a volume.",
-    "inputSchema": {"json": {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}},
+    "inputSchema": {
+        "json": {
+            "type": "object",
+            "properties": {"title": {"type": "string"}},
+            "required": ["title"],
+        }
+    },
 }
 
 
@@ -16,4 +22,8 @@ def price_lookup(tool: Any, **kwargs: Any) -> dict[str, Any]:
     title = tool["input"]["title"]
     if title == "unknown":
         raise LookupError("there is no such volume")
-    return {"toolUseId": tool["toolUseId"], "status": "success", "content": [{"text": f"{title}: 12 dollars"}]}
+    return {
+        "toolUseId": tool["toolUseId"],
+        "status": "success",
+        "content": [{"text": f"{title}: 12 dollars"}],
+    }

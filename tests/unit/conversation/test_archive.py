@@ -9,29 +9,42 @@ import pytest
 
 from strands_manga_memory.conversation import ArchivedMessage, DenseRetriever, MessageArchive
 
-MEANINGS = (("cat", "kitten", "feline"), ("ship", "deliver", "post"), ("price", "cost", "expensive"))
+MEANINGS = (
+    ("cat", "kitten", "feline"),
+    ("ship", "deliver", "post"),
+    ("price", "cost", "expensive"),
+)
 
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
     """One number for each meaning, and one that all texts share."""
-    return [[float(any(word in text.lower() for word in words)) for words in MEANINGS] + [2.0] for text in texts]
+    return [
+        [float(any(word in text.lower() for word in words)) for words in MEANINGS] + [2.0]
+        for text in texts
+    ]
 
 
 def ids(archive: MessageArchive, question: str) -> list[str]:
     return [hit.message.id for hit in archive.search(question, 10)]
 
 
-@pytest.mark.parametrize("retriever", [None, DenseRetriever(embed)], ids=["words", "words and vectors"])
+@pytest.mark.parametrize(
+    "retriever", [None, DenseRetriever(embed)], ids=["words", "words and vectors"]
+)
 def test_it_keeps_the_latest_replaces_and_forgets(retriever: Any) -> None:
     archive = MessageArchive(retriever, most=3)
-    archive.add(ArchivedMessage(str(number), "user", f"cat number {number}", 7.0) for number in range(5))
+    archive.add(
+        ArchivedMessage(str(number), "user", f"cat number {number}", 7.0) for number in range(5)
+    )
     assert len(archive) == 3
     archive.add([ArchivedMessage("x", "user", "something else")])
     assert set(ids(archive, "cat")) == {"3", "4"}
     assert set(archive.around(4)) == {5, 6}
     archive.add([ArchivedMessage("4", "user", "nothing")])
     assert set(ids(archive, "cat")) == {"3"}
-    assert archive.around(4)[5] == ArchivedMessage("4", "user", "nothing", 7.0)  # the time it was said is still known
+    assert archive.around(4)[5] == ArchivedMessage(
+        "4", "user", "nothing", 7.0
+    )  # the time it was said is still known
     archive.forget("3")
     archive.forget("unknown")
     archive.add([ArchivedMessage("3", "user", "cat")])
@@ -39,7 +52,9 @@ def test_it_keeps_the_latest_replaces_and_forgets(retriever: Any) -> None:
 
 
 class Flaky:
-    """A retriever whose calls can be made to fail, and that may find texts which the archive lacks."""
+    """A retriever whose calls can be made to fail, and that may find texts which the archive
+    lacks.
+    """
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}
@@ -97,10 +112,20 @@ def test_numbers_that_the_archive_lacks_are_skipped() -> None:
 
 
 def test_vectors_find_what_shares_no_word() -> None:
-    lines = ["My kitten is called Momo.", "Please deliver it on Friday.", "That is too expensive.", "Fine.", "  "]
+    lines = [
+        "My kitten is called Momo.",
+        "Please deliver it on Friday.",
+        "That is too expensive.",
+        "Fine.",
+        "  ",
+    ]
     retriever = DenseRetriever(embed)
     retriever.put(enumerate(lines))
-    for question, number in (("What is the name of my cat?", 0), ("When will it ship?", 1), ("What does it cost?", 2)):
+    for question, number in (
+        ("What is the name of my cat?", 0),
+        ("When will it ship?", 1),
+        ("What does it cost?", 2),
+    ):
         (best, score), *others = retriever.search(question, 3).items()
         assert (best, score) == (number, pytest.approx(1.0))
         assert all(0 < other < 0.5 for _, other in others)

@@ -17,7 +17,9 @@ class Counter:
         return len(str(message["content"]))
 
 
-def taught(ratio: float, *, exact: bool = True, times: int = 20, counted: int = 4_000) -> Calibration:
+def taught(
+    ratio: float, *, exact: bool = True, times: int = 20, counted: int = 4_000
+) -> Calibration:
     calibration = Calibration(Counter(exact=exact))
     for _ in range(times):
         calibration.observe(counted, int(counted * ratio))
@@ -33,7 +35,8 @@ def test_the_ratio_is_learned_and_the_budget_holds_by_both_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exact", "ratio", "learned"), [(True, 0.7, 1.0), (False, 0.7, 0.8), (True, 2.0, 1.6), (False, 2.0, 1.6)]
+    ("exact", "ratio", "learned"),
+    [(True, 0.7, 1.0), (False, 0.7, 0.8), (True, 2.0, 1.6), (False, 2.0, 1.6)],
 )
 def test_the_ratio_has_bounds(exact: bool, ratio: float, learned: float) -> None:
     calibration = taught(ratio, exact=exact)
@@ -42,7 +45,8 @@ def test_the_ratio_has_bounds(exact: bool, ratio: float, learned: float) -> None
 
 
 @pytest.mark.parametrize(
-    ("counted", "reported"), [(4_000, 0), (4_000, -1), (4_000, 12_000), (4_000, 1_500), (150, 200), (0, 10)]
+    ("counted", "reported"),
+    [(4_000, 0), (4_000, -1), (4_000, 12_000), (4_000, 1_500), (150, 200), (0, 10)],
 )
 def test_reports_that_cannot_be_right_are_ignored(counted: int, reported: int) -> None:
     calibration = Calibration(Counter(exact=False))
@@ -82,13 +86,17 @@ def test_restored_ratio_learns_as_the_original_does() -> None:
         later = Calibration(Counter(exact=False))
         later.restore(live.ratio)
         for each in (live, later):
-            each.observe(700 + 97 * number, int((700 + 97 * number) * (1.0 + number * 37 % 60 / 100)))
+            each.observe(
+                700 + 97 * number, int((700 + 97 * number) * (1.0 + number * 37 % 60 / 100))
+            )
         assert live.ratio == later.ratio
 
 
 def test_a_plan_for_a_whole_request() -> None:
     plan = budget_plan()
-    assert plan == BudgetPlan(system=800, user_context=500, history=4_096, current=200, tool_results=1_000, output=1_024)
+    assert plan == BudgetPlan(
+        system=800, user_context=500, history=4_096, current=200, tool_results=1_000, output=1_024
+    )
     assert plan.total == 7_620
     assert plan.fits(8_192)
     assert not plan.fits(7_619)

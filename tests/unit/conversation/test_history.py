@@ -1,4 +1,6 @@
-"""A history copies itself as deeply as copy.deepcopy would, in less time, wherever Strands copies it."""
+"""A history copies itself as deeply as copy.deepcopy would, in less time, wherever Strands copies
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from strands_manga_memory.conversation.history import History
 from strands_manga_memory.testing import ScriptedModel
 
 _values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
     max_leaves=12,
 )
@@ -27,7 +34,10 @@ _messages = st.lists(st.dictionaries(st.sampled_from(["role", "content", "metada
 
 def containers(value: Any) -> set[int]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return {id(value), *(found for item in inner for found in containers(item) if isinstance(item, dict | list))}
+    return {
+        id(value),
+        *(found for item in inner for found in containers(item) if isinstance(item, dict | list)),
+    }
 
 
 @given(_messages)
@@ -62,7 +72,9 @@ def test_a_message_that_contains_itself_is_copied_too() -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_both_copies_of_a_turn_are_quick_ones(restored: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_copies_of_a_turn_are_quick_ones(
+    restored: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def agent() -> Agent:
         return Agent(
             model=ScriptedModel(),
@@ -76,6 +88,10 @@ def test_both_copies_of_a_turn_are_quick_ones(restored: bool, tmp_path: Any, mon
     talking("hello")
     talking = agent() if restored else talking
     copies: list[int] = []
-    monkeypatch.setattr(history, "_copied", lambda value, memo: copies.append(1) or copy.deepcopy(value, memo))
+    monkeypatch.setattr(
+        history, "_copied", lambda value, memo: copies.append(1) or copy.deepcopy(value, memo)
+    )
     talking("and again")
-    assert len(copies) == 2 + 1, "Strands copies the history twice, the scripted model what it was asked"
+    assert len(copies) == 2 + 1, (
+        "Strands copies the history twice, the scripted model what it was asked"
+    )

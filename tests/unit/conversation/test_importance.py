@@ -35,7 +35,12 @@ def tokens(messages: list[Any]) -> int:
 
 
 def made(
-    budget: int = 500, *, model: Any = None, messages: list[Any] | None = None, agent: Any = None, **settings: Any
+    budget: int = 500,
+    *,
+    model: Any = None,
+    messages: list[Any] | None = None,
+    agent: Any = None,
+    **settings: Any,
 ) -> Agent:
     """An agent with a manager."""
     return Agent(
@@ -60,7 +65,7 @@ def chat(exchanges: int, size: int = 40) -> list[Any]:
     ]
 
 
-# --- Settings ---------------------------------------------------------------------------------------------------------------
+# --- Settings -------------------------------------------------------------------------------------
 
 
 def test_one_manager_serves_one_agent() -> None:
@@ -69,7 +74,7 @@ def test_one_manager_serves_one_agent() -> None:
         Agent(model=ScriptedModel(), conversation_manager=agent.conversation_manager)
 
 
-# --- The budget -------------------------------------------------------------------------------------------------------------
+# --- The budget -----------------------------------------------------------------------------------
 
 
 def test_the_list_of_messages_stays_the_same_object() -> None:
@@ -96,8 +101,14 @@ def test_a_tool_result_of_megabytes_and_a_large_image_end_within_the_budget() ->
         """Return the whole catalogue."""
         return "A volume of the series, in stock. " * 90_000
 
-    png = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (4_000).to_bytes(4, "big") * 2 + b"\x00" * 1_000_000
-    model = ScriptedModel([[{"toolUse": {"toolUseId": "t1", "name": "dump", "input": {}}}], "a long list", "a page"])
+    png = (
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+        + (4_000).to_bytes(4, "big") * 2
+        + b"\x00" * 1_000_000
+    )
+    model = ScriptedModel(
+        [[{"toolUse": {"toolUseId": "t1", "name": "dump", "input": {}}}], "a long list", "a page"]
+    )
     agent = made(4_096, model=model, agent={"tools": [dump]})
     agent("List everything.")
     agent([{"text": "What is this?"}, {"image": {"format": "png", "source": {"bytes": png}}}])
@@ -158,12 +169,16 @@ def test_what_a_message_does_is_read_from_what_it_replies_to() -> None:
 
 
 def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
-    wishes = (f"I prefer edition {number} of Berserk from Hakusensha in Tokyo." for number in range(40))
+    wishes = (
+        f"I prefer edition {number} of Berserk from Hakusensha in Tokyo." for number in range(40)
+    )
     talk = [each for text in wishes for each in (user(text), assistant("Noted."))]
     talk[20:20] = [user("Never use emojis."), assistant("Understood.")]
     agent = made(400, messages=talk)
     agent.conversation_manager.apply_management(agent)
-    [fate] = [fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"]
+    [fate] = [
+        fate for fate in agent.conversation_manager.explain(agent) if fate.act == "instruction"
+    ]
     assert fate.outcome == "kept"
     assert fate.signals["instruction"] == SIGNAL_WEIGHTS["instruction"]
 
@@ -179,7 +194,12 @@ def test_a_history_that_is_replaced_gets_a_first_turn_of_its_own() -> None:
 def test_what_others_add_to_a_request_is_trimmed_for_that_call_alone() -> None:
     def add(context: InvokeModelContext) -> InvokeModelContext:
         return context.replace(
-            messages=[*context.messages[:-1], assistant("seen " * 600), user("more " * 100), context.messages[-1]]
+            messages=[
+                *context.messages[:-1],
+                assistant("seen " * 600),
+                user("more " * 100),
+                context.messages[-1],
+            ]
         )
 
     class Adding(ContextInjector):
@@ -198,7 +218,9 @@ def test_what_others_add_to_a_request_is_trimmed_for_that_call_alone() -> None:
 def test_what_is_injected_for_one_call_has_its_own_budget() -> None:
     note = "<state>" + "phase " * 200 + "</state>"
     model = ScriptedModel(lambda _: "answer " * 30)
-    agent = made(300, model=model, agent={"plugins": [ContextInjector(lambda _: note, trigger="everyTurn")]})
+    agent = made(
+        300, model=model, agent={"plugins": [ContextInjector(lambda _: note, trigger="everyTurn")]}
+    )
     for number in range(10):
         agent(f"question {number} " + "word " * 30)
     for request in model.requests:
@@ -238,7 +260,7 @@ def test_both_the_models_count_and_ours_are_within_the_budget() -> None:
     assert agent.conversation_manager.get_state()["ratio"] == pytest.approx(1.3, abs=0.06)
 
 
-# --- A full window ----------------------------------------------------------------------------------------------------------
+# --- A full window --------------------------------------------------------------------------------
 
 
 def test_each_further_overflow_goes_deeper() -> None:
@@ -253,7 +275,9 @@ def test_each_further_overflow_goes_deeper() -> None:
 def test_upstream_3338_an_overflow_that_cannot_be_reduced_raises_instead_of_recursing() -> None:
     model = ScriptedModel(lambda _: OVERFLOW)
     agent = made(4_096, messages=chat(20), model=model)
-    with pytest.raises(ContextWindowOverflowException, match="the history cannot be halved") as caught:
+    with pytest.raises(
+        ContextWindowOverflowException, match="the history cannot be halved"
+    ) as caught:
         agent("and now?")
     assert caught.value.__cause__ is OVERFLOW
     assert len(model.requests) < 12
@@ -293,7 +317,7 @@ def test_the_window_of_the_model_can_be_a_threshold_too() -> None:
     assert all(tokens(request.messages) < 1_000 for request in model.requests)
 
 
-# --- What can go wrong ------------------------------------------------------------------------------------------------------
+# --- What can go wrong ----------------------------------------------------------------------------
 
 
 def test_a_counter_that_fails_ends_no_conversation(caplog: pytest.LogCaptureFixture) -> None:
@@ -331,7 +355,7 @@ def test_a_history_replaced_while_it_was_looked_at_is_left_alone() -> None:
     assert agent.messages == replacement
 
 
-# --- What users ask ---------------------------------------------------------------------------------------------------------
+# --- What users ask -------------------------------------------------------------------------------
 
 
 def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> None:
@@ -352,10 +376,24 @@ def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> Non
     fates = agent.conversation_manager.explain(agent)
     assert [fate.tracking_id for fate in fates] == [message["tracking_id"] for message in history]
     preference, hello, early, result = fates[2], fates[4], fates[6], fates[-2]
-    assert (preference.role, preference.act, preference.score, preference.outcome) == ("user", "preference", 0.9, "kept")
+    assert (preference.role, preference.act, preference.score, preference.outcome) == (
+        "user",
+        "preference",
+        0.9,
+        "kept",
+    )
     assert (hello.act, hello.score) == ("greeting", 0.1)
-    assert (early.act, early.score, early.outcome, early.reason) == ("unmatched", 0.5, "dropped", "no room in the budget")
-    assert (result.act, result.outcome, result.reason) == ("tool_result", "shortened", "current turn")
+    assert (early.act, early.score, early.outcome, early.reason) == (
+        "unmatched",
+        0.5,
+        "dropped",
+        "no room in the budget",
+    )
+    assert (result.act, result.outcome, result.reason) == (
+        "tool_result",
+        "shortened",
+        "current turn",
+    )
     assert fates[0].reason == "first turn"
     assert sum(fate.tokens for fate in fates if fate.outcome != "dropped") == tokens(agent.messages)
 
@@ -376,15 +414,19 @@ def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
         agent.messages += [user(f"question {number} " + "word " * 40), assistant("answer")]
         agent.conversation_manager.apply_management(agent)
     manager: Any = agent.conversation_manager
-    assert len(manager.history.features) < 400  # what left the window and may come back, a few times the window
+    assert (
+        len(manager.history.features) < 400
+    )  # what left the window and may come back, a few times the window
     assert len(manager.explain(agent)) <= 1_000 + len(agent.messages)
 
 
-# --- State ------------------------------------------------------------------------------------------------------------------
+# --- State ----------------------------------------------------------------------------------------
 
 
 def test_a_session_manager_that_restores_the_window_itself_gets_a_tiny_stable_state() -> None:
-    model = ScriptedModel(lambda _: "answer " * 60, usage=lambda messages: int(1.2 * tokens(messages)))
+    model = ScriptedModel(
+        lambda _: "answer " * 60, usage=lambda messages: int(1.2 * tokens(messages))
+    )
     agent = made(model=model)
     agent.conversation_manager.persist_layout = False
     states = set()
@@ -398,9 +440,18 @@ def test_a_session_manager_that_restores_the_window_itself_gets_a_tiny_stable_st
 def test_a_state_of_another_manager_or_a_broken_one_is_refused() -> None:
     manager = ImportanceWeightedConversationManager()
     good = manager.get_state()
-    with pytest.raises(ValueError, match="the session holds the state of 'SlidingWindowConversationManager'"):
-        manager.restore_from_session({"__name__": "SlidingWindowConversationManager", "removed_message_count": 2})
-    for broken in ({"removed_message_count": None}, {"removed_message_count": -1}, {"ratio": "1"}, {"layout": {"v": 9}}):
+    with pytest.raises(
+        ValueError, match="the session holds the state of 'SlidingWindowConversationManager'"
+    ):
+        manager.restore_from_session(
+            {"__name__": "SlidingWindowConversationManager", "removed_message_count": 2}
+        )
+    for broken in (
+        {"removed_message_count": None},
+        {"removed_message_count": -1},
+        {"ratio": "1"},
+        {"layout": {"v": 9}},
+    ):
         with pytest.raises(CorruptRecordError):
             manager.restore_from_session({**good, **broken})
     assert manager.restore_from_session({**good, "something_newer": 1}) is None
@@ -421,7 +472,10 @@ def test_a_snapshot_loaded_later_replaces_the_messages_and_nothing_else() -> Non
 
 def test_seed_messages_get_ids_before_anything_else() -> None:
     agent = made(
-        messages=[{"role": "user", "content": [{"text": "hi"}]}, {"role": "assistant", "content": [{"text": "hello"}]}]
+        messages=[
+            {"role": "user", "content": [{"text": "hi"}]},
+            {"role": "assistant", "content": [{"text": "hello"}]},
+        ]
     )
     assert all(message["tracking_id"] for message in agent.messages)
 
@@ -432,7 +486,9 @@ async def test_hooks_called_by_hand_keep_the_budget_too() -> None:
     assert tokens(agent.messages) <= 500
 
 
-def test_a_message_that_is_shortened_is_named_in_the_log_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_is_shortened_is_named_in_the_log_without_its_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, logger="strands_manga_memory")
     agent = made(500)
     agent("a clause of the contract " * 400)

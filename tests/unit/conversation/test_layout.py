@@ -1,4 +1,6 @@
-"""The layout brings back the exact history from a log of messages, and changes nothing in an exact one."""
+"""The layout brings back the exact history from a log of messages, and changes nothing in an exact
+one.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def restored(records: list[Any], layout: Layout) -> list[Any]:
 
 def test_at_most_so_many_records_are_read_ahead() -> None:
     records = [message for _ in range(400) for message in (user(), assistant())]
-    history = records[:2] + [message for at in range(400, 800, 4) for message in records[at : at + 2]]
+    history = records[:2] + [
+        message for at in range(400, 800, 4) for message in records[at : at + 2]
+    ]
     layout = logged(records).layout(history)
     assert len(records) - layout.skip <= READ_AHEAD + 1
     assert restored(records, layout) == history
@@ -45,7 +49,10 @@ def test_at_most_so_many_records_are_read_ahead() -> None:
 
 def test_messages_of_old_logs_get_the_same_id_at_every_restore() -> None:
     def old() -> list[Any]:
-        return [{"role": role, "content": [{"text": "the same"}]} for role in ("user", "assistant", "user")]
+        return [
+            {"role": role, "content": [{"text": "the same"}]}
+            for role in ("user", "assistant", "user")
+        ]
 
     first, second, later = old(), old(), old()[1:]
     identify(first)
@@ -87,7 +94,9 @@ def test_the_layout_of_a_newer_version_is_named_as_such_in_any_form() -> None:
 
 @given(st.data())
 def test_any_history_comes_back_over_generations(data: st.DataObject) -> None:
-    """Messages are added, dropped, edited and pinned; then a new process reads the log, or a snapshot."""
+    """Messages are added, dropped, edited and pinned; then a new process reads the log, or a
+    snapshot.
+    """
     records: list[Any] = []
     history: list[Any] = []
     log = MessageLog()

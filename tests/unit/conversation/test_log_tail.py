@@ -1,4 +1,6 @@
-"""The log tail: evicted messages may come back in the order of speech, unless somebody else changed the history."""
+"""The log tail: evicted messages may come back in the order of speech, unless somebody else changed
+the history.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def everything(messages: Sequence[Any], tokens: int) -> list[Any]:
 
 
 def talk(turns: int) -> list[Any]:
-    return [message for number in range(turns) for message in (user(f"question {number}"), assistant(f"answer {number}"))]
+    return [
+        message
+        for number in range(turns)
+        for message in (user(f"question {number}"), assistant(f"answer {number}"))
+    ]
 
 
 def candidates(tail: LogTail, window: list[Any]) -> list[Any]:
@@ -92,7 +98,7 @@ def test_evicted_messages_come_back_from_the_log_in_order(kept: list[bool], unre
     assert candidates(tail, window) == [*before, *said[unread:]]
 
 
-def test_nothing_that_was_said_before_somebody_else_changed_the_history_comes_back_from_the_log() -> None:
+def test_messages_from_before_a_foreign_change_of_the_history_do_not_return_from_the_log() -> None:
     said = talk(6)
     tail = LogTail()
     tail.notice(said[:8])

@@ -1,4 +1,6 @@
-"""A history is kept within its budget whatever its tools and users said: blocks may be of any shape that Strands takes."""
+"""A history is kept within its budget whatever its tools and users said: blocks may be of any shape
+that Strands takes.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,18 @@ CONTENTS: dict[str, Any] = {
     "no text": [{"text": None}, {"text": 42}, {"text": [LONG]}],
     "deep": [{"json": nested(300)}],
     "values": [{"json": {"set": {1}, 5: LONG, "nan": math.nan, "bytes": b"\x00" * 9_000}}],
-    "values without a text": [{"json": {"long": 10**5_000, "silent": Silent(), "set": {Silent(), Silent()}}}, {"text": LONG}],
+    "values without a text": [
+        {"json": {"long": 10**5_000, "silent": Silent(), "set": {Silent(), Silent()}}},
+        {"text": LONG},
+    ],
     "half a character": [{"text": "\ud800" * 9_000}],
-    "media": [{"image": None}, {"document": {}}, {"image": {"source": None}}, {"video": 5}, {"text": LONG}],
+    "media": [
+        {"image": None},
+        {"document": {}},
+        {"image": {"source": None}},
+        {"video": 5},
+        {"text": LONG},
+    ],
     "unknown": [{"x": LONG}, {}, {"text": LONG, "json": 2}],
 }
 
@@ -59,13 +70,17 @@ class AnyTool(AgentTool):
 
     tool_name = property(lambda self: "any")  # type: ignore[assignment]
     tool_type = property(lambda self: "any")  # type: ignore[assignment]
-    tool_spec = property(lambda self: {"name": "any", "description": "Any.", "inputSchema": {"json": {}}})  # type: ignore[assignment]
+    tool_spec = property(
+        lambda self: {"name": "any", "description": "Any.", "inputSchema": {"json": {}}}
+    )  # type: ignore[assignment]
 
     def __init__(self, content: Any) -> None:
         super().__init__()
         self.content = content
 
-    async def stream(self, tool_use: Any, invocation_state: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+    async def stream(
+        self, tool_use: Any, invocation_state: Any, **kwargs: Any
+    ) -> AsyncGenerator[Any, None]:
         yield {"toolUseId": tool_use["toolUseId"], "status": "success", "content": self.content}
 
 
@@ -78,14 +93,18 @@ def reply(messages: Any) -> Any:
 
 MANAGERS = {
     "importance": lambda: ImportanceWeightedConversationManager(600),
-    "summarize": lambda: VerifiedSummarizingConversationManager(SummaryTrigger(tokens=500, turns=3)),
+    "summarize": lambda: VerifiedSummarizingConversationManager(
+        SummaryTrigger(tokens=500, turns=3)
+    ),
     "compaction": TieredCompactionConversationManager,
 }
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("manager", MANAGERS)
-def test_contents_of_any_shape_are_trimmed(manager: str, content: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_contents_of_any_shape_are_trimmed(
+    manager: str, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
     model = ScriptedModel(reply, usage=lambda _: 0)
     model.config["context_window_limit"] = 8_000
     plugins = [HistoryRecall(), StateCoordinator()]
@@ -101,7 +120,11 @@ def test_contents_of_any_shape_are_trimmed(manager: str, content: str, caplog: p
             agent("use it")
             agent(f"and number {number}? " * 20)
         agent.conversation_manager.reduce_context(agent)
-    failed = [record.message for record in caplog.records if "error=<" in record.message or "failed" in record.message]
+    failed = [
+        record.message
+        for record in caplog.records
+        if "error=<" in record.message or "failed" in record.message
+    ]
     assert failed == []
     assert all(result["status"] == "success" for result in results_of(agent))
 
@@ -125,7 +148,9 @@ class Silenced(ScriptedModel):
         raise RuntimeError("no configuration")
 
 
-@pytest.mark.parametrize("model", [Wrapper, lambda: Silenced(reply)], ids=["no configuration", "one that raises"])
+@pytest.mark.parametrize(
+    "model", [Wrapper, lambda: Silenced(reply)], ids=["no configuration", "one that raises"]
+)
 @pytest.mark.parametrize("manager", MANAGERS)
 def test_a_model_that_does_not_say_how_it_is_configured_is_worked_with(
     manager: str, model: Any, caplog: pytest.LogCaptureFixture
@@ -135,8 +160,17 @@ def test_a_model_that_does_not_say_how_it_is_configured_is_worked_with(
         for number in range(6):
             agent(f"and number {number}? " * 20)
         agent.conversation_manager.reduce_context(agent)
-    assert [record.message for record in caplog.records if "error=<" in record.message or "failed" in record.message] == []
+    assert [
+        record.message
+        for record in caplog.records
+        if "error=<" in record.message or "failed" in record.message
+    ] == []
 
 
 def results_of(agent: Agent) -> list[Any]:
-    return [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    return [
+        block["toolResult"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]

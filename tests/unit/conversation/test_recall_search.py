@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from strands_manga_memory.conversation import ArchivedMessage, DenseRetriever, HistoryRecall, MessageArchive, RecallHit
+from strands_manga_memory.conversation import (
+    ArchivedMessage,
+    DenseRetriever,
+    HistoryRecall,
+    MessageArchive,
+    RecallHit,
+)
 from strands_manga_memory.conversation.recall import complete_question, find_messages
 from tests.unit.conversation.messages import assistant, user
 
@@ -15,7 +21,10 @@ NOW = 1_764_000_000.0
 
 
 def archive(*texts: str) -> list[ArchivedMessage]:
-    return [ArchivedMessage(f"id{at}", "user", text, NOW - (len(texts) - at) * DAY) for at, text in enumerate(texts)]
+    return [
+        ArchivedMessage(f"id{at}", "user", text, NOW - (len(texts) - at) * DAY)
+        for at, text in enumerate(texts)
+    ]
 
 
 def found(question: str, messages: Iterable[ArchivedMessage]) -> list[RecallHit]:
@@ -26,7 +35,9 @@ def found(question: str, messages: Iterable[ArchivedMessage]) -> list[RecallHit]
 
 def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
     filler = [f"The weather in town {at} is fine." for at in range(30)]
-    said = archive("My sister Aiko moved to Sendai.", *filler, "Aiko found work at the aquarium.", *filler)
+    said = archive(
+        "My sister Aiko moved to Sendai.", *filler, "Aiko found work at the aquarium.", *filler
+    )
     texts = [hit.message.text for hit in found("Where does my sister live?", said)]
     assert texts == ["My sister Aiko moved to Sendai."]
 
@@ -48,9 +59,13 @@ def test_a_message_without_a_word_of_the_question_is_no_hit() -> None:
     ],
 )
 @pytest.mark.parametrize("after", [True, False])
-def test_a_neighbour_that_shares_a_content_word_with_a_hit_is_found(speaker: str, text: str, quoted: bool, after: bool) -> None:
+def test_a_neighbour_that_shares_a_content_word_with_a_hit_is_found(
+    speaker: str, text: str, quoted: bool, after: bool
+) -> None:
     """A neighbour needs a content word of the hit. Common words and short numbers do not count."""
-    filler = [ArchivedMessage(f"f{at}", "user", f"The weather in town {at} is fine.") for at in range(9)]
+    filler = [
+        ArchivedMessage(f"f{at}", "user", f"The weather in town {at} is fine.") for at in range(9)
+    ]
     hit = ArchivedMessage("hit", "user", "I paint at a pottery workshop, seat 12.")
     pair = [hit, ArchivedMessage("near", speaker, text)]
     hits = found("Where do I paint?", [*filler, *(pair if after else reversed(pair))])
@@ -80,7 +95,11 @@ def test_an_answer_that_shares_a_word_only_with_the_question_before_it_is_not_fo
     ],
 )
 def test_a_question_that_follows_another_carries_its_words(question: str, carried: bool) -> None:
-    history = [user("Where did I buy the first Akira volume?"), assistant("In Kyoto."), user(question)]
+    history = [
+        user("Where did I buy the first Akira volume?"),
+        assistant("In Kyoto."),
+        user(question),
+    ]
     assert ("Akira" in complete_question(question, history)) is carried
 
 

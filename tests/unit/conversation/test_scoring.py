@@ -25,10 +25,21 @@ from tests.unit.conversation.messages import assistant, calls, results, user
         (user("ok thanks"), "acknowledgement", 0.2),
         (user("こんにちは"), "greeting", 0.1),
         (assistant("Have a nice day!"), "farewell", 0.1),
-        ({"role": "user", "content": [{"image": {"format": "png", "source": {"bytes": b""}}}]}, "unmatched", 0.5),
-        ({"role": "user", "content": [{"guardContent": {"text": {"text": "I prefer horror."}}}]}, "preference", 0.9),
         (
-            {"role": "assistant", "content": [{"citationsContent": {"content": [{"text": "I suggest it."}]}}]},
+            {"role": "user", "content": [{"image": {"format": "png", "source": {"bytes": b""}}}]},
+            "unmatched",
+            0.5,
+        ),
+        (
+            {"role": "user", "content": [{"guardContent": {"text": {"text": "I prefer horror."}}}]},
+            "preference",
+            0.9,
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": [{"citationsContent": {"content": [{"text": "I suggest it."}]}}],
+            },
             "recommendation",
             0.6,
         ),
@@ -68,9 +79,19 @@ class Fixed:
 
 @pytest.mark.parametrize(
     ("value", "score"),
-    [(0.7, 0.7), (3, 1.0), (-1, 0.0), (math.nan, 0.5), ("high", 0.5), (None, 0.5), (RuntimeError("down"), 0.5)],
+    [
+        (0.7, 0.7),
+        (3, 1.0),
+        (-1, 0.0),
+        (math.nan, 0.5),
+        ("high", 0.5),
+        (None, 0.5),
+        (RuntimeError("down"), 0.5),
+    ],
 )
-def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(value: Any, score: float) -> None:
+def test_a_scorer_is_asked_once_and_its_failures_leave_a_message_in_the_middle(
+    value: Any, score: float
+) -> None:
     scorer = Fixed(value)
     notes = FeatureCache(EstimateCounter(), scorer)
     message = user()

@@ -51,10 +51,19 @@ COUNT = Words().count
 
 
 def chosen(
-    history: list[Any], budget: int, *, first: int = 2, scores: dict[int, float] | None = None, **limits: Any
+    history: list[Any],
+    budget: int,
+    *,
+    first: int = 2,
+    scores: dict[int, float] | None = None,
+    **limits: Any,
 ) -> Selection:
     features = [
-        MessageFeatures(COUNT(message), (scores or {}).get(at, RuleScorer().score(message)), message_act(message))
+        MessageFeatures(
+            COUNT(message),
+            (scores or {}).get(at, RuleScorer().score(message)),
+            message_act(message),
+        )
         for at, message in enumerate(history)
     ]
     ids = [message["tracking_id"] for message in history[:first]]
@@ -67,7 +76,10 @@ def words(number: int, start: str = "w") -> str:
 
 def exchange(number: int = 10, text: str = "") -> list[Any]:
     """A question and an answer of so many words together."""
-    return [user(text or words(number // 2)), assistant(words(number - (len(text.split()) or number // 2)))]
+    return [
+        user(text or words(number // 2)),
+        assistant(words(number - (len(text.split()) or number // 2))),
+    ]
 
 
 def test_within_the_budget_everything_stays() -> None:
@@ -89,7 +101,14 @@ def test_first_and_current_turn_stay_and_of_the_rest_the_newest() -> None:
 
 
 def test_bands_go_before_age() -> None:
-    history = [*exchange(), *exchange(text=PREFERENCE), *exchange(text=GREETING), *exchange(), *exchange(), *exchange()]
+    history = [
+        *exchange(),
+        *exchange(text=PREFERENCE),
+        *exchange(text=GREETING),
+        *exchange(),
+        *exchange(),
+        *exchange(),
+    ]
     scores = {5: 0.1}
     assert list(chosen(history, 50, scores=scores).kept) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
     assert list(chosen(history, 40, scores=scores).kept) == [0, 1, 2, 7, 8, 9, 10, 11]
@@ -99,7 +118,13 @@ def test_bands_go_before_age() -> None:
 
 def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None:
     history = [*exchange(), *exchange(), *exchange()]
-    history += [user(words(5)), calls("a"), results("a", content=[{"text": words(20)}]), assistant(words(5)), *exchange()]
+    history += [
+        user(words(5)),
+        calls("a"),
+        results("a", content=[{"text": words(20)}]),
+        assistant(words(5)),
+        *exchange(),
+    ]
     now, later = chosen(history, 55), chosen(history, 55, lasting_turns=12)
     assert {7, 8} <= now.kept.keys()
     assert not {2, 3, 4, 5} <= now.kept.keys()
@@ -109,7 +134,12 @@ def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None
 
 def test_a_result_that_is_little_more_than_its_short_form_stays_whole() -> None:
     found = json.dumps([f"volume {number % 30}" for number in range(33)])
-    tools = [user(words(5)), calls("a"), results("a", content=[{"text": found}]), assistant(words(5))]
+    tools = [
+        user(words(5)),
+        calls("a"),
+        results("a", content=[{"text": found}]),
+        assistant(words(5)),
+    ]
     choice = chosen([*exchange(), *tools, *exchange()], 100)
     assert choice.kept[4] is tools[2]
     assert choice.tokens == sum(map(COUNT, choice.kept.values()))
@@ -117,7 +147,13 @@ def test_a_result_that_is_little_more_than_its_short_form_stays_whole() -> None:
 
 def test_an_answer_stays_without_its_question() -> None:
     question = user("ok so what do you think of it then")
-    history = [*exchange(), question, assistant("I recommend the deluxe edition."), *exchange(text=GREETING), *exchange()]
+    history = [
+        *exchange(),
+        question,
+        assistant("I recommend the deluxe edition."),
+        *exchange(text=GREETING),
+        *exchange(),
+    ]
     choice = chosen(history, 26, scores={2: 0.1, 5: 0.1})
     assert list(choice.kept) == [0, 1, 3, 6, 7]
     assert choice.reasons[3] == "middle band"
@@ -160,7 +196,14 @@ def test_tool_cycles_of_earlier_turns_go_before_their_questions_and_answers() ->
 
 
 def test_a_pinned_result_keeps_its_call_and_its_parallel_results() -> None:
-    tools = [user(words(20)), calls("a", "b"), pinned(results("a", "b")), calls("c"), results("c"), assistant(words(20))]
+    tools = [
+        user(words(20)),
+        calls("a", "b"),
+        pinned(results("a", "b")),
+        calls("c"),
+        results("c"),
+        assistant(words(20)),
+    ]
     history = [*exchange(), *tools, *exchange(40), *exchange()]
     choice = chosen(history, 40)
     assert {3, 4} <= choice.kept.keys()
@@ -168,7 +211,12 @@ def test_a_pinned_result_keeps_its_call_and_its_parallel_results() -> None:
 
 
 def test_turns_without_an_answer_can_go_one_by_one_the_oldest_first() -> None:
-    history = [*exchange(), *[user(words(10)) for _ in range(10)], assistant(words(10)), *exchange()]
+    history = [
+        *exchange(),
+        *[user(words(10)) for _ in range(10)],
+        assistant(words(10)),
+        *exchange(),
+    ]
     choice = chosen(history, 61)
     assert list(choice.kept) == [0, 1, 9, 10, 11, 12, 13, 14]
 
@@ -181,7 +229,14 @@ def test_a_first_turn_without_an_answer_stays() -> None:
 
 def test_a_message_sent_again_later_is_not_the_first_turn() -> None:
     again = user(words(10))
-    history = [again, assistant(words(10)), *exchange(20), again, assistant(words(10)), *exchange(20)]
+    history = [
+        again,
+        assistant(words(10)),
+        *exchange(20),
+        again,
+        assistant(words(10)),
+        *exchange(20),
+    ]
     assert list(chosen(history, 40).kept) == [0, 1, 6, 7]
 
 
@@ -214,12 +269,23 @@ def test_large_results_also_make_room_for_the_high_band_up_to_half_the_budget() 
     assert {0, 1, 2, 6, 7, 8, 9} <= choice.kept.keys()
     assert 8 in choice.truncated
     assert choice.reasons[2] == "high band"
-    many = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=LONG_PREFERENCE)], *tool_turn]
-    assert chosen(many, 2_000).kept[22]["content"][0]["toolResult"]["content"][0]["text"].count("w") > 800
+    many = [
+        *exchange(),
+        *[message for _ in range(9) for message in exchange(600, text=LONG_PREFERENCE)],
+        *tool_turn,
+    ]
+    assert (
+        chosen(many, 2_000).kept[22]["content"][0]["toolResult"]["content"][0]["text"].count("w")
+        > 800
+    )
 
 
 def test_a_long_answer_makes_room_once_it_is_given_down_to_half_the_budget() -> None:
-    asked = [*exchange(), *[message for _ in range(9) for message in exchange(600, text=LONG_PREFERENCE)], user()]
+    asked = [
+        *exchange(),
+        *[message for _ in range(9) for message in exchange(600, text=LONG_PREFERENCE)],
+        user(),
+    ]
     history = [*asked, assistant(words(1_900))]
     choice = chosen(history, 2_000)
     assert choice.truncated >= {21}
@@ -259,10 +325,19 @@ def test_then_media_give_way_to_notes_and_at_last_the_users_own_text_is_cut() ->
     image = {"image": {"format": "png", "source": {"bytes": b""}}}
     pictures = {**user("look"), "content": [image, image, image, {"text": "look"}]}
     choice = chosen([pictures], 250, first=0)
-    assert [next(iter(block)) for block in choice.kept[0]["content"]] == ["text", "image", "image", "text"]
+    assert [next(iter(block)) for block in choice.kept[0]["content"]] == [
+        "text",
+        "image",
+        "image",
+        "text",
+    ]
     choice = chosen([user(words(5_000))], 250, first=0)
     assert choice.tokens <= 250
-    choice = chosen([user(), calls("a", tool_input={"text": words(5_000)}), results("a"), assistant()], 250, first=0)
+    choice = chosen(
+        [user(), calls("a", tool_input={"text": words(5_000)}), results("a"), assistant()],
+        250,
+        first=0,
+    )
     assert choice.tokens <= 250
 
 
@@ -274,7 +349,13 @@ def test_a_call_that_waits_for_its_result_is_not_changed() -> None:
 
 
 def test_pins_over_the_budget_stay_and_the_rest_keeps_a_readable_size() -> None:
-    history = [*exchange(), pinned(user(words(900))), assistant("yes"), user(words(400)), assistant(words(400))]
+    history = [
+        *exchange(),
+        pinned(user(words(900))),
+        assistant("yes"),
+        user(words(400)),
+        assistant(words(400)),
+    ]
     choice = chosen(history, 500)
     assert choice.kept[2] is history[2]
     assert choice.tokens > 500
@@ -282,19 +363,28 @@ def test_pins_over_the_budget_stay_and_the_rest_keeps_a_readable_size() -> None:
 
 
 def test_many_pins_drive_out_what_stands_beside_them() -> None:
-    turns = [[pinned(user("keep")), calls(f"t{number}"), results(f"t{number}"), assistant(words(60))] for number in range(12)]
+    turns = [
+        [pinned(user("keep")), calls(f"t{number}"), results(f"t{number}"), assistant(words(60))]
+        for number in range(12)
+    ]
     history = [*exchange(), *[message for turn in turns for message in turn], *exchange()]
     history[3] = pinned(history[3])
     choice = chosen(history, 120)
     assert choice.tokens <= 120
-    assert {at for at, message in enumerate(history) if is_pinned(message)} | {4} <= choice.kept.keys()
+    assert {at for at, message in enumerate(history) if is_pinned(message)} | {
+        4
+    } <= choice.kept.keys()
 
 
 def test_many_results_of_pinned_calls_leave_no_more_than_their_notes() -> None:
     ids = [[f"t{number}-{index}" for index in range(3)] for number in range(5)]
     history = [user("hello")]
     for each in ids:
-        history += [user("look"), pinned(calls(*each)), results(*each, content=[{"text": words(60)}])]
+        history += [
+            user("look"),
+            pinned(calls(*each)),
+            results(*each, content=[{"text": words(60)}]),
+        ]
     history += [user("and now?")]
     choice = chosen(history, 220, first=1)
     assert choice.tokens <= 220
@@ -308,16 +398,20 @@ def test_without_leave_to_shorten_only_whole_messages_go() -> None:
     assert not choice.truncated
 
 
-# --- Any history ------------------------------------------------------------------------------------------------------------
+# --- Any history ----------------------------------------------------------------------------------
 
-_TEXTS = st.sampled_from([PREFERENCE, GREETING, "No, I meant the other one.", "Is it in stock?", words(60), words(400)])
+_TEXTS = st.sampled_from(
+    [PREFERENCE, GREETING, "No, I meant the other one.", "Is it in stock?", words(60), words(400)]
+)
 
 
 @st.composite
 def _turns(draw: st.DrawFn) -> list[Any]:
     turn = [user(draw(_TEXTS))]
     for number in range(draw(st.integers(0, 3))):
-        ids = [f"{turn[0]['tracking_id']}-{number}-{index}" for index in range(draw(st.integers(1, 3)))]
+        ids = [
+            f"{turn[0]['tracking_id']}-{number}-{index}" for index in range(draw(st.integers(1, 3)))
+        ]
         turn += [calls(*ids), results(*ids, content=[{"text": draw(_TEXTS)}])]
     if draw(st.booleans()) or draw(st.booleans()):
         turn.append(assistant(draw(_TEXTS)))
@@ -329,7 +423,11 @@ def _turns(draw: st.DrawFn) -> list[Any]:
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.lists(_turns(), min_size=1, max_size=12), st.integers(300, 900), st.none() | st.integers(1, 4))
+@given(
+    st.lists(_turns(), min_size=1, max_size=12),
+    st.integers(300, 900),
+    st.none() | st.integers(1, 4),
+)
 def test_any_choice_is_within_the_budget_valid_and_the_same_again(
     history: list[list[Any]], budget: int, cap: int | None
 ) -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from strands_manga_memory.conversation import Segment, Summary, default_counter
 from strands_manga_memory.conversation.summaries import split_history
-from strands_manga_memory.conversation.summary_record import is_synthesized, record_of, render_summary
+from strands_manga_memory.conversation.summary_record import (
+    is_synthesized,
+    record_of,
+    render_summary,
+)
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Fact, FactKind
 from tests.histories import problems
@@ -20,7 +24,9 @@ COUNT = default_counter().text
 
 
 def summary(*slots: Fact, text: str = "They talked about books.") -> Summary:
-    return Summary((Segment(text, "a", "b"),), slots, turns=4, version=2, attempts=1, model="m", tokens=90)
+    return Summary(
+        (Segment(text, "a", "b"),), slots, turns=4, version=2, attempts=1, model="m", tokens=90
+    )
 
 
 def said(number: int, kind: FactKind = FactKind.STATEMENT, weight: float = 2.0) -> Fact:
@@ -28,7 +34,9 @@ def said(number: int, kind: FactKind = FactKind.STATEMENT, weight: float = 2.0) 
 
 
 def rendered(record: Summary, summary_tokens: int = 200, facts_tokens: int = 200) -> list[Any]:
-    return render_summary(record, summary_tokens=summary_tokens, facts_tokens=facts_tokens, count=COUNT)
+    return render_summary(
+        record, summary_tokens=summary_tokens, facts_tokens=facts_tokens, count=COUNT
+    )
 
 
 def text_of(messages: list[Any]) -> str:
@@ -37,7 +45,9 @@ def text_of(messages: list[Any]) -> str:
 
 def test_a_record_comes_back_as_it_was() -> None:
     record = summary(
-        said(1), Fact(FactKind.PROMISE, "約束", "id2", "key", 1.5), Fact(FactKind.CORRECTION, "5", "c", corrects=("id1",))
+        said(1),
+        Fact(FactKind.PROMISE, "約束", "id2", "key", 1.5),
+        Fact(FactKind.CORRECTION, "5", "c", corrects=("id1",)),
     )
     assert Summary.from_state(json.loads(json.dumps(record.to_state()))) == record
 
@@ -62,18 +72,25 @@ def test_a_record_that_cannot_be_trusted_is_named(change: dict[str, Any]) -> Non
 
 
 def test_what_the_prose_says_is_not_written_again() -> None:
-    text = text_of(rendered(summary(said(1), said(2), text="They noted fact number 1 of the user.")))
+    text = text_of(
+        rendered(summary(said(1), said(2), text="They noted fact number 1 of the user."))
+    )
     assert text.count("fact number 1 ") == text.count("fact number 2 ") == 1
 
 
 def test_a_correction_stands_behind_what_it_corrects_also_if_the_prose_says_it() -> None:
-    old, new = Fact(FactKind.STATEMENT, "3 copies of the guide", "a"), Fact(FactKind.CORRECTION, "make it 4 copies", "b")
+    old, new = (
+        Fact(FactKind.STATEMENT, "3 copies of the guide", "a"),
+        Fact(FactKind.CORRECTION, "make it 4 copies", "b"),
+    )
     text = text_of(rendered(summary(old, new, text="They made it 4 copies.")))
     assert 0 < text.index("3 copies") < text.rindex("4 copies")
 
 
 @pytest.mark.parametrize("summary_tokens", [60, 120, 500])
-def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(summary_tokens: int) -> None:
+def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(
+    summary_tokens: int,
+) -> None:
     record = summary(*map(said, range(60)))
     messages = rendered(record, summary_tokens, 2_000)
     *before, shown_summary, _ = messages
@@ -88,7 +105,13 @@ def test_the_summary_is_within_its_budget_and_the_earlier_facts_stand_before_it(
 
 
 def test_findings_go_first_and_corrections_last() -> None:
-    kinds = [FactKind.FINDING, FactKind.STATEMENT, FactKind.OUTCOME, FactKind.PREFERENCE, FactKind.CORRECTION]
+    kinds = [
+        FactKind.FINDING,
+        FactKind.STATEMENT,
+        FactKind.OUTCOME,
+        FactKind.PREFERENCE,
+        FactKind.CORRECTION,
+    ]
     record = summary(*(said(number, kinds[number % 5], 0.0) for number in range(50)))
     text = text_of(rendered(record, 150, 200))
     left_out = [slot.kind for slot in record.slots if slot.text not in text]
@@ -96,13 +119,17 @@ def test_findings_go_first_and_corrections_last() -> None:
 
 
 def test_text_is_escaped() -> None:
-    text = text_of(rendered(summary(Fact(FactKind.STATEMENT, "</conversation_summary> & <b>", "x"))))
+    text = text_of(
+        rendered(summary(Fact(FactKind.STATEMENT, "</conversation_summary> & <b>", "x")))
+    )
     assert "&lt;/conversation_summary&gt; & &lt;b&gt;" in text
 
 
 def test_a_history_is_taken_apart() -> None:
     kept = [user("kept"), assistant("kept too")]
-    shown = rendered(replace(summary(said(1)), kept=tuple(message["tracking_id"] for message in kept)))
+    shown = rendered(
+        replace(summary(said(1)), kept=tuple(message["tracking_id"] for message in kept))
+    )
     fresh = [user("fresh"), assistant("fresh")]
     recent = [user("one"), assistant("1"), user("two"), assistant("2")]
     fold = split_history([*shown, *kept, *fresh, *recent], 2)

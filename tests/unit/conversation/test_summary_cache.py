@@ -26,7 +26,13 @@ def test_the_same_content_is_found_for_a_day() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [("other", *KEY[1:]), (KEY[0], "other", KEY[2]), (*KEY[:2], "other"), ("modelinstructions", "", KEY[2])]
+    "other",
+    [
+        ("other", *KEY[1:]),
+        (KEY[0], "other", KEY[2]),
+        (*KEY[:2], "other"),
+        ("modelinstructions", "", KEY[2]),
+    ],
 )
 def test_other_content_is_not(other: tuple[str, str, str]) -> None:
     cache = SummaryCache(InMemoryHotStore())

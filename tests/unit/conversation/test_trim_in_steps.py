@@ -1,4 +1,6 @@
-"""Between two steps of trimming a history only grows at its end, and each request begins with the whole one before."""
+"""Between two steps of trimming a history only grows at its end, and each request begins with the
+whole one before.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import ImportanceWeightedConversationManager, MangaMemory, PromptCacheMonitor
+from strands_manga_memory import (
+    ImportanceWeightedConversationManager,
+    MangaMemory,
+    PromptCacheMonitor,
+)
 from strands_manga_memory.conversation import default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks.sentences import prose
@@ -24,7 +30,9 @@ def sentences(seed: int) -> Any:
         yield prose()[start : start + drawn.randint(40, 500)]
 
 
-def talk(manager: ImportanceWeightedConversationManager, turns: int, seed: int = 1, **more: Any) -> tuple[Agent, Any]:
+def talk(
+    manager: ImportanceWeightedConversationManager, turns: int, seed: int = 1, **more: Any
+) -> tuple[Agent, Any]:
     said = sentences(seed)
     model = ScriptedModel(lambda _: next(said))
     agent = Agent(model=model, conversation_manager=manager, callback_handler=None, **more)
@@ -34,9 +42,16 @@ def talk(manager: ImportanceWeightedConversationManager, turns: int, seed: int =
 
 
 def whole_prefixes(requests: list[Any]) -> float:
-    """Return in how many requests all messages of the one before stand at the beginning, to the letter."""
-    told = [[json.dumps({"role": each["role"], "content": each["content"]}) for each in r.messages] for r in requests]
-    return sum(now[: len(before)] == before for before, now in itertools.pairwise(told)) / (len(told) - 1)
+    """Return in how many requests all messages of the one before stand at the beginning, to the
+    letter.
+    """
+    told = [
+        [json.dumps({"role": each["role"], "content": each["content"]}) for each in r.messages]
+        for r in requests
+    ]
+    return sum(now[: len(before)] == before for before, now in itertools.pairwise(told)) / (
+        len(told) - 1
+    )
 
 
 def test_the_high_mark_is_never_passed_and_a_step_ends_at_a_third_below_it_at_most() -> None:
@@ -45,21 +60,28 @@ def test_the_high_mark_is_never_passed_and_a_step_ends_at_a_third_below_it_at_mo
     assert max(sizes) <= 2_000
     steps = [after for before, after in itertools.pairwise(sizes) if after < before]
     assert len(steps) > 5
-    assert all(after >= 2_000 * 2 // 3 - 200 for after in steps), "down to the low mark, and no further than one message"
+    assert all(after >= 2_000 * 2 // 3 - 200 for after in steps), (
+        "down to the low mark, and no further than one message"
+    )
 
 
 def test_a_cap_in_turns_goes_down_by_the_same_share() -> None:
-    agent, model = talk(ImportanceWeightedConversationManager(5_000, trim_every=8, max_turns=20), 60)
+    agent, model = talk(
+        ImportanceWeightedConversationManager(5_000, trim_every=8, max_turns=20), 60
+    )
     assert whole_prefixes(model.requests[25:]) >= 0.8
     assert sum(message["role"] == "user" for message in agent.messages) <= 20
 
 
-def sizes_of(manager: ImportanceWeightedConversationManager, characters: int, turns: int = 150) -> list[int]:
+def sizes_of(
+    manager: ImportanceWeightedConversationManager, characters: int, turns: int = 150
+) -> list[int]:
     """Return the tokens of the history after each turn of so many characters each way."""
     said = itertools.count()
     agent = Agent(
         model=ScriptedModel(
-            lambda _: prose()[(start := next(said) * 997 % 400_000) : start + characters], usage=lambda _: 0
+            lambda _: prose()[(start := next(said) * 997 % 400_000) : start + characters],
+            usage=lambda _: 0,
         ),  # it reports no usage that the counts would be fitted to
         conversation_manager=manager,
         callback_handler=None,
@@ -82,16 +104,21 @@ def test_a_step_makes_room_for_as_many_turns_as_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("characters", "grow_to", "makes_room"), [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)]
+    ("characters", "grow_to", "makes_room"),
+    [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)],
 )
 def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_full(
     characters: int, grow_to: int, *, makes_room: bool
 ) -> None:
     said = sentences(3)
     manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
-    manager.history.limits.grow_to = grow_to  # as a manager that summarizes does, so that it sees what is going to leave
+    manager.history.limits.grow_to = (
+        grow_to  # as a manager that summarizes does, so that it sees what is going to leave
+    )
     agent = Agent(
-        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0), conversation_manager=manager, callback_handler=None
+        model=ScriptedModel(lambda _: next(said), usage=lambda _: 0),
+        conversation_manager=manager,
+        callback_handler=None,
     )
     count = default_counter().count
     while sum(map(count, agent.messages)) < 2_900:
@@ -99,13 +126,32 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
     found = prose()[5_000 : 5_000 + characters]
     agent.messages += [
         {"role": "user", "content": [{"text": "What have you got?"}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "find", "input": {}}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": found}]}}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "t1", "name": "find", "input": {}}}],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "toolResult": {
+                        "toolUseId": "t1",
+                        "status": "success",
+                        "content": [{"text": found}],
+                    }
+                }
+            ],
+        },
         {"role": "assistant", "content": [{"text": "A good deal."}]},
     ]
     assert sum(map(count, agent.messages)) < 4_000
     agent("And what else?")
-    blocks = [block["toolResult"] for message in agent.messages for block in message["content"] if "toolResult" in block]
+    blocks = [
+        block["toolResult"]
+        for message in agent.messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]
     assert ([{"text": found}] not in [block["content"] for block in blocks]) == makes_room
 
 
@@ -113,10 +159,19 @@ def test_the_facade_trims_in_steps_and_the_monitor_counts_what_that_brings(tmp_p
     seen = {}
     for name, trim_every in (("steps", None), ("every turn", 0)):
         monitor = PromptCacheMonitor()
-        with_memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{monitor.name[-5:]}{len(seen)}.sqlite3")
-        made = with_memory.agent_kwargs(user_id="u", session_id=name, max_tokens=4_096, trim_every=trim_every)
+        with_memory = MangaMemory.open(
+            durable=f"sqlite:///{tmp_path}/{monitor.name[-5:]}{len(seen)}.sqlite3"
+        )
+        made = with_memory.agent_kwargs(
+            user_id="u", session_id=name, max_tokens=4_096, trim_every=trim_every
+        )
         said = sentences(7)
-        agent = Agent(model=ScriptedModel(lambda _, said=said: next(said)), plugins=[monitor], callback_handler=None, **made)
+        agent = Agent(
+            model=ScriptedModel(lambda _, said=said: next(said)),
+            plugins=[monitor],
+            callback_handler=None,
+            **made,
+        )
         for _ in range(90):
             agent(next(said))
         with_memory.close()

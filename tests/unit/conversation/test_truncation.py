@@ -1,4 +1,6 @@
-"""Truncation of a text keeps the identifiers of JSON, the lines of tables and code, and sentences."""
+"""Truncation of a text keeps the identifiers of JSON, the lines of tables and code, and
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,21 @@ from strands_manga_memory.conversation.truncation import CUT_MARKER, excerpt_tex
 from strands_manga_memory.messages.json_text import find_json
 
 COUNTER = EstimateCounter()
-WORDS = ["dark", "dreary", "spiral", "town", "ghost", "story", "of", "the", "sea", "and", "the", "silent", "moon"]
+WORDS = [
+    "dark",
+    "dreary",
+    "spiral",
+    "town",
+    "ghost",
+    "story",
+    "of",
+    "the",
+    "sea",
+    "and",
+    "the",
+    "silent",
+    "moon",
+]
 CHANCE = random.Random(7)
 
 
@@ -27,12 +43,29 @@ def prose(words: int) -> str:
 ORDERS = {
     "status": "ok",
     "orders": [
-        {"order_id": f"ORD-{1_000 + n}", "total": 10.5 + n, "gift": False, "note": None, "comment": prose(12)}
+        {
+            "order_id": f"ORD-{1_000 + n}",
+            "total": 10.5 + n,
+            "gift": False,
+            "note": None,
+            "comment": prose(12),
+        }
         for n in range(12)
     ],
 }
-PRODUCT = {"asin": "B07X1234", "title": "Berserk 3", "price": 49.9, "description": prose(200), "publisher": {"id": 77}}
-JAPANESE = {"注文": [{"注文番号": f"注文-{n:02}", "商品名": "呪術廻戦", "説明": "とても怖い話です。" * 6} for n in range(12)]}
+PRODUCT = {
+    "asin": "B07X1234",
+    "title": "Berserk 3",
+    "price": 49.9,
+    "description": prose(200),
+    "publisher": {"id": 77},
+}
+JAPANESE = {
+    "注文": [
+        {"注文番号": f"注文-{n:02}", "商品名": "呪術廻戦", "説明": "とても怖い話です。" * 6}
+        for n in range(12)
+    ]
+}
 RESULTS = [{"id": 500 + n, "name": f"Series {n}", "blurb": prose(20)} for n in range(20)]
 SHIPMENT = {
     "events": [{"at": f"2026-03-{n:02}", "place": prose(12)} for n in range(14)],
@@ -43,7 +76,9 @@ FORMS: dict[str, Callable[[Any], str]] = {
     "compact": lambda value: json.dumps(value, separators=(",", ":"), ensure_ascii=False),
     "escaped": json.dumps,
     "indented": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
-    "lines": lambda value: "\n".join(json.dumps(part) for part in (value if isinstance(value, list) else [value, {"page": 1}])),
+    "lines": lambda value: "\n".join(
+        json.dumps(part) for part in (value if isinstance(value, list) else [value, {"page": 1}])
+    ),
     "fence": lambda value: f"Here:\n```json\n{json.dumps(value, indent=2)}\n```\nAnything else?",
     "sentence": lambda value: f"The shop's answer: {json.dumps(value)}",
     "python": str,
@@ -55,7 +90,9 @@ IDENTIFIERS = re.compile(r"ORD-\d{4}|B07X1234|注文-\d\d|\"id\": \d+|1Z9")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(VALUES)))
 def test_an_excerpt_and_a_truncated_text_hold_all_identifiers(form: str, number: int) -> None:
-    """Forty results, in eight forms, keep every identifier in 600 characters, and what is left is JSON."""
+    """Forty results, in eight forms, keep every identifier in 600 characters, and what is left is
+    JSON.
+    """
     text = FORMS[form](VALUES[number])
     wanted = set(IDENTIFIERS.findall(json.dumps(VALUES[number], ensure_ascii=False)))
     for short in (excerpt_text(text, 600), truncate_text(text, 600, len)):
@@ -82,7 +119,8 @@ def test_a_long_list_says_how_many_items_were_dropped() -> None:
 def test_as_many_identifiers_and_details_are_kept_as_fit(records: int, kept: int) -> None:
     note = "ships late in the month " * 4
     listed = [
-        {"id": f"B{at:07d}", "title": f"Volume {at} of a series", "price": 900 + at, "note": note} for at in range(records)
+        {"id": f"B{at:07d}", "title": f"Volume {at} of a series", "price": 900 + at, "note": note}
+        for at in range(records)
     ]
     shorter = truncate_text(json.dumps(listed), 1_200, len)
     assert sum(f"B{at:07d}" in shorter for at in range(records)) == kept
@@ -91,7 +129,12 @@ def test_as_many_identifiers_and_details_are_kept_as_fit(records: int, kept: int
 
 def test_numbers_of_the_first_records_are_kept_before_lists_of_words() -> None:
     volumes = [
-        {"sku": f"B07X2201-{number:02d}", "price_yen": 594 + number, "editions": ["ja", "en"], "about": "A story. " * 30}
+        {
+            "sku": f"B07X2201-{number:02d}",
+            "price_yen": 594 + number,
+            "editions": ["ja", "en"],
+            "about": "A story. " * 30,
+        }
         for number in range(36)
     ]
     kept = truncate_text(json.dumps(volumes), 700, COUNTER.text)
@@ -108,17 +151,28 @@ def test_json_that_fits_without_its_white_space_loses_nothing() -> None:
 
 def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:
     """No digit of a number changes, and no text results that cannot be encoded."""
-    text = '{"total": 19.90, "id": 123456789012345678901234567890, "name": "\\ud800", "text": "' + "word " * 400 + '"}'
+    text = (
+        '{"total": 19.90, "id": 123456789012345678901234567890, "name": "\\ud800", "text": "'
+        + "word " * 400
+        + '"}'
+    )
     short = truncate_text(text, 300, len)
     assert '"total": 19.90, "id": 123456789012345678901234567890' in short
     assert short.encode()
 
 
 @pytest.mark.parametrize(
-    "report", ["ERROR order ORD-77 was refused", "E  ValueError: bad code B07X", "注文に失敗しました: ORD-77"]
+    "report",
+    [
+        "ERROR order ORD-77 was refused",
+        "E  ValueError: bad code B07X",
+        "注文に失敗しました: ORD-77",
+    ],
 )
 def test_a_line_that_reports_an_error_stays_in_its_place(report: str) -> None:
-    """The one failure in the middle of a log is kept, also after a second truncation, and the marker counts the rest."""
+    """The one failure in the middle of a log is kept, also after a second truncation, and the
+    marker counts the rest.
+    """
     lines = [f"2026-11-27 10:{at // 60:02}:{at % 60:02} GET /volumes/{at} 200" for at in range(600)]
     text = "\n".join([*lines[:300], report, *lines[300:]])
     short = text
@@ -134,14 +188,21 @@ def test_a_line_that_reports_an_error_stays_in_its_place(report: str) -> None:
         assert int(marker[1]) == len(text) - len(head) - len(behind)
 
 
-@pytest.mark.parametrize("failing", [range(40), range(560, 600), range(600)], ids=["first", "last", "all"])
+@pytest.mark.parametrize(
+    "failing", [range(40), range(560, 600), range(600)], ids=["first", "last", "all"]
+)
 def test_errors_at_the_beginning_or_end_of_a_log_leave_no_room_unused(failing: range) -> None:
-    lines = [f"10:{at // 60:02}:{at % 60:02} {'ERROR refused' if at in failing else 'GET'} {at}" for at in range(600)]
+    lines = [
+        f"10:{at // 60:02}:{at % 60:02} {'ERROR refused' if at in failing else 'GET'} {at}"
+        for at in range(600)
+    ]
     assert 3_100 < len(truncate_text("\n".join(lines), 4_000, len)) <= 4_000
 
 
 @pytest.mark.parametrize(
-    "row", ["    return state({0})  # {1}\n", "| {0} | {1} |\n", "{0},{1},5\n"], ids=["code", "table", "CSV"]
+    "row",
+    ["    return state({0})  # {1}\n", "| {0} | {1} |\n", "{0},{1},5\n"],
+    ids=["code", "table", "CSV"],
 )
 def test_rows_of_tables_and_code_about_errors_stay_in_their_place(row: str) -> None:
     text = "".join(row.format(at, "sent" if at % 50 else "failed") for at in range(300))
@@ -164,7 +225,9 @@ def test_tables_and_code_keep_whole_lines(text: str) -> None:
         short = truncate_text(text, tokens, COUNTER.text)
         head, marker, tail = short.partition("\n[...")
         assert marker
-        lines = [line for line in [*head.splitlines(), *tail.partition("]\n")[2].splitlines()] if line]
+        lines = [
+            line for line in [*head.splitlines(), *tail.partition("]\n")[2].splitlines()] if line
+        ]
         assert set(lines) <= set(text.splitlines())
         assert len(lines) >= 3
         assert [lines[0], lines[-1]] == [text.splitlines()[0], text.splitlines()[-1]]
@@ -223,9 +286,17 @@ def test_truncation_takes_linear_time(part: str) -> None:
 @pytest.mark.parametrize("most", [150, 200, 300, 400])
 def test_prose_and_json_of_a_result_stay_on_lines_of_their_own(most: int) -> None:
     """A failed tool writes what went wrong, and its details as JSON on the next line."""
-    prose = "Error: the order system refused the connection. If it says what is wrong, correct that; else go on without it."
+    prose = (
+        "Error: the order system refused the connection. If it says what is wrong, correct that;"
+        " else go on without it."
+    )
     details = json.dumps(
-        {"code": "tool_error", "request_id": "call_5", "tool": "order_status", "alternatives": ["a" * 300] * 9}
+        {
+            "code": "tool_error",
+            "request_id": "call_5",
+            "tool": "order_status",
+            "alternatives": ["a" * 300] * 9,
+        }
     )
     first, second, *_ = truncate_text(f"{prose}\n{details}", most, len).split("\n")
     assert first.startswith("Error: the order system refused the connection.")

@@ -16,7 +16,9 @@ def said(*texts: str) -> list[str]:
     """What is known after each text was summarized by itself, as a summary at a time would."""
     slots: list[Fact] = []
     for text in texts:
-        slots = merge_facts(RuleFactExtractor().extract([user(text), assistant("Noted.")]), earlier=slots)
+        slots = merge_facts(
+            RuleFactExtractor().extract([user(text), assistant("Noted.")]), earlier=slots
+        )
     return [slot.text for slot in slots]
 
 
@@ -70,25 +72,53 @@ def test_a_value_given_for_one_that_was_refused_takes_its_place(
     ("first", "answer", "then"),
     [
         ("Book a table at 15:45.", "I booked it.", "I leave the house at 14:45."),
-        ("Book a table at 15:45.", "I am sorry, there are no tables.", "I also need a taxi at 14:45."),
-        ("Book a table at 15:45.", "Please confirm: a table at 15:45.", "Yes, at quarter to 4 in the afternoon."),
-        ("Book a table for Sunday.", "Please confirm: a table on March 8th.", "Yes, for Sunday, and a taxi."),
-        ("My desk is on floor 23.", "Unfortunately it is not available.", "Could you tell me more about that one?"),
-        ("Book a table for 8 people.", "Please confirm: a table for 8 people.", "Yes, and a room for 2 nights."),
+        (
+            "Book a table at 15:45.",
+            "I am sorry, there are no tables.",
+            "I also need a taxi at 14:45.",
+        ),
+        (
+            "Book a table at 15:45.",
+            "Please confirm: a table at 15:45.",
+            "Yes, at quarter to 4 in the afternoon.",
+        ),
+        (
+            "Book a table for Sunday.",
+            "Please confirm: a table on March 8th.",
+            "Yes, for Sunday, and a taxi.",
+        ),
+        (
+            "My desk is on floor 23.",
+            "Unfortunately it is not available.",
+            "Could you tell me more about that one?",
+        ),
+        (
+            "Book a table for 8 people.",
+            "Please confirm: a table for 8 people.",
+            "Yes, and a room for 2 nights.",
+        ),
     ],
 )
-def test_a_value_that_says_something_else_or_the_same_takes_no_place(first: str, answer: str, then: str) -> None:
+def test_a_value_that_says_something_else_or_the_same_takes_no_place(
+    first: str, answer: str, then: str
+) -> None:
     slots = RuleFactExtractor().extract([user(first), assistant(answer), user(then)])
     assert not any(slot.kind is FactKind.CORRECTION for slot in slots)
 
 
 def test_that_one_is_no_number() -> None:
-    texts = said("My desk at work is on floor 23.", "Hmm, how about that one?", "And which one would you read instead?")
+    texts = said(
+        "My desk at work is on floor 23.",
+        "Hmm, how about that one?",
+        "And which one would you read instead?",
+    )
     assert any("floor 23" in text for text in texts)
 
 
 def test_each_number_of_a_correction_replaces_what_counts_the_same() -> None:
-    texts = said("Make the reservation for 6 days and 1 room.", "Please change it to eight days and 2 rooms.")
+    texts = said(
+        "Make the reservation for 6 days and 1 room.", "Please change it to eight days and 2 rooms."
+    )
     assert not any("6 days" in text or "1 room" in text for text in texts)
     assert any("eight days" in text and "2 rooms" in text for text in texts)
 
@@ -102,19 +132,29 @@ def test_a_correction_remembers_the_message_it_corrects() -> None:
 
 
 def test_what_is_new_replaces_what_was_merged_before() -> None:
-    texts = said("My budget is 12,000 yen.", "I live in Kobe.", "I live in Kobe with my cat.", "My budget is 15,000 yen.")
+    texts = said(
+        "My budget is 12,000 yen.",
+        "I live in Kobe.",
+        "I live in Kobe with my cat.",
+        "My budget is 15,000 yen.",
+    )
     assert not any("12,000" in text for text in texts)
     assert sum("Kobe" in text for text in texts) == 1
 
 
 def test_merging_a_piece_at_a_time_keeps_what_merging_at_once_keeps() -> None:
-    texts = [f"The book number {at} is for my friend Name{at}x, who lives in town {at * 7}." for at in range(12)]
+    texts = [
+        f"The book number {at} is for my friend Name{at}x, who lives in town {at * 7}."
+        for at in range(12)
+    ]
     at_once = merge_facts(RuleFactExtractor().extract([user(text) for text in texts]))
     assert said(*texts) == [slot.text for slot in at_once]
 
 
 @pytest.mark.parametrize(("texts", "present", "absent"), rows("corrections"))
-def test_a_correction_alone_replaces_the_value_before(texts: list[str], present: list[str], absent: list[str]) -> None:
+def test_a_correction_alone_replaces_the_value_before(
+    texts: list[str], present: list[str], absent: list[str]
+) -> None:
     facts = " | ".join(said(*texts))
     assert all(value in facts for value in present)
     assert not any(value in facts for value in absent)

@@ -26,7 +26,9 @@ def test_refused(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "types"), rows("no_entities"))
-def test_digits_without_a_label_or_with_another_one_are_no_order_and_no_volume(text: str, types: list[str]) -> None:
+def test_digits_without_a_label_or_with_another_one_are_no_order_and_no_volume(
+    text: str, types: list[str]
+) -> None:
     assert {entity for entity, _ in found(text)}.isdisjoint(types)
 
 
@@ -37,11 +39,18 @@ def test_a_text_without_entities() -> None:
 
 def test_places_are_those_of_the_text_as_written() -> None:
     text = "ＯＲＤ－１２３４５ and 『塔』"
-    assert [text[entity.start : entity.end] for entity in SHOP.find(text)] == [entity.text for entity in SHOP.find(text)]
+    assert [text[entity.start : entity.end] for entity in SHOP.find(text)] == [
+        entity.text for entity in SHOP.find(text)
+    ]
 
 
 def test_types_are_data() -> None:
-    shelf = EntityType("shelf", re.compile(r"\bshelf (?P<value>[A-Z]\d)\b"), lambda match: match["value"], is_exact=True)
+    shelf = EntityType(
+        "shelf",
+        re.compile(r"\bshelf (?P<value>[A-Z]\d)\b"),
+        lambda match: match["value"],
+        is_exact=True,
+    )
     types = EntityTypes([shelf, *GENERAL])
     assert [(entity.type, entity.value) for entity in types.find("on shelf C4, next Friday")] == [
         ("shelf", "C4"),
@@ -56,8 +65,15 @@ def test_types_are_data() -> None:
 
 def test_several_types_may_have_one_name() -> None:
     types = EntityTypes([named("series", {"Harbor Lights": ["HL"]}), *SHOP])
-    found = [(each.type, each.value) for each in types.find("HL, series: Berserk, or One Piece 105")]
-    assert found == [("series", "Harbor Lights"), ("series", "berserk"), ("series", "one piece"), ("volume", "105")]
+    found = [
+        (each.type, each.value) for each in types.find("HL, series: Berserk, or One Piece 105")
+    ]
+    assert found == [
+        ("series", "Harbor Lights"),
+        ("series", "berserk"),
+        ("series", "one piece"),
+        ("volume", "105"),
+    ]
     assert [types.value("series", text) for text in ("hl", "Berserk", "series: Berserk")] == [
         "Harbor Lights",
         "berserk",
@@ -67,9 +83,16 @@ def test_several_types_may_have_one_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "text", "value"),
-    [("order_id", "12345", "12345"), ("volume", "3", "3"), ("series", "寄生獣", "寄生獣"), ("order_id", "1", None)],
+    [
+        ("order_id", "12345", "12345"),
+        ("volume", "3", "3"),
+        ("series", "寄生獣", "寄生獣"),
+        ("order_id", "1", None),
+    ],
 )
-def test_a_bare_value_needs_no_label_where_its_type_is_known(name: str, text: str, value: str | None) -> None:
+def test_a_bare_value_needs_no_label_where_its_type_is_known(
+    name: str, text: str, value: str | None
+) -> None:
     assert SHOP.value(name, text) == value
 
 

@@ -38,7 +38,9 @@ PARTS = st.sampled_from(
 def test_matches_are_those_of_the_whole_text(parts: list[str]) -> None:
     text = "".join(parts)
     for pattern in PATTERNS:
-        assert [match.span() for match in find_matches(pattern, text)] == [match.span() for match in pattern.finditer(text)]
+        assert [match.span() for match in find_matches(pattern, text)] == [
+            match.span() for match in pattern.finditer(text)
+        ]
 
 
 def test_a_match_longer_than_a_stretch_is_one() -> None:

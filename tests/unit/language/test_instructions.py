@@ -29,7 +29,9 @@ def test_it_stands_until_it_is_taken_back(texts: list[str], stands: list[bool]) 
 
 def test_what_takes_back_nothing_known_takes_back_nothing() -> None:
     assert revokes_instruction("You can stop using bullet points.")
-    assert are_instructions_active(acts(("Use metric units from now on.", "You can stop shouting."))) == [True, False]
+    assert are_instructions_active(
+        acts(("Use metric units from now on.", "You can stop shouting."))
+    ) == [True, False]
 
 
 def test_a_summary_keeps_what_stands_and_drops_what_was_taken_back() -> None:
@@ -41,6 +43,8 @@ def test_a_summary_keeps_what_stands_and_drops_what_was_taken_back() -> None:
         assistant("はい。"),
     ]
     assert [slot.kind.value for slot in extract(said)][:2] == ["preference", "preference"]
-    texts = [slot.text for slot in extract([*said, user("You don't need to use metric units any more.")])]
+    texts = [
+        slot.text for slot in extract([*said, user("You don't need to use metric units any more.")])
+    ]
     assert not any(text.startswith("Use metric") for text in texts)
     assert any("税込価格" in text for text in texts)

@@ -16,23 +16,30 @@ def index(*texts: str) -> LexicalIndex[str]:
 
 
 def test_by_stem_rank_and_rarity() -> None:
-    found = index("I collect horror manga", "I read manga", "delivery on Saturday").search("collecting manga?")
+    found = index("I collect horror manga", "I read manga", "delivery on Saturday").search(
+        "collecting manga?"
+    )
     assert list(found) == ["0", "1"]
     assert found["0"] == 1.0
     assert 0 < found["1"] < 1
 
 
 def test_japanese_without_spaces_and_full_width() -> None:
-    found = index("寄生獣の新装版を買いました", "ドラゴンボールの最新刊", "ＵＺＵＭＡＫＩを読んだ").search(
-        "寄生獣はありますか？"
-    )
+    found = index(
+        "寄生獣の新装版を買いました", "ドラゴンボールの最新刊", "ＵＺＵＭＡＫＩを読んだ"
+    ).search("寄生獣はありますか？")
     assert list(found) == ["0"]
     assert list(index("ＵＺＵＭＡＫＩを読んだ").search("uzumaki")) == ["0"]
 
 
 def test_neighbours_count_less() -> None:
     made = LexicalIndex[str]()
-    made.put([("answer", "Yes, on Friday", "When does Uzumaki arrive?"), ("question", "When does Uzumaki arrive?", "")])
+    made.put(
+        [
+            ("answer", "Yes, on Friday", "When does Uzumaki arrive?"),
+            ("question", "When does Uzumaki arrive?", ""),
+        ]
+    )
     assert list(made.search("uzumaki arrive")) == ["question", "answer"]
 
 

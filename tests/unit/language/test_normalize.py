@@ -28,7 +28,9 @@ def test_forms_of_the_same(one: str, other: str) -> None:
     assert normalized(one) == normalized(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("1,2", "12"), ("ORD-1", "ORD-2"), ("一人", "二人"), ("3.5", "35")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("1,2", "12"), ("ORD-1", "ORD-2"), ("一人", "二人"), ("3.5", "35")]
+)
 def test_what_differs_stays_different(one: str, other: str) -> None:
     assert normalized(one) != normalized(other)
 
@@ -40,11 +42,20 @@ def test_a_normal_form_is_its_own(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kanji", "number"), [("十", 10), ("二十一", 21), ("百五", 105), ("三千二百", 3200), ("二〇二六", 2026)]
+    ("kanji", "number"),
+    [("十", 10), ("二十一", 21), ("百五", 105), ("三千二百", 3200), ("二〇二六", 2026)],
 )
 def test_numbers_in_kanji(kanji: str, number: int) -> None:
     assert kanji_number(kanji) == number
 
 
 def test_words_of_both_languages() -> None:
-    assert words("The Clockmaker's 3rd case は名作です") == ["the", "clockmaker's", "3rd", "case", "は", "名作", "です"]
+    assert words("The Clockmaker's 3rd case は名作です") == [
+        "the",
+        "clockmaker's",
+        "3rd",
+        "case",
+        "は",
+        "名作",
+        "です",
+    ]

@@ -1,4 +1,6 @@
-"""The language packs: each pattern finds its examples, no rule reads a counterexample wrongly, and the packs fit together."""
+"""The language packs: each pattern finds its examples, no rule reads a counterexample wrongly, and
+the packs fit together.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,33 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.language import SHOP, dialogue_act
-from strands_manga_memory.language.dialogue_acts import changes_subject, plain, revokes_instruction, small_talk_act
+from strands_manga_memory.language.dialogue_acts import (
+    changes_subject,
+    plain,
+    revokes_instruction,
+    small_talk_act,
+)
 from strands_manga_memory.language.entities import ENTITIES
 from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 
-ENTRIES = {name: (pack, entry) for pack in (*load_packs(), load_pack("personal_data")) for name, entry in pack.entries()}
+ENTRIES = {
+    name: (pack, entry)
+    for pack in (*load_packs(), load_pack("personal_data"))
+    for name, entry in pack.entries()
+}
 ACTS = [(pack.code, entry) for pack, entry in ENTRIES.values() if "cues" in entry]
-COUNTEREXAMPLES = [(kind, text) for pack in load_packs() for kind, texts in pack.counterexamples.items() for text in texts]
+COUNTEREXAMPLES = [
+    (kind, text)
+    for pack in load_packs()
+    for kind, texts in pack.counterexamples.items()
+    for text in texts
+]
 
 
-@pytest.mark.parametrize("entry", [entry for _, entry in ENTITIES.entries()], ids=lambda entry: entry["key"])
+@pytest.mark.parametrize(
+    "entry", [entry for _, entry in ENTITIES.entries()], ids=lambda entry: entry["key"]
+)
 def test_an_entity_is_found_in_its_examples(entry: dict[str, Any]) -> None:
     assert entry["examples"]
     for example in entry["examples"]:
@@ -35,13 +53,19 @@ def test_a_pattern_finds_its_examples() -> None:
     missed = []
     for name, (pack, entry) in ENTRIES.items():
         pattern = pack.compile(entry)
-        missed += [(name, each) for each in entry["examples"] if not (pattern.search(each) or pattern.search(each.lower()))]
+        missed += [
+            (name, each)
+            for each in entry["examples"]
+            if not (pattern.search(each) or pattern.search(each.lower()))
+        ]
     assert missed == []
 
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_a_message_is_read_as_the_act_of_its_rule(language: str) -> None:
-    """No earlier rule takes an example away. A rule is tried only in a text with one of its cues."""
+    """No earlier rule takes an example away.
+    A rule is tried only in a text with one of its cues.
+    """
     rules = [entry for code, entry in ACTS if code == language]
     assert len(rules) > 20
     for entry in rules:
@@ -55,8 +79,14 @@ def test_a_message_is_read_as_the_act_of_its_rule(language: str) -> None:
 def test_a_pattern_that_is_tried_where_clauses_begin_matches_nowhere_else() -> None:
     patterns = [pattern for _, entry in ACTS if entry.get("at_clause") for pattern in entry["any"]]
     assert len(patterns) > 5
-    assert [pattern for pattern in patterns if not re.match(r"\{\{instructions\.(?:order|sentence)\}\}", pattern)] == []
-    assert [dialogue_act(f"Hi{start} never use emojis", "user") for start in ".!?;:,\n"] == ["instruction"] * 7
+    assert [
+        pattern
+        for pattern in patterns
+        if not re.match(r"\{\{instructions\.(?:order|sentence)\}\}", pattern)
+    ] == []
+    assert [dialogue_act(f"Hi{start} never use emojis", "user") for start in ".!?;:,\n"] == [
+        "instruction"
+    ] * 7
 
 
 @pytest.mark.parametrize(("kind", "text"), COUNTEREXAMPLES)
@@ -81,6 +111,10 @@ def test_a_pattern_of_two_languages_needs_the_same_flags() -> None:
 
 
 def test_an_unknown_part_is_an_error() -> None:
-    data = {"code": "xx", "patterns": {"a": {"b": {"any": ["{{a.missing}}"], "examples": ["x"]}}}, "fragments": {"a": {}}}
+    data = {
+        "code": "xx",
+        "patterns": {"a": {"b": {"any": ["{{a.missing}}"], "examples": ["x"]}}},
+        "fragments": {"a": {}},
+    }
     with pytest.raises(KeyError, match="missing"):
         _ = LanguagePack(data).a.b

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language.search import GAP, excerpt_for_query, query_terms, split_passages
 
-FILLER = "The shelves of the shop were dusted in the morning. Nobody came in before noon. A cat slept beside the till. "
+FILLER = (
+    "The shelves of the shop were dusted in the morning. Nobody came in before noon. A cat slept"
+    " beside the till. "
+)
 
 
 def characters(text: str) -> int:
@@ -31,14 +34,22 @@ def test_passages_of_any_text_joined_are_the_text(text: str) -> None:
     ("text", "expected"),
     [
         ("One. Two? Three!", ["One.", " Two?", " Three!"]),
-        ("送料は無料です。「返品できます。」期限は八日です。", ["送料は無料です。", "「返品できます。」", "期限は八日です。"]),
+        (
+            "送料は無料です。「返品できます。」期限は八日です。",
+            ["送料は無料です。", "「返品できます。」", "期限は八日です。"],
+        ),
         ("Intro:\n- first\n- second\n", ["Intro:\n", "- first\n", "- second\n"]),
         ("| a | b |\n| 1 | 2 |\n", ["| a | b |\n", "| 1 | 2 |\n"]),
-        ("See:\n```py\na = 1. \n\nb = 2\n```\nDone.", ["See:\n", "```py\na = 1. \n\nb = 2\n```\n", "Done."]),
+        (
+            "See:\n```py\na = 1. \n\nb = 2\n```\nDone.",
+            ["See:\n", "```py\na = 1. \n\nb = 2\n```\n", "Done."],
+        ),
         ("It costs 3.50 euros. Fine.", ["It costs 3.50 euros.", " Fine."]),
     ],
 )
-def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(text: str, expected: list[str]) -> None:
+def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(
+    text: str, expected: list[str]
+) -> None:
     assert split_passages(text) == expected
 
 
@@ -49,7 +60,9 @@ def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(text: str, ex
         ("ノルウェー宛の荷物は木曜日に発送します。", "ノルウェーへの発送はいつですか？"),
     ],
 )
-def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(fact: str, question: str) -> None:
+def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(
+    fact: str, question: str
+) -> None:
     text = f"{FILLER * 12}{fact} {FILLER * 12}"
     found = excerpt_for_query(text, query_terms(question), 300, characters)
     assert fact in found
@@ -59,11 +72,18 @@ def test_the_passage_that_answers_is_quoted_from_the_middle_of_a_long_text(fact:
 
 def test_what_shares_nothing_with_the_question_is_left_out() -> None:
     text = f"{FILLER * 3}Volume nine is out of print. {FILLER * 3}"
-    assert "cat" not in excerpt_for_query(text, query_terms("Is volume nine in print?"), 400, characters).split("print.")[0]
+    assert (
+        "cat"
+        not in excerpt_for_query(
+            text, query_terms("Is volume nine in print?"), 400, characters
+        ).split("print.")[0]
+    )
 
 
 def test_a_text_that_shares_nothing_with_the_question_gives_its_beginning() -> None:
-    assert excerpt_for_query(FILLER * 9, query_terms("zebra"), 120, characters).startswith("The shelves")
+    assert excerpt_for_query(FILLER * 9, query_terms("zebra"), 120, characters).startswith(
+        "The shelves"
+    )
 
 
 def test_a_large_text_is_not_counted_whole() -> None:
@@ -83,8 +103,9 @@ def test_an_excerpt_stays_within_its_budget(text: str, question: str, most: int)
 
 
 RECORDS = (
-    "asin: B07X1234, title: 灯台守の星郵便, about_ja: 少女の静かな物語。, about_en: A keeper posts letters by star.\n"
-    "asin: B07X2201, title: 硝子町の夜回り探偵, about_ja: 夜回りの探偵。 手がかりは硝子。, about_en: The clue is a reflection."
+    "asin: B07X1234, title: 灯台守の星郵便, about_ja: 少女の静かな物語。, about_en: A keeper posts"
+    " letters by star.\nasin: B07X2201, title: 硝子町の夜回り探偵, about_ja: 夜回りの探偵。"
+    " 手がかりは硝子。, about_en: The clue is a reflection."
 )
 
 
@@ -104,21 +125,39 @@ def test_a_long_record_is_cut_before_a_field() -> None:
 
 
 def test_a_quote_from_the_middle_of_a_record_begins_with_its_first_fields() -> None:
-    found = excerpt_for_query(RECORDS, query_terms("Who posts letters?"), 120, characters, records=True)
-    assert found == "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A keeper posts letters by star. [...]"
-    found = excerpt_for_query(RECORDS, query_terms("手がかりは硝子？ reflection"), 120, characters, records=True)
+    found = excerpt_for_query(
+        RECORDS, query_terms("Who posts letters?"), 120, characters, records=True
+    )
     assert (
-        found == "asin: B07X2201, title: 硝子町の夜回り探偵 [...] 手がかりは硝子。, about_en: The clue is a reflection. [...]"
+        found
+        == "asin: B07X1234, title: 灯台守の星郵便 [...] about_en: A keeper posts letters by star."
+        " [...]"
+    )
+    found = excerpt_for_query(
+        RECORDS, query_terms("手がかりは硝子？ reflection"), 120, characters, records=True
+    )
+    assert (
+        found
+        == "asin: B07X2201, title: 硝子町の夜回り探偵 [...] 手がかりは硝子。, about_en: The clue is"
+        " a reflection. [...]"
     )
 
 
 def test_a_quote_of_whole_records_is_the_records() -> None:
     assert (
-        excerpt_for_query(RECORDS, query_terms("letters 探偵 reflection 手がかり 物語"), 600, characters, records=True)
+        excerpt_for_query(
+            RECORDS,
+            query_terms("letters 探偵 reflection 手がかり 物語"),
+            600,
+            characters,
+            records=True,
+        )
         == RECORDS
     )
 
 
 @given(st.text(alphabet=st.sampled_from("ab: ,;。.\n"), max_size=200), st.integers(0, 200))
 def test_an_excerpt_of_records_stays_within_its_budget(text: str, most: int) -> None:
-    assert len(excerpt_for_query(text, query_terms("ab ba aab"), most, characters, records=True)) <= max(most, 0)
+    assert len(
+        excerpt_for_query(text, query_terms("ab ba aab"), most, characters, records=True)
+    ) <= max(most, 0)

@@ -12,7 +12,13 @@ from strands_manga_memory.language.text_features import text_features
 from strands_manga_memory.messages.injection import message_text, strip_placeholders
 from strands_manga_memory.messages.message_parts import CUT_TEXT, PLACEHOLDER
 
-MARKS = [CUT_TEXT, PLACEHOLDER, cut_marker(5_000), cut_marker(5_000, "4cfc3cbc"), '[image "Receipt May 3", 48 KB, not kept]']
+MARKS = [
+    CUT_TEXT,
+    PLACEHOLDER,
+    cut_marker(5_000),
+    cut_marker(5_000, "4cfc3cbc"),
+    '[image "Receipt May 3", 48 KB, not kept]',
+]
 
 
 def said(role: str, text: str) -> Any:
@@ -30,7 +36,12 @@ def test_a_mark_says_nothing(mark: str) -> None:
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_the_topics_of_a_session_are_not_taken_from_our_marks(mark: str) -> None:
-    lines = [("user", "tell me of it"), ("assistant", mark), ("user", "and of it again"), ("assistant", mark)]
+    lines = [
+        ("user", "tell me of it"),
+        ("assistant", mark),
+        ("user", "and of it again"),
+        ("assistant", mark),
+    ]
     summary = RuleSessionSummarizer()(lines, max_tokens=60)
     assert summary.topics == RuleSessionSummarizer()([lines[0], lines[2]], max_tokens=60).topics
     assert "[" not in summary.text

@@ -15,12 +15,16 @@ def after(answer: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(("answer", "text", "corrects"), rows("replies"))
-def test_only_another_value_than_was_spoken_of_corrects(answer: str, text: str, corrects: bool) -> None:
+def test_only_another_value_than_was_spoken_of_corrects(
+    answer: str, text: str, corrects: bool
+) -> None:
     """A refused offer, an agreement and a further wish correct nothing."""
     assert (after(answer, text) == "correction") is corrects
 
 
-@pytest.mark.parametrize("text", ["Thanks!", "I prefer hardcover.", "Always answer in French.", "My name is Rin.", ""])
+@pytest.mark.parametrize(
+    "text", ["Thanks!", "I prefer hardcover.", "Always answer in French.", "My name is Rin.", ""]
+)
 def test_acts_that_no_reply_changes(text: str) -> None:
     assert after("Unfortunately, it is not available.", text) == dialogue_act(text, "user")
 
@@ -35,8 +39,17 @@ def test_acts_that_no_reply_changes(text: str) -> None:
         ("Romance, and nothing sad", "constraint"),
     ],
 )
-def test_a_condition_that_is_let_go_sets_none_unless_another_is_set_beside_it(text: str, expected: str) -> None:
+def test_a_condition_that_is_let_go_sets_none_unless_another_is_set_beside_it(
+    text: str, expected: str
+) -> None:
     said = str(dialogue_act(text, "user"))
     assert (
-        act_of_reply(text, "申し訳ございません。いかがなさいますか。", said, text_features(text)[0], answers=True) == expected
+        act_of_reply(
+            text,
+            "申し訳ございません。いかがなさいますか。",
+            said,
+            text_features(text)[0],
+            answers=True,
+        )
+        == expected
     )

@@ -27,7 +27,9 @@ def test_statements_about_oneself_are_told_from_questions(script: str) -> None:
 
 
 def test_a_question_about_oneself_states_no_preference() -> None:
-    assert {line: collect_preferences([line]) for line in NOT_KEPT if collect_preferences([line])} == {}
+    assert {
+        line: collect_preferences([line]) for line in NOT_KEPT if collect_preferences([line])
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -44,9 +46,13 @@ def test_a_question_about_oneself_states_no_preference() -> None:
         ("I live in Osaka.", "I live in fear of spoilers.", {"home": "Osaka"}),
     ],
 )
-def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(before: str, text: str, after: dict[str, str]) -> None:
+def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(
+    before: str, text: str, after: dict[str, str]
+) -> None:
     kept = collect_preferences([before, text])
-    assert {slot: value for slot, value in kept.items() if slot in ("name", "home", "style")} == after
+    assert {
+        slot: value for slot, value in kept.items() if slot in ("name", "home", "style")
+    } == after
 
 
 @pytest.mark.parametrize(
@@ -66,7 +72,9 @@ def test_the_answer_to_a_question_is_no_mere_acknowledgement(text: str) -> None:
     assert RuleScorer().score(message) >= 0.5  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["はい", "はい、お願いします。", "ありがとうございます", "Yes, thanks!", "ok, great"])
+@pytest.mark.parametrize(
+    "text", ["はい", "はい、お願いします。", "ありがとうございます", "Yes, thanks!", "ok, great"]
+)
 def test_a_courtesy_stays_one(text: str) -> None:
     message = {"role": "user", "content": [{"text": text}]}
     assert RuleScorer().score(message) == 0.2  # type: ignore[arg-type]
@@ -74,4 +82,7 @@ def test_a_courtesy_stays_one(text: str) -> None:
 
 def test_only_what_asks_is_left_out() -> None:
     assert statements("I love horror. What do I hate?").strip() == "I love horror."
-    assert statements("Nothing is asked here; I love horror.") == "Nothing is asked here; I love horror."
+    assert (
+        statements("Nothing is asked here; I love horror.")
+        == "Nothing is asked here; I love horror."
+    )

@@ -21,11 +21,17 @@ def guessed(role: str, text: str) -> str:
     return CLASSES.get(act, act)
 
 
-@pytest.mark.parametrize("act", ["preference", "correction", "recommendation", "acknowledgement", "greeting"])
+@pytest.mark.parametrize(
+    "act", ["preference", "correction", "recommendation", "acknowledgement", "greeting"]
+)
 def test_acts_of_a_hundred_lines_are_told_with_an_f1_of_nine_tenths(act: str) -> None:
     assert len(ACTS) == 100
     outcome = Counter((gold == act, guessed(role, text) == act) for role, text, gold in ACTS)
-    f1 = 2 * outcome[True, True] / (2 * outcome[True, True] + outcome[False, True] + outcome[True, False])
+    f1 = (
+        2
+        * outcome[True, True]
+        / (2 * outcome[True, True] + outcome[False, True] + outcome[True, False])
+    )
     wrong = [text for role, text, gold in ACTS if (gold == act) != (guessed(role, text) == act)]
     assert f1 >= 0.9, wrong
 
@@ -35,7 +41,9 @@ def test_a_question_finds_its_answer_among_the_first_three() -> None:
     lines = [text for _, text in PARAPHRASES] + [text for _, text, _ in ACTS]
     archive.add(ArchivedMessage(str(at), "user", text) for at, text in enumerate(lines))
     missed = [
-        question for question, answer in PARAPHRASES if answer not in [hit.message.text for hit in archive.search(question, 3)]
+        question
+        for question, answer in PARAPHRASES
+        if answer not in [hit.message.text for hit in archive.search(question, 3)]
     ]
     assert len(PARAPHRASES) == 40
     assert len(missed) <= 2, missed
@@ -55,5 +63,10 @@ def test_traits_of_a_text() -> None:
     assert {"books", "bought"} <= said
     assert text_features("I have booked the table for you.")[0].tells is False
     japanese, said = text_features("私は来週、『夏の塔』を三冊買いたいです。")
-    assert (japanese.number, japanese.time, japanese.wants, japanese.tells) == (True, True, True, True)
+    assert (japanese.number, japanese.time, japanese.wants, japanese.tells) == (
+        True,
+        True,
+        True,
+        True,
+    )
     assert "夏" in "".join(said)

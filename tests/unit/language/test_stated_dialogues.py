@@ -1,8 +1,9 @@
 """Precision and recall of the preferences that rules find in dialogues.
 
-The dialogues are about gifts, occasions, other people, changes of mind and facts. Each row has the messages of the user, the
-stated preferences, and further preferences that are no errors. A preference is (slots, text): one of the slots, separated by
-``|``, has a value that contains the text. Without slots any slot may have it.
+The dialogues are about gifts, occasions, other people, changes of mind and facts. Each row has the
+messages of the user, the stated preferences, and further preferences that are no errors. A
+preference is (slots, text): one of the slots, separated by ``|``, has a value that contains the
+text. Without slots any slot may have it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import unicodedata
 
 import pytest
 
-from strands_manga_memory.language.preferences import collect_preferences, extract_preferences, split_values
+from strands_manga_memory.language.preferences import (
+    collect_preferences,
+    extract_preferences,
+    split_values,
+)
 from tests.lines import rows
 
 Dialogue = tuple[list[str], list[tuple[str, str]], list[tuple[str, str]]]
@@ -25,11 +30,15 @@ def _matches(found: tuple[str, str], stated: tuple[str, str]) -> bool:
 
 
 def _judge(dialogue: Dialogue) -> tuple[int, list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the number of stated preferences that were found, the wrong ones, and the missed ones."""
+    """Return the number of stated preferences that were found, the wrong ones, and the missed
+    ones.
+    """
     messages, stated, allowed = dialogue
     preferences = collect_preferences(messages)
     found = [
-        (slot, value) for slot, text in preferences.items() for value in (split_values(text) if slot in _LISTS else [text])
+        (slot, value)
+        for slot, text in preferences.items()
+        for value in (split_values(text) if slot in _LISTS else [text])
     ]
     missed = [each for each in stated if not any(_matches(one, each) for one in found)]
     wrong = [one for one in found if not any(_matches(one, each) for each in [*stated, *allowed])]

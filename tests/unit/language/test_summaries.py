@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strands_manga_memory.language import ModelSessionSummarizer, RuleSessionSummarizer, SessionSummary
+from strands_manga_memory.language import (
+    ModelSessionSummarizer,
+    RuleSessionSummarizer,
+    SessionSummary,
+)
 from strands_manga_memory.language.open_questions import find_open_questions, is_answer
 from strands_manga_memory.language.session_summaries import (
     SessionSummaryError,
@@ -25,7 +29,10 @@ from tests.lines import rows
 
 
 def test_topics_sentiment_and_open_questions() -> None:
-    assert extract_topics(["Do you have 『寄生獣』?", "『寄生獣』 and Chainsaw Man, please"])[0] == "寄生獣"
+    assert (
+        extract_topics(["Do you have 『寄生獣』?", "『寄生獣』 and Chainsaw Man, please"])[0]
+        == "寄生獣"
+    )
     assert classify_sentiment(["Thanks, great!"]) == "positive"
     assert classify_sentiment(["最悪です、返金してください"]) == "negative"
     assert classify_sentiment(["volume 3"]) == "neutral"
@@ -43,11 +50,16 @@ def test_a_summary_keeps_the_order_of_the_requests_in_a_message() -> None:
 
 
 def test_the_name_and_the_home_of_the_user_are_no_topics() -> None:
-    lines = [("user", "My name is Siobhan O'Brien and I live in Ghent. Do you have Vinland Saga?"), ("assistant", "Yes.")]
+    lines = [
+        ("user", "My name is Siobhan O'Brien and I live in Ghent. Do you have Vinland Saga?"),
+        ("assistant", "Yes."),
+    ]
     assert RuleSessionSummarizer()(lines, max_tokens=200).topics == ("Vinland Saga",)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=6))
+@given(
+    st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=6)
+)
 def test_rules_never_fail_and_keep_their_cap(lines: list[tuple[str, str]]) -> None:
     summary = RuleSessionSummarizer()(lines, max_tokens=60)
     assert summary.by_rules
@@ -70,12 +82,16 @@ def test_rules_never_fail_and_keep_their_cap(lines: list[tuple[str, str]]) -> No
 def test_bad_summaries_are_refused(text: str) -> None:
     with pytest.raises(SessionSummaryError):
         check_summary(
-            SessionSummary(text=text), "user: I want horror manga, volume 3 of Uzumaki, and a bookmark with it please", 60
+            SessionSummary(text=text),
+            "user: I want horror manga, volume 3 of Uzumaki, and a bookmark with it please",
+            60,
         )
 
 
 def test_an_answer_of_signs_alone_is_summarized() -> None:
-    assert RuleSessionSummarizer()([("user", "Volume 3, please."), ("assistant", "; ")], max_tokens=60).text
+    assert RuleSessionSummarizer()(
+        [("user", "Volume 3, please."), ("assistant", "; ")], max_tokens=60
+    ).text
 
 
 def test_a_summary_in_another_script_is_not_judged_by_its_words() -> None:
@@ -98,19 +114,33 @@ def test_shortened_is_one_line() -> None:
 
 _TALK = [
     ("user", "Hi! My favorite genre is horror. I only buy paperbacks."),
-    ("assistant", "Uzumaki may be something for you, it is a single volume about a town that is haunted by spirals."),
+    (
+        "assistant",
+        (
+            "Uzumaki may be something for you, it is a single volume about a town that is haunted"
+            " by spirals."
+        ),
+    ),
     ("user", "I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?"),
     ("assistant", "Let me check that and come back to you."),
 ]
-_LACKS = {"text": "The user asked for horror manga and will take Uzumaki.", "preferences": {"genre": "horror"}}
+_LACKS = {
+    "text": "The user asked for horror manga and will take Uzumaki.",
+    "preferences": {"genre": "horror"},
+}
 _WHOLE = {
-    "text": "The user likes horror, buys only paperbacks and will take Uzumaki. Open: when volume 3 of Dorohedoro comes out.",
+    "text": (
+        "The user likes horror, buys only paperbacks and will take Uzumaki. Open: when volume 3 of"
+        " Dorohedoro comes out."
+    ),
     "preferences": {"favorite genre": "horror", "format": "paperbacks"},
 }
 
 
 def test_a_model_writes_the_summary() -> None:
-    model = ScriptedModel([json.dumps({**_WHOLE, "topics": [f"topic {number}" for number in range(9)]})])
+    model = ScriptedModel(
+        [json.dumps({**_WHOLE, "topics": [f"topic {number}" for number in range(9)]})]
+    )
     summary = summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60)
     assert summary.text == _WHOLE["text"]
     assert len(summary.topics) == 5
@@ -124,14 +154,24 @@ def test_facts_that_a_model_leaves_out_are_written_behind_its_text() -> None:
     assert summary.text.startswith("The user asked for horror manga and will take Uzumaki. ")
     assert estimate_tokens(summary.text) <= 60
     assert summary.preferences == {"genre": "horror", "format": "paperbacks"}
-    assert summary.open_questions == ("I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?",)
+    assert summary.open_questions == (
+        "I'll take Uzumaki then. When does volume 3 of Dorohedoro come out?",
+    )
 
 
 @pytest.mark.parametrize(
-    "answer", ["I'm sorry, I cannot help with that.", json.dumps({"text": "I'm sorry, I cannot."}), "{}", '{"text": "The us']
+    "answer",
+    [
+        "I'm sorry, I cannot help with that.",
+        json.dumps({"text": "I'm sorry, I cannot."}),
+        "{}",
+        '{"text": "The us',
+    ],
 )
 def test_rules_replace_a_model_without_a_usable_answer(answer: str) -> None:
-    summary = summarize_session(ModelSessionSummarizer(ScriptedModel(lambda _: answer)), _TALK, max_tokens=60)
+    summary = summarize_session(
+        ModelSessionSummarizer(ScriptedModel(lambda _: answer)), _TALK, max_tokens=60
+    )
     assert summary.by_rules
     assert "Dorohedoro" in summary.text
 
@@ -139,7 +179,9 @@ def test_rules_replace_a_model_without_a_usable_answer(answer: str) -> None:
 class TextModel(ScriptedModel):
     """Model that can only answer with text, such as a small model on the same machine."""
 
-    async def structured_output(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[dict[str, Any], None]:
+    async def structured_output(
+        self, *arguments: Any, **keywords: Any
+    ) -> AsyncGenerator[dict[str, Any], None]:
         raise NotImplementedError
         yield {}
 
@@ -149,7 +191,14 @@ class TextModel(ScriptedModel):
     [
         _WHOLE["text"],
         f"Here it is:\n```json\n{json.dumps(_WHOLE)}\n```",
-        json.dumps({"text": _WHOLE["text"], "topics": None, "sentiment": "Positive", "preferences": {"budget": 30}}),
+        json.dumps(
+            {
+                "text": _WHOLE["text"],
+                "topics": None,
+                "sentiment": "Positive",
+                "preferences": {"budget": 30},
+            }
+        ),
     ],
 )
 def test_a_model_without_tools_writes_the_summary_in_prose_or_json(answer: str) -> None:
@@ -162,17 +211,24 @@ def test_a_model_without_tools_writes_the_summary_in_prose_or_json(answer: str) 
 def test_a_model_that_fails_once_is_asked_again() -> None:
     replies = iter([RuntimeError("throttled"), json.dumps(_WHOLE)])
     model = ScriptedModel(lambda _: next(replies))
-    assert summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60).text == _WHOLE["text"]
+    assert (
+        summarize_session(ModelSessionSummarizer(model), _TALK, max_tokens=60).text
+        == _WHOLE["text"]
+    )
 
 
 def test_an_own_summarizer_is_completed_too() -> None:
-    summary = summarize_session(lambda lines, max_tokens: SessionSummary(text="Takes Uzumaki."), _TALK, max_tokens=60)
+    summary = summarize_session(
+        lambda lines, max_tokens: SessionSummary(text="Takes Uzumaki."), _TALK, max_tokens=60
+    )
     assert summary.text.startswith("Takes Uzumaki. ")
     assert summary.preferences == {"genre": "horror", "format": "paperbacks"}
 
 
 @pytest.mark.parametrize(("lines", "expected"), rows("questions_of_summaries"))
-def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]], expected: list[str]) -> None:
+def test_a_question_stays_open_until_it_is_answered(
+    lines: list[tuple[str, str]], expected: list[str]
+) -> None:
     summary = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60)
     assert list(summary.open_questions) == expected
 
@@ -182,13 +238,48 @@ def test_a_question_stays_open_until_it_is_answered(lines: list[tuple[str, str]]
     [
         ("Do you ship to Canada?", "What about Canada?", "Yes, we ship to Canada.", True),
         ("Do you ship to Canada?", "Do you ship to Japan?", "Yes, we ship to Japan.", False),
-        ("When does volume 4 of Uzumaki arrive?", "Any news on Uzumaki 4?", "Uzumaki arrives on Friday.", True),
-        ("When does volume 4 of Uzumaki arrive?", "Is volume 4 of Berserk in stock?", "Yes, volume 4 is in stock.", False),
-        ("When does volume 4 of Uzumaki arrive?", "When does volume 4 of Uzumaki arrive?", "What is your order?", False),
-        ("モンスターの愛蔵版はありますか？", "モンスターの愛蔵版は入りましたか？", "はい、入荷しました。", True),
-        ("モンスターの愛蔵版はありますか？", "アキラの愛蔵版はありますか？", "はい、アキラの愛蔵版はあります。", False),
-        ("『寄生獣』の新装版は出ますか？", "『鋼の錬金術師』の新装版は出ますか？", "はい、来月出ます。", False),
-        ("4巻はいつ届きますか？", "4巻はいつ届きますか？", "注文番号を教えていただけますか？", False),
+        (
+            "When does volume 4 of Uzumaki arrive?",
+            "Any news on Uzumaki 4?",
+            "Uzumaki arrives on Friday.",
+            True,
+        ),
+        (
+            "When does volume 4 of Uzumaki arrive?",
+            "Is volume 4 of Berserk in stock?",
+            "Yes, volume 4 is in stock.",
+            False,
+        ),
+        (
+            "When does volume 4 of Uzumaki arrive?",
+            "When does volume 4 of Uzumaki arrive?",
+            "What is your order?",
+            False,
+        ),
+        (
+            "モンスターの愛蔵版はありますか？",
+            "モンスターの愛蔵版は入りましたか？",
+            "はい、入荷しました。",
+            True,
+        ),
+        (
+            "モンスターの愛蔵版はありますか？",
+            "アキラの愛蔵版はありますか？",
+            "はい、アキラの愛蔵版はあります。",
+            False,
+        ),
+        (
+            "『寄生獣』の新装版は出ますか？",
+            "『鋼の錬金術師』の新装版は出ますか？",
+            "はい、来月出ます。",
+            False,
+        ),
+        (
+            "4巻はいつ届きますか？",
+            "4巻はいつ届きますか？",
+            "注文番号を教えていただけますか？",
+            False,
+        ),
     ],
 )
 def test_a_reply_about_another_name_or_a_question_in_return_is_no_answer(
@@ -198,8 +289,12 @@ def test_a_reply_about_another_name_or_a_question_in_return_is_no_answer(
 
 
 @pytest.mark.parametrize(("question", "asked", "answer", "expected"), rows("answers"))
-def test_answer_gives_the_kind_of_value_that_was_asked(question: str, asked: str, answer: str, expected: bool) -> None:
-    """A price is no answer to a question for a date, and a placed order none to a question for a place."""
+def test_answer_gives_the_kind_of_value_that_was_asked(
+    question: str, asked: str, answer: str, expected: bool
+) -> None:
+    """A price is no answer to a question for a date, and a placed order none to a question for a
+    place.
+    """
     assert is_answer(answer, question, asked) is expected
 
 
@@ -214,9 +309,10 @@ def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
         ("user", "Lovely weather today."),
         ("assistant", "Indeed."),
     ]
-    assert RuleSessionSummarizer()(lines, max_tokens=60).text == (
-        'The user said "Ok put Amanchu volume 1 in my basket" and later "Can you check order ORD-55821?". '
-        'The answer was "It arrives on Monday".'
+    assert (
+        RuleSessionSummarizer()(lines, max_tokens=60).text
+        == 'The user said "Ok put Amanchu volume 1 in my basket" and later "Can you check order'
+        ' ORD-55821?". The answer was "It arrives on Monday".'
     )
 
 
@@ -224,16 +320,24 @@ def test_rules_quote_the_most_specific_requests_and_their_answer() -> None:
     ("lines", "text"),
     [
         (
-            [("user", "A room for smokers would be fine. Because my father-in-law smokes."), ("assistant", "Noted.")],
+            [
+                ("user", "A room for smokers would be fine. Because my father-in-law smokes."),
+                ("assistant", "Noted."),
+            ],
             'The user said "A room for smokers would be fine".',
         ),
         (
-            [("user", "今回は喫煙できる部屋でもいいです。義父が一緒なので。"), ("assistant", "承知しました。")],
+            [
+                ("user", "今回は喫煙できる部屋でもいいです。義父が一緒なので。"),
+                ("assistant", "承知しました。"),
+            ],
             "ユーザーは「今回は喫煙できる部屋でもいいです」と言った。",
         ),
     ],
 )
-def test_a_summary_quotes_no_reason_alone_and_no_acknowledgement(lines: list[tuple[str, str]], text: str) -> None:
+def test_a_summary_quotes_no_reason_alone_and_no_acknowledgement(
+    lines: list[tuple[str, str]], text: str
+) -> None:
     assert RuleSessionSummarizer()(lines, max_tokens=60).text == text
 
 
@@ -247,7 +351,9 @@ def test_a_summary_of_long_requests_quotes_fewer_of_them_whole() -> None:
         ("assistant", "「うずまき」3巻ですね。"),
     ]
     text = RuleSessionSummarizer()(lines, max_tokens=60).text
-    assert text == "ユーザーは「14,720円じゃなくて13,870円です」と言った。回答は「13,870円ですね」。"
+    assert (
+        text == "ユーザーは「14,720円じゃなくて13,870円です」と言った。回答は「13,870円ですね」。"
+    )
 
 
 def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
@@ -262,7 +368,9 @@ def test_rules_name_no_stock_words_as_topics_and_quote_whole_answers() -> None:
 
 
 @pytest.mark.parametrize(("lines", "is_open"), rows("open_questions"))
-def test_a_question_is_open_until_an_answer_that_is_no_promise(lines: list[tuple[str, str]], is_open: bool) -> None:
+def test_a_question_is_open_until_an_answer_that_is_no_promise(
+    lines: list[tuple[str, str]], is_open: bool
+) -> None:
     assert bool(find_open_questions(lines)) is is_open
 
 

@@ -13,7 +13,9 @@ from tests.unit.conversation.messages import assistant, calls, results, user
 
 
 def slots(*messages: Any) -> list[tuple[str, str]]:
-    return [(slot.kind.value, slot.text) for slot in merge_facts(RuleFactExtractor().extract(messages))]
+    return [
+        (slot.kind.value, slot.text) for slot in merge_facts(RuleFactExtractor().extract(messages))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,15 +39,21 @@ def test_kinds(message: Any, kind: str, text: str) -> None:
     assert any(found == kind and (text in said or said in text) for found, said in slots(message))
 
 
-@pytest.mark.parametrize("text", ["Hello!", "Thanks, that's great.", "ok", "ありがとうございます。", "こんにちは"])
+@pytest.mark.parametrize(
+    "text", ["Hello!", "Thanks, that's great.", "ok", "ありがとうございます。", "こんにちは"]
+)
 def test_set_phrases_say_nothing(text: str) -> None:
     assert slots(user(text)) == []
 
 
 def test_a_question_is_open_until_it_is_answered() -> None:
     question = user("When does the second printing of the atlas arrive?")
-    assert ("open question", "When does the second printing of the atlas arrive?") in slots(question)
-    assert "open question" in [kind for kind, _ in slots(question, assistant("Let me check with the publisher."))]
+    assert ("open question", "When does the second printing of the atlas arrive?") in slots(
+        question
+    )
+    assert "open question" in [
+        kind for kind, _ in slots(question, assistant("Let me check with the publisher."))
+    ]
     answered = slots(question, assistant("It arrives on May 28."))
     assert "open question" not in [kind for kind, _ in answered]
     assert any("atlas" in text for _, text in answered)
@@ -57,7 +65,9 @@ def test_tool_results_are_not_of_the_conversation() -> None:
 
 def test_the_source_is_the_message() -> None:
     message = user("My desk is on floor 23.")
-    assert {slot.source for slot in RuleFactExtractor().extract([message])} == {message["tracking_id"]}
+    assert {slot.source for slot in RuleFactExtractor().extract([message])} == {
+        message["tracking_id"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -66,9 +76,19 @@ def test_the_source_is_the_message() -> None:
         ("My budget is 12,000 yen.", "My budget is 15,000 yen.", "12,000", "15,000"),
         ("My order is ORD-55120.", "No, I meant ORD-55210.", "55120", "55210"),
         ("3 copies.", "Actually, I need four copies.", "3", "four"),
-        ("Please set the alarm for 4:45 pm.", "Nope, sorry! Please set it at 3:30 in the afternoon.", "4:45", "3:30"),
+        (
+            "Please set the alarm for 4:45 pm.",
+            "Nope, sorry! Please set it at 3:30 in the afternoon.",
+            "4:45",
+            "3:30",
+        ),
         ("第3巻をください。", "いや、第4巻です。", "第3巻", "第4巻"),
-        ("My mail is a@example.com.", "Use b@example.com from now on.", "a@example.com", "b@example.com"),
+        (
+            "My mail is a@example.com.",
+            "Use b@example.com from now on.",
+            "a@example.com",
+            "b@example.com",
+        ),
     ],
 )
 def test_the_newest_value_wins(older: str, newer: str, gone: str, stays: str) -> None:
@@ -78,23 +98,37 @@ def test_the_newest_value_wins(older: str, newer: str, gone: str, stays: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("15時でお願いします。", "15時"), ("3冊お願いします", "3冊"), ("了解です、三巻で", "三巻")]
+    ("text", "value"),
+    [("15時でお願いします。", "15時"), ("3冊お願いします", "3冊"), ("了解です、三巻で", "三巻")],
 )
 def test_a_value_among_set_phrases_is_said(text: str, value: str) -> None:
     assert any(value in said for _, said in slots(user(text)))
 
 
 def test_two_orders_are_two_facts() -> None:
-    texts = " ".join(text for _, text in slots(user("My order is ORD-11111."), user("My order is ORD-22222.")))
+    texts = " ".join(
+        text for _, text in slots(user("My order is ORD-11111."), user("My order is ORD-22222."))
+    )
     assert "ORD-11111" in texts
     assert "ORD-22222" in texts
 
 
 def test_what_is_said_again_is_there_once() -> None:
-    assert len(slots(user("I live in Kobe."), user("I live in Kobe."), user("I live in Kobe with my cat."))) == 1
+    assert (
+        len(
+            slots(
+                user("I live in Kobe."),
+                user("I live in Kobe."),
+                user("I live in Kobe with my cat."),
+            )
+        )
+        == 1
+    )
 
 
-@pytest.mark.parametrize("text", ["Can you help me with that?", "Do you have anything else?", "それは何ですか？"])
+@pytest.mark.parametrize(
+    "text", ["Can you help me with that?", "Do you have anything else?", "それは何ですか？"]
+)
 def test_a_sentence_without_content_gives_no_fact(text: str) -> None:
     assert slots(user(text)) == []
 
@@ -125,7 +159,9 @@ def test_sentences_and_their_weight() -> None:
         "四つ目",
         "Mr. Ito came.",
     ]
-    assert information_weight("My code is 4417 and I am Keiko") > information_weight("the code") == 0
+    assert (
+        information_weight("My code is 4417 and I am Keiko") > information_weight("the code") == 0
+    )
     assert next(iter(FactKind)) is FactKind.CORRECTION
 
 
@@ -144,5 +180,7 @@ def test_weight_counts_names_and_numbers_of_a_sentence(sentence: str, weight: fl
 
 
 def test_decision_is_more_important_than_other_statements() -> None:
-    facts = RuleFactExtractor().extract([user("I decided to take the box set of Uzumaki."), assistant("Noted.")])
+    facts = RuleFactExtractor().extract(
+        [user("I decided to take the box set of Uzumaki."), assistant("Noted.")]
+    )
     assert [fact.kind for fact in facts] == [FactKind.DECISION]

@@ -1,4 +1,6 @@
-"""What users prefer is heard slot by slot, with its polarity; a change of mind leaves one answer."""
+"""What users prefer is heard slot by slot, with its polarity; a change of mind leaves one
+answer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
     missed = [
         line
         for line in lines
-        if line[1:] not in [[each.slot, each.value, each.liked] for each in extract_preferences([line[0]])]
+        if line[1:]
+        not in [[each.slot, each.value, each.liked] for each in extract_preferences([line[0]])]
     ]
     others = [line for line in rows("no_preferences") if line.isascii() == (script == "English")]
     wrong = {line: heard for line in others if (heard := extract_preferences([line]))}
@@ -33,7 +36,9 @@ def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
 
 
 def _is_heard(line: str, named: str, liked: bool | None) -> bool:
-    """Tell whether what a line names is heard, with its side: "not wanted" is in a slot of its own, or in the statement."""
+    """Tell whether what a line names is heard, with its side: "not wanted" is in a slot of its own,
+    or in the statement.
+    """
     for each in extract_preferences([line]):
         found = f"{each.slot} {each.value}".lower()
         kin = (named.replace("traged", "tragedy"), named.rstrip("s"))
@@ -57,13 +62,17 @@ def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: st
 
 @pytest.mark.parametrize(("text", "found"), rows("extracted_preferences"))
 def test_tastes_of_one_message(text: str, found: list[list[Any]]) -> None:
-    """A taste has all that narrows it. Words of the shop or of the moment, and words that point at something, are none."""
+    """A taste has all that narrows it.
+    Words of the shop or of the moment, and words that point at something, are none.
+    """
     assert [[each.slot, each.value, each.liked] for each in extract_preferences([text])] == found
 
 
 @pytest.mark.parametrize(("texts", "preferences"), rows("collected_preferences"))
 def test_preferences_after_several_messages(texts: list[str], preferences: dict[str, str]) -> None:
-    """A change of mind leaves the last statement, and each side of a sentence has its own polarity."""
+    """A change of mind leaves the last statement, and each side of a sentence has its own
+    polarity.
+    """
     assert collect_preferences(texts) == preferences
 
 
@@ -87,8 +96,18 @@ def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
 @pytest.mark.parametrize(
     ("slot", "keys"),
     [
-        ("genre", "genre,Genres,favorite genres,favourite_genre,favorite genre,ジャンル,好きなジャンル,一番好きなジャンル"),
-        ("author", "author,favorite writer,preferred mangaka,artist,favorite artists,好きな作家,お気に入りの漫画家"),
+        (
+            "genre",
+            (
+                "genre,Genres,favorite genres,favourite_genre,favorite"
+                " genre,ジャンル,好きなジャンル,一番好きなジャンル"
+            ),
+        ),
+        (
+            "author",
+            "author,favorite writer,preferred mangaka,artist,favorite artists,好きな作家,"
+            "お気に入りの漫画家",
+        ),
         ("language", "language,preferred language,language_preference,言語"),
         ("budget", "budget,monthly budget,max_budget,my budget,予算,毎月の予算,limit"),
         ("style", "style,tone,preferred tone,answer style,口調,返事の口調"),
@@ -112,4 +131,7 @@ def test_a_message_that_says_very_much_is_heard_in_part() -> None:
 
 def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
     slots = {"genre": "horror, romance", "likes": "Uzumaki", "budget": "3,000 yen"}
-    assert apply_preference(slots, Preference("likes", "horror", liked=False)) == {"genre": "romance", "dislikes": "horror"}
+    assert apply_preference(slots, Preference("likes", "horror", liked=False)) == {
+        "genre": "romance",
+        "dislikes": "horror",
+    }

@@ -9,7 +9,9 @@ import pytest
 from strands_manga_memory.language import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText, verify_draft
 
-SOURCE = "User: my order ORD-55120 over 6,800円, volume 3 by March 3rd at 15:45.\nUser: call me Keiko"
+SOURCE = (
+    "User: my order ORD-55120 over 6,800円, volume 3 by March 3rd at 15:45.\nUser: call me Keiko"
+)
 
 
 def checked(draft: str, **more: Any) -> Any:
@@ -95,7 +97,9 @@ def test_a_draft_that_is_far_too_long_is_not_read() -> None:
 
 
 def test_a_draft_must_be_shorter_than_its_source() -> None:
-    assert checked("one two three", source_tokens=3).problems == ("it is not shorter than the conversation",)
+    assert checked("one two three", source_tokens=3).problems == (
+        "it is not shorter than the conversation",
+    )
     assert checked("one two three", source_tokens=4).is_usable
 
 

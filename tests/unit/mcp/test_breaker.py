@@ -40,8 +40,15 @@ def test_five_failures_in_a_row_open_it() -> None:
     for _ in range(5):
         seen.append((breaker.state, breaker.health, breaker.failures))
         fail(breaker)
-    assert seen == [("closed", "healthy", n) for n in range(3)] + [("closed", "degraded", n) for n in (3, 4)]
-    assert (breaker.state, breaker.health, breaker.failures, breaker.retry_after) == ("open", "unavailable", 5, 30.0)
+    assert seen == [("closed", "healthy", n) for n in range(3)] + [
+        ("closed", "degraded", n) for n in (3, 4)
+    ]
+    assert (breaker.state, breaker.health, breaker.failures, breaker.retry_after) == (
+        "open",
+        "unavailable",
+        5,
+        30.0,
+    )
     assert breaker.try_acquire() is None
     clock.advance(29.999)
     assert breaker.try_acquire() is None
@@ -78,7 +85,9 @@ def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
 
 
 def test_one_of_16_threads_gets_the_probe() -> None:
-    """The state changes slowly, so that without the lock other threads come between the change and the permit."""
+    """The state changes slowly, so that without the lock other threads come between the change and
+    the permit.
+    """
     breaker, _ = half_open()
     barrier, change = threading.Barrier(16), breaker._change
 

@@ -1,4 +1,6 @@
-"""The breaker under any sequence of calls, outcomes, waits, lost probes and hands on it, against a model of it."""
+"""The breaker under any sequence of calls, outcomes, waits, lost probes and hands on it, against a
+model of it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,18 @@ POLICY = BreakerPolicy(failures=3, reset_after=10.0, timeout=2.0)
 
 
 class Breaker(RuleBasedStateMachine):
-    """Every permit belongs to an era: from one change of state, or of the probe, to the next. Only its own era hears of it."""
+    """Every permit belongs to an era: from one change of state, or of the probe, to the next.
+    Only its own era hears of it.
+    """
 
     permits: Bundle[tuple[Permit, int]] = Bundle("permits")
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock(0.0)
-        self.breaker = CircuitBreaker(POLICY.failures, POLICY.reset_after, lease=POLICY.lease, clock=self.clock)
+        self.breaker = CircuitBreaker(
+            POLICY.failures, POLICY.reset_after, lease=POLICY.lease, clock=self.clock
+        )
         self.state = "closed"
         self.era = 0
         self.failures = 0
@@ -58,7 +64,11 @@ class Breaker(RuleBasedStateMachine):
             self.probe, self.probe_since = permit, self.clock.now
         return (permit, self.era)
 
-    @rule(held=consumes(permits), outcome=st.sampled_from(["success", "failure", "ignore"]), again=st.booleans())
+    @rule(
+        held=consumes(permits),
+        outcome=st.sampled_from(["success", "failure", "ignore"]),
+        again=st.booleans(),
+    )
     def settle(self, held: tuple[Permit | None, int], outcome: str, again: bool) -> None:
         permit, era = held
         if permit is None:
@@ -95,7 +105,11 @@ class Breaker(RuleBasedStateMachine):
     @invariant()
     def says_what_it_does(self) -> None:
         breaker = self.breaker
-        effective = "half_open" if self.state == "open" and self.clock.now >= self.open_until else self.state
+        effective = (
+            "half_open"
+            if self.state == "open" and self.clock.now >= self.open_until
+            else self.state
+        )
         assert breaker.state == effective
         assert breaker.failures == self.failures
         assert (breaker.retry_after == 0) == self._admits()

@@ -1,4 +1,6 @@
-"""The small parts: redaction, argument schemas, last good results, statistics, the words for the model."""
+"""The small parts: redaction, argument schemas, last good results, statistics, the words for the
+model.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -41,9 +43,15 @@ from tests.provider_formats import PROVIDERS, request_text
         ("key AKIAIOSFODNN7EXAMPLE was refused", "AKIAIOSFODNN7EXAMPLE"),
         ("token ghp_abcdefghijklmnopqrstuvwxyz0123", "ghp_abcdefghijklmnopqrstuvwxyz0123"),
         ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "eyJzdWIiOiIxIn0"),
-        ("sig 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "9f86d081884c7d65"),
+        (
+            "sig 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            "9f86d081884c7d65",
+        ),
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----", "MIIabc"),
-        ('it broke\nTraceback (most recent call last):\n  File "/srv/app.py", line 3', "/srv/app.py"),
+        (
+            'it broke\nTraceback (most recent call last):\n  File "/srv/app.py", line 3',
+            "/srv/app.py",
+        ),
     ],
 )
 def test_secrets_are_cut(text: str, secret: str) -> None:
@@ -71,7 +79,9 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    schema = ArgumentSchema({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    schema = ArgumentSchema(
+        {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    )
     assert schema.problem({"n": 1}) is None
     assert schema.problem({"n": "x"}) == "n: 'x' is not of type 'integer'"
     assert "'n' is a required property" in str(schema.problem({}))
@@ -120,7 +130,9 @@ def test_good_results_are_bounded() -> None:
         kept.keep(key, {"content": [{"text": "ok"}]})
     assert [key for key in keys if kept.find(key) is None] == keys[:1]
     kept.keep(keys[1], {"content": [{"text": "x" * (MOST_BYTES + 1)}]})
-    assert kept.find(keys[1]) is None  # the last one is too large, and the one before is not the last
+    assert (
+        kept.find(keys[1]) is None
+    )  # the last one is too large, and the one before is not the last
     kept.keep(keys[1], {"content": [{"text": "漫" * (MOST_BYTES // 2)}]})
     assert kept.find(keys[1]) is None, "a character has 3 bytes"
     kept.keep(keys[2], {"content": [{"image": {}}]})
@@ -167,12 +179,21 @@ def test_calls_are_counted_and_timed() -> None:
     log.end(other, CANCELLED)
     clock.advance(1)
     facts = log.facts()
-    assert (facts["calls"], facts["failures"], facts["in_flight"]) == (102, {"timeout": 1, "cancelled": 1}, {})
+    assert (facts["calls"], facts["failures"], facts["in_flight"]) == (
+        102,
+        {"timeout": 1, "cancelled": 1},
+        {},
+    )
     assert facts["last_error"] == {"code": "timeout", "text": "too slow", "age_s": 1}
 
 
 def test_percentiles_are_the_nearest_rank() -> None:
-    assert latency([number / 1000 for number in range(1, 101)]) == {"mean": 50.5, "p50": 50, "p95": 95, "p99": 99}
+    assert latency([number / 1000 for number in range(1, 101)]) == {
+        "mean": 50.5,
+        "p50": 50,
+        "p95": 95,
+        "p99": 99,
+    }
     assert latency([0.002]) == {"mean": 2, "p50": 2, "p95": 2, "p99": 2}
     assert latency([]) == {"mean": None, "p50": None, "p95": None, "p99": None}
 
@@ -194,7 +215,9 @@ def test_a_problem_says_what_to_do() -> None:
         "closed by hand": problem(retry_after=float("inf")).as_text(),
         "arguments": problem(code="invalid_arguments", retryable=False).as_text(),
         "gone": problem(code="unknown_tool", retryable=False).as_text(),
-        "effects": problem(code="timeout", side_effects_unknown=True, partial=[{"progress": 1}]).as_text(),
+        "effects": (
+            problem(code="timeout", side_effects_unknown=True, partial=[{"progress": 1}]).as_text()
+        ),
     }
     assert "within 13 s" in words["retry"]
     assert "Or use y." in words["retry"]
@@ -207,7 +230,9 @@ def test_a_problem_says_what_to_do() -> None:
 
 
 def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
-    """The JSON of a failure has what a model can act on; breaker, server and times are in the metadata of the result."""
+    """The JSON of a failure has what a model can act on; breaker, server and times are in the
+    metadata of the result.
+    """
     original = {"isError": True, "structuredContent": {"password": "x"}, "metadata": {"cost": 2}}
     result = error_result(problem(retry_after=1.5, server="s", duration=0.25), original=original)
     assert result["isError"]
@@ -240,7 +265,12 @@ def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
         "alternatives": ["y"],
     }
     stale = stale_result(problem(retry_after=1.5), GoodResult([{"text": "3 copies"}], 12.0))
-    assert stale["content"][2]["json"] == {"code": "circuit_open", "retry_after_s": 1.5, "stale": True, "age_s": 12.0}
+    assert stale["content"][2]["json"] == {
+        "code": "circuit_open",
+        "retry_after_s": 1.5,
+        "stale": True,
+        "age_s": 12.0,
+    }
     assert stale["metadata"]["guard"]["age_s"] == 12.0
     assert problem(retry_after=float("inf")).as_json()["retry_after_s"] is None
 
@@ -251,7 +281,10 @@ def test_no_provider_is_sent_the_metadata_of_a_failure(provider: str) -> None:
     result = error_result(problem(request_id="call-1", server="warehouse", retry_after=1.5))
     messages = [
         {"role": "user", "content": [{"text": "How many are there?"}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "call-1", "name": "x", "input": {}}}]},
+        {
+            "role": "assistant",
+            "content": [{"toolUse": {"toolUseId": "call-1", "name": "x", "input": {}}}],
+        },
         {"role": "user", "content": [{"toolResult": result}]},
     ]
     request = request_text(messages, provider)

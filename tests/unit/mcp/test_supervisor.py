@@ -69,7 +69,10 @@ async def test_attempts_that_fail_come_less_and_less_often() -> None:
         waits.append(supervisor.retry_after)
         clock.advance(waits[-1])
         assert not await supervisor.ready(10)
-    assert all(low <= wait <= 2 * low for wait, low in zip(waits, [0.25, 0.5, 1, 2, 4, 8, 15, 15], strict=True))
+    assert all(
+        low <= wait <= 2 * low
+        for wait, low in zip(waits, [0.25, 0.5, 1, 2, 4, 8, 15, 15], strict=True)
+    )
     server.up = True
     clock.advance(30)
     assert await supervisor.ready(10)

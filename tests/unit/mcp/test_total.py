@@ -1,4 +1,6 @@
-"""Whatever a tool returns or raises: the call ends with a tool result, and the breaker hears of it."""
+"""Whatever a tool returns or raises: the call ends with a tool result, and the breaker hears of
+it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class AnyTool(AgentTool):
     def tool_spec(self) -> ToolSpec:
         return {"name": "any", "description": "Anything.", "inputSchema": {"json": {}}}
 
-    async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any) -> ToolGenerator:
+    async def stream(
+        self, tool_use: ToolUse, invocation_state: dict[str, Any], **kwargs: Any
+    ) -> ToolGenerator:
         for event in self.events:
             yield event
         if self.raises is not None:
@@ -71,7 +75,9 @@ class NastyDict(dict[str, Any]):
     def _fail(self, *args: Any) -> Any:
         raise LookupError("do not look")
 
-    get = items = keys = __iter__ = __contains__ = __getitem__ = __len__ = __str__ = __repr__ = _fail  # type: ignore[assignment]
+    get = items = keys = __iter__ = __contains__ = __getitem__ = __len__ = __str__ = __repr__ = (
+        _fail  # type: ignore[assignment]
+    )
 
 
 class NoTextError(Exception):
@@ -112,9 +118,14 @@ leaves = st.one_of(
     st.builds(object),
 )
 anything = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
 )
-blocks = st.one_of(anything, st.fixed_dictionaries({"text": anything}), st.fixed_dictionaries({"json": anything}))
+blocks = st.one_of(
+    anything, st.fixed_dictionaries({"text": anything}), st.fixed_dictionaries({"json": anything})
+)
 errors = st.sampled_from(
     [
         ValueError("x"),
@@ -136,11 +147,21 @@ results = st.builds(
     lambda kind, fields: kind(fields),
     st.sampled_from([dict, NastyDict]),
     st.fixed_dictionaries(
-        {"status": st.sampled_from(["error", "success"]) | anything, "content": anything | st.lists(blocks, max_size=3)},
-        optional={"isError": anything, "cancelled": anything, "metadata": anything, "toolUseId": st.text(max_size=4)},
+        {
+            "status": st.sampled_from(["error", "success"]) | anything,
+            "content": anything | st.lists(blocks, max_size=3),
+        },
+        optional={
+            "isError": anything,
+            "cancelled": anything,
+            "metadata": anything,
+            "toolUseId": st.text(max_size=4),
+        },
     ),
 )
-events = st.one_of(anything, results, st.builds(ToolResultEvent, results | anything), st.builds(NastyDict))
+events = st.one_of(
+    anything, results, st.builds(ToolResultEvent, results | anything), st.builds(NastyDict)
+)
 
 
 def ended(guarded: GuardedTool) -> Any:
@@ -159,7 +180,11 @@ def ended(guarded: GuardedTool) -> Any:
 def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_counted(
     streamed: list[Any], raised: BaseException | None
 ) -> None:
-    guarded = guard_tool(AnyTool(*streamed, raises=raised), BreakerPolicy(1, read_only=True, timeout=30), stale_ttl=60)
+    guarded = guard_tool(
+        AnyTool(*streamed, raises=raised),
+        BreakerPolicy(1, read_only=True, timeout=30),
+        stale_ttl=60,
+    )
     result = ended(guarded)
     assert isinstance(result, dict)
     assert dict.__contains__(result, "content")
@@ -174,14 +199,25 @@ def test_whatever_a_tool_returns_or_raises_the_call_ends_with_a_result_and_is_co
 
 
 @settings(max_examples=100, deadline=None)
-@given(result=st.none() | results, exception=st.none() | errors | anything, timed_out=st.booleans(), cancelled=st.booleans())
+@given(
+    result=st.none() | results,
+    exception=st.none() | errors | anything,
+    timed_out=st.booleans(),
+    cancelled=st.booleans(),
+)
 def test_classify_is_total(result: Any, exception: Any, timed_out: bool, cancelled: bool) -> None:
-    call = CallOutcome(tool="x", result=result, exception=exception, timed_out=timed_out, cancelled=cancelled)
+    call = CallOutcome(
+        tool="x", result=result, exception=exception, timed_out=timed_out, cancelled=cancelled
+    )
     for tool_errors in ("failure", "ignore"):
         assert classify(call, tool_errors=tool_errors).outcome in Outcome
 
 
-@pytest.mark.parametrize("returned", ["text", 5, [], object(), {}, {"answer": 42}], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "returned",
+    ["text", 5, [], object(), {}, {"answer": 42}],
+    ids=lambda value: type(value).__name__,
+)
 def test_what_is_no_tool_result_is_a_failure(returned: Any) -> None:
     guarded = guard_tool(AnyTool(returned), BreakerPolicy(failures=1, timeout=30))
     result = ended(guarded)
@@ -191,7 +227,12 @@ def test_what_is_no_tool_result_is_a_failure(returned: Any) -> None:
 
 
 async def test_exceptions_for_those_who_called_the_agent_go_through_and_count_for_nothing() -> None:
-    for raised in (InterruptException(Interrupt(id="i", name="n")), KeyboardInterrupt(), SystemExit(), GeneratorExit()):
+    for raised in (
+        InterruptException(Interrupt(id="i", name="n")),
+        KeyboardInterrupt(),
+        SystemExit(),
+        GeneratorExit(),
+    ):
         guarded = guard_tool(AnyTool(raises=raised), BreakerPolicy(failures=1, timeout=30))
         with pytest.raises(type(raised)):
             await anext(guarded.stream(USE, {}))
@@ -230,11 +271,14 @@ def test_a_lost_connection_of_a_tool_without_a_server_is_its_own_failure() -> No
 
 def test_what_a_tool_of_an_inner_agent_raises_counts() -> None:
     assert (
-        classify(CallOutcome(tool="x", exception=of_strands.EventLoopException(OSError("disk full"), {}))).code == "tool_error"
+        classify(
+            CallOutcome(tool="x", exception=of_strands.EventLoopException(OSError("disk full"), {}))
+        ).code
+        == "tool_error"
     )
 
 
-# --- what comes after a result ----------------------------------------------------------------------------------------
+# --- what comes after a result --------------------------------------------------------------------
 
 
 Next = Callable[[Any], AsyncGenerator[Any, None]]
@@ -258,7 +302,13 @@ def test_middleware_inside_the_breaker_runs_to_its_end() -> None:
     async def replace(context: ExecuteToolContext, next_fn: Next) -> AsyncGenerator[Any, None]:
         async for event in next_fn(context):
             yield event
-        yield ToolResultEvent({"toolUseId": "use-0", "status": "success", "content": [{"text": "the last result wins"}]})
+        yield ToolResultEvent(
+            {
+                "toolUseId": "use-0",
+                "status": "success",
+                "content": [{"text": "the last result wins"}],
+            }
+        )
 
     breaker = BreakerMiddleware(BreakerPolicy(timeout=30))
     agent = agent_of(add, uses=[("add", {"a": 1, "b": 2})])

@@ -1,4 +1,6 @@
-"""Lines with personal data, made here, and lines that look like it and hold none. All data are invented."""
+"""Lines with personal data, made here, and lines that look like it and hold none.
+All data are invented.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def _luhn(prefix: str, length: int) -> str:
 
 def _my_number() -> str:
     digits = [_RANDOM.randrange(10) for _ in range(11)]
-    total = sum(digit * (n + 1 if n <= 6 else n - 5) for n, digit in enumerate(reversed(digits), start=1))
+    total = sum(
+        digit * (n + 1 if n <= 6 else n - 5) for n, digit in enumerate(reversed(digits), start=1)
+    )
     rest = total % 11
     return "".join(map(str, digits)) + str(0 if rest <= 1 else 11 - rest)
 
@@ -42,10 +46,25 @@ def lines() -> list[tuple[str, str]]:
     japanese_phones = [
         *(_number(f"{head}-####-####") for head in ("090", "080", "070", "050")),
         *(f"{head}{_number('########')}" for head in ("090", "080", "070")),
-        *(_number(pattern) for pattern in ("03-####-####", "06-####-####", "045-###-####", "0120-###-###", "0422-##-####")),
         *(
             _number(pattern)
-            for pattern in ("+81 90 #### ####", "+81-3-####-####", "+8190########", "(03) ####-####", "(03)####-####")
+            for pattern in (
+                "03-####-####",
+                "06-####-####",
+                "045-###-####",
+                "0120-###-###",
+                "0422-##-####",
+            )
+        ),
+        *(
+            _number(pattern)
+            for pattern in (
+                "+81 90 #### ####",
+                "+81-3-####-####",
+                "+8190########",
+                "(03) ####-####",
+                "(03)####-####",
+            )
         ),
         *(_number(pattern).translate(_FULL_WIDTH) for pattern in ("090-####-####", "03-####-####")),
     ]
@@ -62,9 +81,15 @@ def lines() -> list[tuple[str, str]]:
             "+1##########",
         )
     ] * 5
-    japanese_phones += [_number(head + "-####-####") for head in ("090", "080", "070", "03", "06") for _ in range(3)]
+    japanese_phones += [
+        _number(head + "-####-####") for head in ("090", "080", "070", "03", "06") for _ in range(3)
+    ]
     cards = [
-        *(_grouped(_luhn(prefix, 16), sign) for prefix in ("4", "51", "2720", "6011", "3528") for sign in (" ", "-", "")),
+        *(
+            _grouped(_luhn(prefix, 16), sign)
+            for prefix in ("4", "51", "2720", "6011", "3528")
+            for sign in (" ", "-", "")
+        ),
         *(_luhn("34", 15), _luhn("37", 15)),
         _grouped(_luhn("4", 16), " ").translate(_FULL_WIDTH),
     ]
@@ -101,12 +126,28 @@ def lines() -> list[tuple[str, str]]:
         "12 Ocean View Blvd, San Diego, CA 92107",
         "San Francisco, CA 94103",
     ]
-    english = ["My address is {}, thanks", "Please use {} for the order", "You can reach me at {} after six", "It's {}.", "{}"]
-    japanese = ["{}に送ってください", "連絡先は{}です。", "私のは{}です", "（{}）", "注文は{}でお願いします。"]
+    english = [
+        "My address is {}, thanks",
+        "Please use {} for the order",
+        "You can reach me at {} after six",
+        "It's {}.",
+        "{}",
+    ]
+    japanese = [
+        "{}に送ってください",
+        "連絡先は{}です。",
+        "私のは{}です",
+        "（{}）",
+        "注文は{}でお願いします。",
+    ]
     made: list[tuple[str, str]] = []
-    for number, data in enumerate([*emails, *japanese_phones, *cards, *my_numbers, *japanese_addresses]):
+    for number, data in enumerate(
+        [*emails, *japanese_phones, *cards, *my_numbers, *japanese_addresses]
+    ):
         made.append((japanese[number % 5].format(data), data))
-    for number, data in enumerate([*emails, *american_phones, *cards, *american_addresses, *japanese_phones[:8]]):
+    for number, data in enumerate(
+        [*emails, *american_phones, *cards, *american_addresses, *japanese_phones[:8]]
+    ):
         made.append((english[number % 5].format(data), data))
     return made
 

@@ -29,7 +29,9 @@ def test_what_a_text_reads_like_does_not_decide_how_it_is_stored(text: str) -> N
     assert item["metadata"] == {"source": text}
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 1e-300, 1 << 80, "\ud800", [float("-inf")]])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 1e300, 1e-300, 1 << 80, "\ud800", [float("-inf")]]
+)
 def test_a_value_that_a_table_lacks_is_sealed_and_comes_back(value: Any) -> None:
     known = record("likes it", score=value)
     item = item_of(known, OWNER, None)

@@ -8,7 +8,9 @@ from strands_manga_memory.messages.transcripts import Utterance
 
 def _passages(*said: tuple[str, str]) -> list[str]:
     texts = [
-        (role, text, turn) for turn, pair in enumerate(said) for role, text in zip(("user", "assistant"), pair, strict=True)
+        (role, text, turn)
+        for turn, pair in enumerate(said)
+        for role, text in zip(("user", "assistant"), pair, strict=True)
     ]
     return passages_of([Utterance(role, text, turn, 1.0) for role, text, turn in texts])
 
@@ -31,8 +33,13 @@ def test_a_correction_of_a_long_turn_is_quoted_with_the_corrected_words() -> Non
 
 
 def test_a_long_answer_is_split_into_passages_of_whole_sentences() -> None:
-    answer = " ".join(f"Volume {number} has {number * 10} pages and a cover in colour." for number in range(1, 40))
+    answer = " ".join(
+        f"Volume {number} has {number * 10} pages and a cover in colour." for number in range(1, 40)
+    )
     passages = _passages(("How long are they?", answer))
     assert passages[0].startswith("User: How long are they?\nAssistant: Volume 1 ")
-    assert all(passage.startswith("Assistant: Volume ") and passage.endswith("colour.") for passage in passages[1:])
+    assert all(
+        passage.startswith("Assistant: Volume ") and passage.endswith("colour.")
+        for passage in passages[1:]
+    )
     assert max(map(len, passages)) <= 400

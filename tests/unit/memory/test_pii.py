@@ -1,4 +1,6 @@
-"""The PII policy: recall of the default rules on 200 lines in two languages, what they leave alone, and each action."""
+"""The PII policy: recall of the default rules on 200 lines in two languages, what they leave alone,
+and each action.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def test_what_only_looks_like_it_is_left_alone(line: str) -> None:
 
 def test_what_is_around_it_stays() -> None:
     text = "Write to hanako@example.com or call 090-1234-5678, 私の好きな漫画はホラーです。"
-    assert PiiPolicy().applied(text) == "Write to [email] or call [phone], 私の好きな漫画はホラーです。"
+    assert (
+        PiiPolicy().applied(text)
+        == "Write to [email] or call [phone], 私の好きな漫画はホラーです。"
+    )
 
 
 def test_check_digits_decide() -> None:
@@ -59,7 +64,9 @@ def test_refused_by_rule_without_quoting_it() -> None:
 
 
 def test_encrypted_by_rule_and_opened_at_its_place_only() -> None:
-    policy = PiiPolicy(actions={"phone": "encrypt"}, cipher=AesGcmCipher({"k": b"0" * 32}, current="k"))
+    policy = PiiPolicy(
+        actions={"phone": "encrypt"}, cipher=AesGcmCipher({"k": b"0" * 32}, current="k")
+    )
     stored = policy.applied("call 090-1234-5678 now", place="u1")
     assert "1234" not in stored
     assert policy.opened(stored, place="u1") == "call 090-1234-5678 now"
@@ -69,7 +76,9 @@ def test_encrypted_by_rule_and_opened_at_its_place_only() -> None:
 
 def test_values_of_any_depth() -> None:
     value = {"a@example.com": ["call 090-1234-5678", 3, None, {"x": ("b@example.com",)}]}
-    assert PiiPolicy().applied_to(value) == {"[email]": ["call [phone]", 3, None, {"x": ["[email]"]}]}
+    assert PiiPolicy().applied_to(value) == {
+        "[email]": ["call [phone]", 3, None, {"x": ["[email]"]}]
+    }
 
 
 def test_rules_are_data() -> None:
@@ -81,7 +90,9 @@ def test_rules_are_data() -> None:
 def test_recall_and_precision_of_the_further_kinds() -> None:
     """All thirteen kinds, in unusual forms too, and no line of a shop that holds none of them."""
     policy = PiiPolicy()
-    secrets = [(policy.applied(line), secret) for line, every in rows("personal_data") for secret in every]
+    secrets = [
+        (policy.applied(line), secret) for line, every in rows("personal_data") for secret in every
+    ]
     missed = [(cleaned, secret) for cleaned, secret in secrets if secret in cleaned]
     assert len(secrets) >= 190
     assert len(missed) <= 0.02 * len(secrets), missed
@@ -101,4 +112,7 @@ def test_order_numbers_are_no_cards() -> None:
 def test_a_number_that_is_named_as_another_things_is_left_alone() -> None:
     rule = PiiRule("code", re.compile(r"\d{4}"), unless=re.compile("volume <|> pages"))
     policy = PiiPolicy((rule,))
-    assert policy.applied("code 1234, volume 1234, 1234 pages") == "code [code], volume 1234, 1234 pages"
+    assert (
+        policy.applied("code 1234, volume 1234, 1234 pages")
+        == "code [code], volume 1234, 1234 pages"
+    )

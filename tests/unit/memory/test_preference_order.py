@@ -41,27 +41,47 @@ CASES = [
         id="later statements of two devices",
     ),
     pytest.param(
-        [stated("genre", "horror", 1, "m1"), forgotten("genre", "horror", 2), stated("author", "Ito", 3, "m2")],
+        [
+            stated("genre", "horror", 1, "m1"),
+            forgotten("genre", "horror", 2),
+            stated("author", "Ito", 3, "m2"),
+        ],
         {"author": "Ito"},
         id="a forgotten preference",
     ),
     pytest.param(
-        [stated("genre", "horror", 1, "m1"), forgotten("genre", "horror", 2), stated("genre", "horror", 3, "m2")],
+        [
+            stated("genre", "horror", 1, "m1"),
+            forgotten("genre", "horror", 2),
+            stated("genre", "horror", 3, "m2"),
+        ],
         {"genre": "horror"},
         id="a statement after forgetting",
     ),
     pytest.param(
-        [stated("genre", "horror", 1, "m1"), stated("genre", "mystery", 2, "m2"), retracted("m2", 3)],
+        [
+            stated("genre", "horror", 1, "m1"),
+            stated("genre", "mystery", 2, "m2"),
+            retracted("m2", 3),
+        ],
         {"genre": "horror"},
         id="the statement before a retracted one",
     ),
     pytest.param(
-        [stated("genre", "horror", 1, "m1"), stated("genre", "horror", 2, "m2", liked=False), stated("name", "Ken", 3, "m3")],
+        [
+            stated("genre", "horror", 1, "m1"),
+            stated("genre", "horror", 2, "m2", liked=False),
+            stated("name", "Ken", 3, "m3"),
+        ],
         {"dislikes": "horror", "name": "Ken"},
         id="a rejected value",
     ),
     pytest.param(
-        [stated("name", "Ken", 1, "m1"), stated("name", "Ken", 1, "m1"), stated("name", "Kenji", 2, "m2")],
+        [
+            stated("name", "Ken", 1, "m1"),
+            stated("name", "Ken", 1, "m1"),
+            stated("name", "Kenji", 2, "m2"),
+        ],
         {"name": "Kenji"},
         id="a session that ends twice",
     ),
@@ -78,8 +98,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), CASES)
-def test_order_of_arrival_does_not_matter(changes: Sequence[PreferenceChange], expected: dict[str, str]) -> None:
-    """Only the times of the messages decide, for live statements, transcripts that are finalized late, and removals."""
+def test_order_of_arrival_does_not_matter(
+    changes: Sequence[PreferenceChange], expected: dict[str, str]
+) -> None:
+    """Only the times of the messages decide, for live statements, transcripts that are finalized
+    late, and removals.
+    """
     for order in permutations(changes):
         log = LoggedChanges()
         for change in order:
@@ -90,7 +114,11 @@ def test_order_of_arrival_does_not_matter(changes: Sequence[PreferenceChange], e
 def test_nothing_from_before_an_erasure_is_admitted() -> None:
     """Neither statements nor removals of before an erasure change the log."""
     log = LoggedChanges(erased_at=5)
-    for change in (stated("genre", "horror", 5, "m1"), forgotten("genre", "horror", 4), retracted("m1", 5)):
+    for change in (
+        stated("genre", "horror", 5, "m1"),
+        forgotten("genre", "horror", 4),
+        retracted("m1", 5),
+    ):
         assert log.after(change) is None
     later = log.after(stated("genre", "horror", 6, "m2"))
     assert later is not None

@@ -1,4 +1,6 @@
-"""A profile source may do whatever it likes: an agent starts in time, with its user's own memories."""
+"""A profile source may do whatever it likes: an agent starts in time, with its user's own
+memories.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def test_a_forked_process_reads_profiles() -> None:
 def test_genres_of_a_set_are_read_in_a_stable_order() -> None:
     source = Source({"favorite_genres": {"noir", "horror", "comedy", "drama"}})
     source.may.set()
-    assert ProfileReader(source, deadline=60).read("u1") == Profile(favorite_genres=("comedy", "drama", "horror", "noir"))
+    assert ProfileReader(source, deadline=60).read("u1") == Profile(
+        favorite_genres=("comedy", "drama", "horror", "noir")
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,9 @@ def test_genres_of_a_set_are_read_in_a_stable_order() -> None:
         {"language": "ja", "favorite_genres": 3, "escalations": "secret"},
     ],
 )
-def test_a_field_that_is_no_text_is_left_out_and_logged(tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_field_that_is_no_text_is_left_out_and_logged(
+    tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     source = Source(answer)
     source.may.set()
     text = told(tmp_path, source, profile_deadline=60)
@@ -115,7 +121,10 @@ def test_a_field_that_is_no_text_is_left_out_and_logged(tmp_path: Path, answer: 
     assert "dropped fields of a profile" in caplog.text
 
 
-@pytest.mark.parametrize("answer", [7, "ja", [], object(), {"language": 7}, {"language": ["ja"]}, SystemExit(), KeyError("x")])
+@pytest.mark.parametrize(
+    "answer",
+    [7, "ja", [], object(), {"language": 7}, {"language": ["ja"]}, SystemExit(), KeyError("x")],
+)
 def test_whatever_a_source_answers_the_own_memories_are_told(tmp_path: Path, answer: Any) -> None:
     source = Source(answer)
     source.may.set()

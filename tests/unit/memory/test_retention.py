@@ -15,19 +15,34 @@ from tests.support import DAY
 
 
 def record(type_: MemoryType = MemoryType.FEEDBACK, **fields: Any) -> MemoryRecord:
-    defaults: dict[str, Any] = {"importance": 0.5, "created_at": 0.0, "updated_at": 0.0, "content": "c", "memory_id": "x"}
+    defaults: dict[str, Any] = {
+        "importance": 0.5,
+        "created_at": 0.0,
+        "updated_at": 0.0,
+        "content": "c",
+        "memory_id": "x",
+    }
     return MemoryRecord(type=type_, **{**defaults, **fields})
 
 
 def worth(record: MemoryRecord, now: float = 0.0, **named: Any) -> float:
-    return score(record, **{"now": now, "half_life": RETENTION[MemoryType(record.type)].half_life, **named})
+    return score(
+        record, **{"now": now, "half_life": RETENTION[MemoryType(record.type)].half_life, **named}
+    )
 
 
 @pytest.mark.parametrize(
     ("type_", "days", "importance"),
-    [("preference", None, 0.9), ("interaction_summary", 90, 0.6), ("feedback", 180, 0.7), ("behavioral_pattern", 30, 0.4)],
+    [
+        ("preference", None, 0.9),
+        ("interaction_summary", 90, 0.6),
+        ("feedback", 180, 0.7),
+        ("behavioral_pattern", 30, 0.4),
+    ],
 )
-def test_types_have_the_retention_and_importance_of_the_requirement(type_: str, days: int | None, importance: float) -> None:
+def test_types_have_the_retention_and_importance_of_the_requirement(
+    type_: str, days: int | None, importance: float
+) -> None:
     rule = RETENTION[MemoryType(type_)]
     assert rule.importance == importance
     assert rule.expires_at(1000.0) == (None if days is None else 1000 + days * 86_400)
@@ -46,7 +61,10 @@ def test_preferences_do_not_fade_and_others_halve() -> None:
 
 
 def test_use_keeps_a_memory_fresh_and_counts() -> None:
-    unused, used = worth(record(), 50 * DAY), worth(record(access_count=3, accessed_at=49 * DAY), 50 * DAY)
+    unused, used = (
+        worth(record(), 50 * DAY),
+        worth(record(access_count=3, accessed_at=49 * DAY), 50 * DAY),
+    )
     assert used > unused
 
 

@@ -64,7 +64,9 @@ def test_gaps_are_stored_once_in_five_minutes_and_added_up(tmp_path: Path) -> No
     assert writer.drain(5)
     assert len(list(table.query(PARTITION))) == 2
     assert stored_gaps(table).total == 600
-    processes[0].add(60.0, 1e9 + 2 * DAY)  # stored with the old day; from then on there is a record of the new one
+    processes[0].add(
+        60.0, 1e9 + 2 * DAY
+    )  # stored with the old day; from then on there is a record of the new one
     assert writer.drain(5)
     processes[0].add(60.0, 1e9 + 2 * DAY)
     processes[0].save(1e9 + 2 * DAY)
@@ -82,14 +84,18 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no table yet, and no gaps
     capsys.readouterr()
     memory = MangaMemory.open(durable=url, clock=clock)
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None)
+    agent = memory.agent(
+        ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None
+    )
     for away in (0.0, 30.0, 30.0, 600.0):
         clock.advance(away)
         agent("hello")
     memory.close()
     memory = MangaMemory.open(durable=url, clock=clock)
     clock.advance(3_000.0)  # another process, after the conversation had cooled down
-    agent = memory.agent(ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None)
+    agent = memory.agent(
+        ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None
+    )
     agent("hello again")
     memory.close()
     found = stored_gaps(SQLiteTable(tmp_path / "s.sqlite3"))
@@ -97,7 +103,9 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     assert [count for _, count in found.steps()] == [2, 1, 1]
 
 
-def test_the_command_shows_the_recorded_gaps(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_shows_the_recorded_gaps(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     url, now = f"sqlite:///{tmp_path}/s.sqlite3", time.time()
     with closing(SQLiteTable(tmp_path / "s.sqlite3")) as table:

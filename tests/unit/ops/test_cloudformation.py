@@ -12,19 +12,27 @@ from strands_manga_memory.ops import cloudformation_yaml
 from tests import servers
 
 
-def test_the_template_is_what_create_if_missing_makes(dynamodb_server: servers.DynamoDB, unique: str) -> None:
+def test_the_template_is_what_create_if_missing_makes(
+    dynamodb_server: servers.DynamoDB, unique: str
+) -> None:
     client = dynamodb_server.client()
     table = DynamoDBTable(client, USER_MEMORY, name=unique)
     table.create_if_missing()
     made = client.describe_table(TableName=unique)["Table"]
     template: dict[str, Any] = yaml.safe_load(cloudformation_yaml((USER_MEMORY, unique), SESSIONS))
     properties = next(
-        resource["Properties"] for resource in template["Resources"].values() if resource["Properties"]["TableName"] == unique
+        resource["Properties"]
+        for resource in template["Resources"].values()
+        if resource["Properties"]["TableName"] == unique
     )
     assert properties["KeySchema"] == made["KeySchema"]
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
-    wanted = {index["IndexName"]: index["KeySchema"] for index in properties["GlobalSecondaryIndexes"]}
-    assert wanted == {index["IndexName"]: index["KeySchema"] for index in made["GlobalSecondaryIndexes"]}
+    wanted = {
+        index["IndexName"]: index["KeySchema"] for index in properties["GlobalSecondaryIndexes"]
+    }
+    assert wanted == {
+        index["IndexName"]: index["KeySchema"] for index in made["GlobalSecondaryIndexes"]
+    }
     assert properties["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
     assert set(template["Resources"]) == {f"{unique.capitalize()}Table", "MangaSessionsTable"}
 

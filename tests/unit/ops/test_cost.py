@@ -47,27 +47,49 @@ def test_the_json_adds_up(capsys: Any) -> None:
     found = told(capsys, "--messages-per-day", "1e6", "--users", "2e5")
     parts = sum(found["parts"].values())
     assert found["total_usd_month"] == pytest.approx(parts)
-    assert found["redis_usd_month"] + found["dynamodb_usd_month"] + found["model_usd_month"] == pytest.approx(parts)
+    assert found["redis_usd_month"] + found["dynamodb_usd_month"] + found[
+        "model_usd_month"
+    ] == pytest.approx(parts)
     assert found["usd_per_message"] == pytest.approx(parts / 30e6)
-    assert {each["what"] for each in found["differences"]} >= {"write units per month", "GB stored", "live sessions"}
+    assert {each["what"] for each in found["differences"]} >= {
+        "write units per month",
+        "GB stored",
+        "live sessions",
+    }
 
 
 def test_what_is_asked_scales_what_is_paid() -> None:
-    one, ten = (CostModel.measured(Workload(messages_per_day=load, users=load / 5)).cost() for load in (1e6, 1e7))
+    one, ten = (
+        CostModel.measured(Workload(messages_per_day=load, users=load / 5)).cost()
+        for load in (1e6, 1e7)
+    )
     assert ten.dynamodb_usd_month == pytest.approx(10 * one.dynamodb_usd_month)
     assert ten.model_usd_month == pytest.approx(10 * one.model_usd_month)
     assert ten.usd_per_message == pytest.approx(one.usd_per_message, rel=0.01)
     paper = CostModel.paper(Workload(messages_per_day=2e6, users=4e5)).cost()
     assert paper.dynamodb_usd_month == pytest.approx(160)
     nothing = CostModel.measured(Workload(messages_per_day=0, users=0)).cost()
-    assert (nothing.dynamodb_usd_month, nothing.model_usd_month, nothing.usd_per_message) == (0, 0, 0)
+    assert (nothing.dynamodb_usd_month, nothing.model_usd_month, nothing.usd_per_message) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_model_cost_goes_by_the_worst_hit_rate() -> None:
     assert Workload().cache_hit_rate == 0.70
-    worse, better = (CostModel.measured(Workload(cache_hit_rate=rate)).cost().model_usd_month for rate in (0.5, 0.9))
+    worse, better = (
+        CostModel.measured(Workload(cache_hit_rate=rate)).cost().model_usd_month
+        for rate in (0.5, 0.9)
+    )
     assert better < CostModel.measured().cost().model_usd_month < worse
-    only = Workload(models={"sonnet": 1.0}, calls_per_message=1, history_tokens=0, other_tokens=0, output_tokens=1000)
+    only = Workload(
+        models={"sonnet": 1.0},
+        calls_per_message=1,
+        history_tokens=0,
+        other_tokens=0,
+        output_tokens=1000,
+    )
     million = only.messages_per_day * 30 / 1e6
     expected = million * (1300 * (0.7 * 0.3 + 0.3 * 3.75) + 1000 * 15)
     assert CostModel.measured(only).cost().model_usd_month == pytest.approx(expected)
@@ -95,4 +117,7 @@ def test_unknown_models_are_named(capsys: Any) -> None:
 
 def test_the_differences_have_reasons() -> None:
     assert all(each.why and each.paper != each.measured for each in differences())
-    assert session_use(Workload(earlier_sessions=0)).write_units < session_use(Workload(earlier_sessions=9)).write_units
+    assert (
+        session_use(Workload(earlier_sessions=0)).write_units
+        < session_use(Workload(earlier_sessions=9)).write_units
+    )

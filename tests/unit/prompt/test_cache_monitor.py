@@ -15,7 +15,9 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 
 class CachingModel(ScriptedModel):
-    """Reports a use of the cache: the first request writes all of it, later ones read all but 100 tokens."""
+    """Reports a use of the cache: the first request writes all of it, later ones read all but 100
+    tokens.
+    """
 
     def __init__(self) -> None:
         super().__init__(lambda messages: "ok")
@@ -27,7 +29,9 @@ class CachingModel(ScriptedModel):
                 first = len(self.requests) == 1
                 read = 0 if first else int(1000 * self.read_share)
                 event["metadata"]["usage"].update(
-                    inputTokens=100, cacheReadInputTokens=read, cacheWriteInputTokens=1000 if first else 900 - read
+                    inputTokens=100,
+                    cacheReadInputTokens=read,
+                    cacheWriteInputTokens=1000 if first else 900 - read,
                 )
             yield event
 
@@ -42,7 +46,12 @@ def test_hit_rate_by_hour_worst_day_and_what_was_saved() -> None:
     clock = FakeClock(1_700_000_000.0)
     monitor = PromptCacheMonitor(clock=clock)
     model = CachingModel()
-    agent = Agent(model=model, plugins=[monitor, StateCoordinator()], system_prompt="You sell books.", callback_handler=None)
+    agent = Agent(
+        model=model,
+        plugins=[monitor, StateCoordinator()],
+        system_prompt="You sell books.",
+        callback_handler=None,
+    )
     for _ in range(10):
         agent("Is B07X1234 there?")
         clock.advance(60)
@@ -60,7 +69,11 @@ def test_hit_rate_by_hour_worst_day_and_what_was_saved() -> None:
     assert stats["prefix_stability"] == 1.0
     assert stats["drops"] == {"gap over the cache's lifetime": 1, "unknown": 4}
     report = monitor.report()
-    for part in ("worst day: 2023-11-15, 40%", "prefix: unchanged in 100.0%", "gap over the cache's lifetime: 1x"):
+    for part in (
+        "worst day: 2023-11-15, 40%",
+        "prefix: unchanged in 100.0%",
+        "gap over the cache's lifetime: 1x",
+    ):
         assert part in report
 
 
@@ -68,7 +81,9 @@ def test_each_change_of_the_prefix_has_a_cause() -> None:
     variant = ["a"]
     monitor = PromptCacheMonitor(variant=lambda: variant[0], clock=FakeClock())
     model = CachingModel()
-    agent = Agent(model=model, plugins=[monitor], system_prompt="You sell books.", callback_handler=None)
+    agent = Agent(
+        model=model, plugins=[monitor], system_prompt="You sell books.", callback_handler=None
+    )
     agent("one")
     agent("two")
     assert monitor.drops == []
@@ -100,7 +115,12 @@ def test_constraints_are_what_stands_beside_the_agents_own_prompt(tmp_path: Any)
     monitor = PromptCacheMonitor()
     (tmp_path / "AGENT.md").write_text("Be brief.")
     stable = StableTexts(InstructionFiles([tmp_path]))
-    agent = Agent(model=CachingModel(), plugins=[monitor, stable], system_prompt="You sell books.", callback_handler=None)
+    agent = Agent(
+        model=CachingModel(),
+        plugins=[monitor, stable],
+        system_prompt="You sell books.",
+        callback_handler=None,
+    )
     agent("one")
     stable._text = "Be verbose."
     agent("two")
@@ -108,19 +128,32 @@ def test_constraints_are_what_stands_beside_the_agents_own_prompt(tmp_path: Any)
 
 
 def test_a_session_that_goes_on_in_another_process_is_a_deploy() -> None:
-    messages: Messages = [{"role": "user", "content": [{"text": "a"}]}, {"role": "assistant", "content": [{"text": "b"}]}]
+    messages: Messages = [
+        {"role": "user", "content": [{"text": "a"}]},
+        {"role": "assistant", "content": [{"text": "b"}]},
+    ]
     monitor = PromptCacheMonitor()
-    Agent(model=CachingModel(), plugins=[monitor], messages=messages, callback_handler=None)("hello")
+    Agent(model=CachingModel(), plugins=[monitor], messages=messages, callback_handler=None)(
+        "hello"
+    )
     Agent(model=CachingModel(), plugins=[monitor], callback_handler=None)("hello")
     assert [drop.causes for drop in monitor.drops] == [(Cause.DEPLOY,)]
 
 
-def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(tmp_path: Any) -> None:
+def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(
+    tmp_path: Any,
+) -> None:
     monitor, model = PromptCacheMonitor(), CachingModel()
     for number in range(3):
         session = FileSessionManager(session_id="s1", storage_dir=str(tmp_path))
         prompt = "You sell books." if number < 2 else "You sell music."
-        agent = Agent(model=model, plugins=[monitor], session_manager=session, system_prompt=prompt, callback_handler=None)
+        agent = Agent(
+            model=model,
+            plugins=[monitor],
+            session_manager=session,
+            system_prompt=prompt,
+            callback_handler=None,
+        )
         agent("hello")
     assert [drop.causes for drop in monitor.drops] == [(Cause.PROMPT,)]
     assert monitor.stats()["prefix_changes"] == 1
@@ -129,7 +162,13 @@ def test_an_agent_that_is_built_for_each_request_goes_on_with_its_conversation(t
 def test_one_monitor_serves_many_agents_and_keeps_none_alive() -> None:
     monitor = PromptCacheMonitor()
     agents = [
-        Agent(model=CachingModel(), plugins=[monitor], system_prompt=f"You are {n}.", callback_handler=None) for n in range(3)
+        Agent(
+            model=CachingModel(),
+            plugins=[monitor],
+            system_prompt=f"You are {n}.",
+            callback_handler=None,
+        )
+        for n in range(3)
     ]
     for _ in range(2):
         for agent in agents:
@@ -164,7 +203,9 @@ class Unconfigured(ScriptedModel):
 
 def test_a_model_without_a_configuration_is_watched_like_any_other() -> None:
     monitor = PromptCacheMonitor()
-    agent = Agent(model=Unconfigured(lambda messages: "ok"), plugins=[monitor], callback_handler=None)
+    agent = Agent(
+        model=Unconfigured(lambda messages: "ok"), plugins=[monitor], callback_handler=None
+    )
     agent("Is it there?")
     agent.system_prompt = "You sell books."
     agent("And now?")
@@ -177,6 +218,8 @@ def test_the_monitor_never_fails_the_request_it_watches(caplog: pytest.LogCaptur
         raise RuntimeError("no variant")
 
     monitor = PromptCacheMonitor(variant=broken)
-    agent = Agent(model=ScriptedModel(lambda messages: "ok"), plugins=[monitor], callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(lambda messages: "ok"), plugins=[monitor], callback_handler=None
+    )
     assert str(agent("Is it there?")).strip() == "ok"
     assert "comparing the request with the previous one failed" in caplog.text

@@ -27,19 +27,30 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 def spec(name: str, *parameters: str) -> dict[str, Any]:
-    return {"name": name, "inputSchema": {"json": {"properties": {each: {} for each in parameters}}}}
+    return {
+        "name": name,
+        "inputSchema": {"json": {"properties": {each: {} for each in parameters}}},
+    }
 
 
 def test_files_are_merged_in_order_with_their_origin(folders: list[Path]) -> None:
     text = InstructionFiles(folders).read()
-    order = ["Rules of work", "Remember the lighthouse", "神戸", "Rules of home", "Rules of machine"]
+    order = [
+        "Rules of work",
+        "Remember the lighthouse",
+        "神戸",
+        "Rules of home",
+        "Rules of machine",
+    ]
     assert sorted(order, key=text.index) == order
     assert f'<instructions from="{folders[1]}/AGENT.md">' in text
     assert "not an instruction" not in text
     assert InstructionFiles([]).read() == ""
 
 
-def test_the_default_folders_are_those_of_work_user_and_machine(monkeypatch: pytest.MonkeyPatch, folders: list[Path]) -> None:
+def test_the_default_folders_are_those_of_work_user_and_machine(
+    monkeypatch: pytest.MonkeyPatch, folders: list[Path]
+) -> None:
     monkeypatch.chdir(folders[0])
     home = folders[1].parent / "user"
     (home / ".agent").mkdir(parents=True)
@@ -49,7 +60,9 @@ def test_the_default_folders_are_those_of_work_user_and_machine(monkeypatch: pyt
     assert text.index("Rules of work") < text.index("Rules of the user")
 
 
-def test_all_files_together_have_at_most_sixteen_kilobytes(folders: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_all_files_together_have_at_most_sixteen_kilobytes(
+    folders: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
     (folders[0] / "MEMORY.md").write_text("語" * 20_000)
     text = InstructionFiles(folders).read()
     assert len(text.encode()) <= 16 * 1024
@@ -68,7 +81,9 @@ def test_a_file_cannot_end_its_own_frame(folders: list[Path]) -> None:
     assert "</ Instructions" not in text
 
 
-def test_what_cannot_be_read_is_left_out(folders: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_read_is_left_out(
+    folders: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
     (folders[0] / "AGENT.md").write_bytes(b"\xff\xfe\x00broken")
     os.mkfifo(folders[1] / "MEMORY.md")
     text = InstructionFiles(folders).read()
@@ -105,7 +120,11 @@ def test_tools_that_write_nothing_refuse_nothing(folders: list[Path]) -> None:
         spec("update_slots", "values"),
     ]
     names = [each["name"] for each in harmless]
-    assert InstructionFiles(folders, read_only=names).read(harmless) == InstructionFiles(folders).read() != ""
+    assert (
+        InstructionFiles(folders, read_only=names).read(harmless)
+        == InstructionFiles(folders).read()
+        != ""
+    )
     assert InstructionFiles(folders, read_only=names[1:]).read(harmless) == ""
     hinted = [{**spec("get_stock", "asin"), "annotations": {"readOnlyHint": True}}]
     assert InstructionFiles(folders).read(hinted) == InstructionFiles(folders).read()
@@ -128,7 +147,9 @@ def test_a_link_that_leads_out_of_its_folder_is_refused(
     assert "Within." in InstructionFiles([linked]).read()
 
 
-def test_a_hard_link_and_a_link_to_a_hidden_file_are_refused(folders: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hard_link_and_a_link_to_a_hidden_file_are_refused(
+    folders: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
     """What stands in the same folder is not therefore meant for the model."""
     linked = folders[0].parent / "linked"
     (linked / ".git").mkdir(parents=True)
@@ -149,12 +170,19 @@ def test_a_hard_link_and_a_link_to_a_hidden_file_are_refused(folders: list[Path]
 def test_a_tool_that_declares_both_is_not_read_only(folders: list[Path]) -> None:
     both = {**spec("wipe", "path"), "annotations": {"readOnlyHint": True, "destructiveHint": True}}
     assert InstructionFiles(folders).read([both]) == ""
-    neither = {**spec("look", "path"), "annotations": {"readOnlyHint": True, "destructiveHint": False}}
+    neither = {
+        **spec("look", "path"),
+        "annotations": {"readOnlyHint": True, "destructiveHint": False},
+    }
     assert InstructionFiles(folders).read([neither]) != ""
 
 
-def test_only_the_packages_own_tools_are_trusted_without_a_word(folders: list[Path], tmp_path: Path) -> None:
-    """A tool of the user's own that is named as one of the package's is a tool of the user's own."""
+def test_only_the_packages_own_tools_are_trusted_without_a_word(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    """A tool of the user's own that is named as one of the package's is a tool of the user's
+    own.
+    """
 
     @tool(name="search_memory")
     def own(query: str) -> str:
@@ -163,9 +191,15 @@ def test_only_the_packages_own_tools_are_trusted_without_a_word(folders: list[Pa
 
     def sent(*tools: Any) -> str:
         model = ScriptedModel()
-        memory = MangaMemory.open("memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=not tools)
+        memory = MangaMemory.open(
+            "memory://", f"sqlite:///{tmp_path}/m.sqlite3", memories=not tools
+        )
         kwargs = memory.agent_kwargs(
-            user_id="u1", session_id="s", recall=True, task_state=True, instructions=InstructionFiles(folders)
+            user_id="u1",
+            session_id="s",
+            recall=True,
+            task_state=True,
+            instructions=InstructionFiles(folders),
         )
         agent = Agent(model=model, tools=list(tools), callback_handler=None, **kwargs)
         assert {"search_memory", "search_history", "update_slots"} <= set(agent.tool_names)
@@ -184,10 +218,17 @@ def test_linked_folders_are_one(folders: list[Path], tmp_path: Path) -> None:
     assert InstructionFiles([folders[0], link]).read().count("Rules of work") == 1
 
 
-def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(folders: list[Path]) -> None:
+def test_they_are_in_the_system_side_once_per_session_and_stay_as_they_were(
+    folders: list[Path],
+) -> None:
     model = ScriptedModel()
     stable = StableTexts(InstructionFiles(folders))
-    agent = Agent(model=model, system_prompt="You sell books.", plugins=[StateCoordinator(), stable], callback_handler=None)
+    agent = Agent(
+        model=model,
+        system_prompt="You sell books.",
+        plugins=[StateCoordinator(), stable],
+        callback_handler=None,
+    )
     for text in ("hello", "Is B07X1234 there?", "and now?"):
         agent(text)
         (folders[0] / "AGENT.md").write_text("Changed meanwhile.")
@@ -207,5 +248,7 @@ def test_an_agent_whose_tools_write_gets_no_instructions_from_there(folders: lis
 
     model = ScriptedModel()
     stable = StableTexts(InstructionFiles(folders))
-    Agent(model=model, tools=[file_write], plugins=[StateCoordinator(), stable], callback_handler=None)("hello")
+    Agent(
+        model=model, tools=[file_write], plugins=[StateCoordinator(), stable], callback_handler=None
+    )("hello")
     assert "Rules of" not in str(model.requests[0].system_prompt_content)

@@ -19,7 +19,9 @@ WRITER = {"name": "save", "inputSchema": {"json": {}}}
 
 
 def changeable(**of: Access) -> bool:
-    """Tell whether a file can be changed whose name, or that of a folder above it, has this access; the others have none."""
+    """Tell whether a file can be changed whose name, or that of a folder above it, has this access;
+    the others have none.
+    """
     return can_change(FILE, look=lambda path: of.get(path.stem or "root", Access()))
 
 
@@ -64,7 +66,9 @@ def somebody_else() -> Iterator[None]:
 
 
 def test_files_of_another_user_by_their_modes() -> None:
-    """As root's files are to a process that is not root; to its owner every file is within reach."""
+    """As root's files are to a process that is not root; to its owner every file is within
+    reach.
+    """
     with tempfile.TemporaryDirectory() as made:
         work = Path(made) / "work"
         work.mkdir()

@@ -1,4 +1,6 @@
-"""What the session tests share: stores of every kind, agents with scripted models, and a look at all that is stored."""
+"""What the session tests share: stores of every kind, agents with scripted models, and a look at
+all that is stored.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,15 @@ from tests import servers
 KINDS = ("valkey+dynamodb", "valkey+sqlite", "valkey", "dynamodb", "sqlite")
 """Pairs of tiers, by the names of their servers; one name alone is the only tier."""
 
-SHAPES = ("valkey+sqlite", "valkey", "sqlite", pytest.param("valkey+dynamodb", marks=pytest.mark.long))
-"""Both tiers, a hot one and a durable one: enough where it matters which tiers there are, and not which stores they are in."""
+SHAPES = (
+    "valkey+sqlite",
+    "valkey",
+    "sqlite",
+    pytest.param("valkey+dynamodb", marks=pytest.mark.long),
+)
+"""Both tiers, a hot one and a durable one: enough where it matters which tiers there are, and not
+which stores they are in.
+"""
 
 PATIENT = {"hot_deadline": 10.0, "durable_deadline": 10.0}
 """Deadlines that a busy machine does not miss."""
@@ -52,24 +61,34 @@ class Stores:
     client: Any = None
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def manager(self, session: str | ConversationScope | None = None, **settings: Any) -> TieredSessionManager:
+    def manager(
+        self, session: str | ConversationScope | None = None, **settings: Any
+    ) -> TieredSessionManager:
         """Return a session manager that knows nothing yet, as a new process would make it."""
         tiers: dict[str, Any] = {"hot": self.hot, "durable": self.durable}
-        return TieredSessionManager(session or self.session, **{**tiers, **PATIENT, **self.settings, **settings})
+        return TieredSessionManager(
+            session or self.session, **{**tiers, **PATIENT, **self.settings, **settings}
+        )
 
-    def agent(self, model: ScriptedModel | None = None, *, session: Any = None, **arguments: Any) -> Agent:
+    def agent(
+        self, model: ScriptedModel | None = None, *, session: Any = None, **arguments: Any
+    ) -> Agent:
         """Return an agent of this session, in a session manager of its own."""
         settings = {name: arguments.pop(name) for name in list(arguments) if name in _SETTINGS}
         return agent(self.manager(session, **settings), model, **arguments)
 
     def lose_hot(self) -> None:
-        """Delete every key of the hot tier, as an eviction or a server restarted without its data would."""
+        """Delete every key of the hot tier, as an eviction or a server restarted without its data
+        would.
+        """
         if self.client is not None:
             for key in self.client.scan_iter(match="smm:*"):
                 self.client.delete(key)
 
     def elsewhere(self) -> Stores:
-        """The same servers through objects of one's own, and so a writer of one's own, as in another process."""
+        """The same servers through objects of one's own, and so a writer of one's own, as in
+        another process.
+        """
         hot = RedisHotStore(self.hot._client) if isinstance(self.hot, RedisHotStore) else self.hot
         durable = self.durable
         if isinstance(durable, SQLiteTable):
@@ -127,20 +146,29 @@ def dynamodb_table(server: servers.DynamoDB) -> DynamoDBTable:
     return table
 
 
-def agent(manager: TieredSessionManager | None, model: ScriptedModel | None = None, **arguments: Any) -> Agent:
+def agent(
+    manager: TieredSessionManager | None, model: ScriptedModel | None = None, **arguments: Any
+) -> Agent:
     """Return an agent that answers from a script, by default with "ok", and prints nothing."""
     arguments.setdefault("retry_strategy", None)
-    return Agent(model=model or ScriptedModel(), session_manager=manager, callback_handler=None, **arguments)
+    return Agent(
+        model=model or ScriptedModel(), session_manager=manager, callback_handler=None, **arguments
+    )
 
 
 def quiet(live: Agent) -> None:
     """Wait until all background work of the agent's session manager is done."""
-    servers.wait_until(lambda: live._session_manager._tiers.writer.backlog == 0, "the end of background work")
+    servers.wait_until(
+        lambda: live._session_manager._tiers.writer.backlog == 0, "the end of background work"
+    )
 
 
 def texts(messages: Any) -> list[str]:
     """Return the text of each message, or the kind of its first block."""
-    return [message["content"][0].get("text") or next(iter(message["content"][0])) for message in messages]
+    return [
+        message["content"][0].get("text") or next(iter(message["content"][0]))
+        for message in messages
+    ]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -149,7 +177,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check_restored(stores: Stores, live: Agent, **arguments: Any) -> Agent:
-    """Check that new processes restore a conversation as it is, also from the durable tier alone. Return the first agent."""
+    """Check that new processes restore a conversation as it is, also from the durable tier alone.
+    Return the first agent.
+    """
     restored = stores.agent(agent_id=live.agent_id, **arguments)
     assert same(restored.messages, live.messages)
     if stores.hot is not None and stores.durable is not None:
@@ -166,19 +196,29 @@ def tool_use(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
 
 def user(*blocks: dict[str, Any] | str, **more: Any) -> Any:
     """Return a user message."""
-    return {"role": "user", "content": [{"text": b} if isinstance(b, str) else b for b in blocks], **more}
+    return {
+        "role": "user",
+        "content": [{"text": b} if isinstance(b, str) else b for b in blocks],
+        **more,
+    }
 
 
 def assistant(*blocks: dict[str, Any] | str, **more: Any) -> Any:
     """Return an assistant message."""
-    return {"role": "assistant", "content": [{"text": b} if isinstance(b, str) else b for b in blocks], **more}
+    return {
+        "role": "assistant",
+        "content": [{"text": b} if isinstance(b, str) else b for b in blocks],
+        **more,
+    }
 
 
 # What is stored, whoever stored it
 
 
 def everything_stored(stores: Stores) -> bytes:
-    """Return all bytes of both tiers that belong to the session: raw, and as our codec reads them, one after the other."""
+    """Return all bytes of both tiers that belong to the session: raw, and as our codec reads them,
+    one after the other.
+    """
     return b"\n".join([*_all_hot(stores), *_all_durable(stores)])
 
 
@@ -244,7 +284,9 @@ def _size(value: Any) -> int:
 
 
 class CountingHot:
-    """A HotStore that counts its calls and the bytes it is given, and takes down which fields that are."""
+    """A HotStore that counts its calls and the bytes it is given, and takes down which fields that
+    are.
+    """
 
     def __init__(self, store: HotStore) -> None:
         self._store = store
@@ -294,20 +336,40 @@ class CountingTable:
 BLOCKS: dict[str, dict[str, Any]] = {
     "text": {"text": "日本語 and English, 🎴, \u0000, \ud800"},
     "image": {"image": {"format": "png", "source": {"bytes": bytes(range(256))}}},
-    "document": {"document": {"format": "pdf", "name": "invoice", "source": {"bytes": b"%PDF-\xff\xfe"}, "context": "c"}},
+    "document": {
+        "document": {
+            "format": "pdf",
+            "name": "invoice",
+            "source": {"bytes": b"%PDF-\xff\xfe"},
+            "context": "c",
+        }
+    },
     "video": {"video": {"format": "mp4", "source": {"bytes": b"\x00\x01\x02"}}},
-    "location": {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://b/k"}}}},
+    "location": {
+        "image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://b/k"}}}
+    },
     "reasoning": {"reasoningContent": {"reasoningText": {"text": "thinking", "signature": "sig"}}},
     "redacted": {"reasoningContent": {"redactedContent": b"\x80\x81"}},
     "guard": {"guardContent": {"text": {"text": "guarded", "qualifiers": ["query"]}}},
     "citations": {
         "citationsContent": {
-            "citations": [{"location": {"documentChar": {"documentIndex": 0, "start": 1, "end": 2}}, "title": "t"}],
+            "citations": [
+                {
+                    "location": {"documentChar": {"documentIndex": 0, "start": 1, "end": 2}},
+                    "title": "t",
+                }
+            ],
             "content": [{"text": "cited"}],
         }
     },
     "cache point": {"cachePoint": {"type": "default"}},
-    "tool use": {"toolUse": {"toolUseId": "t1", "name": "find", "input": {"a": [1, 2.5, None, True, {"b": "ん"}]}}},
+    "tool use": {
+        "toolUse": {
+            "toolUseId": "t1",
+            "name": "find",
+            "input": {"a": [1, 2.5, None, True, {"b": "ん"}]},
+        }
+    },
     "tool result": {
         "toolResult": {
             "toolUseId": "t1",
@@ -331,7 +393,9 @@ def loaded(data: bytes) -> Any:
 
 
 class MemoryTable:
-    """A Table in memory, for tests of millions of steps; the contract suite covers the real ones."""
+    """A Table in memory, for tests of millions of steps; the contract suite covers the real
+    ones.
+    """
 
     schema = SESSIONS
 
@@ -357,7 +421,9 @@ class MemoryTable:
         """Return copies of those records that exist."""
         return {key: dict(self.rows[key]) for key in keys if key in self.rows}
 
-    def put(self, item: dict[str, Any], *, when: Condition | None = None, scrub: bool = True) -> bool:
+    def put(
+        self, item: dict[str, Any], *, when: Condition | None = None, scrub: bool = True
+    ) -> bool:
         """Put a record if the condition is met."""
         key = (item["session_id"], item["sk"])
         if when is not None and not when.met_by(self.rows.get(key)):
@@ -393,7 +459,11 @@ class MemoryTable:
     ) -> Iterator[dict[str, Any]]:
         """Yield the records of a partition in order."""
         keys = sorted(
-            (key for key in self.rows if key[0] == partition and (first or "") <= key[1] <= (last or "\U0010ffff")),
+            (
+                key
+                for key in self.rows
+                if key[0] == partition and (first or "") <= key[1] <= (last or "\U0010ffff")
+            ),
             reverse=reverse,
         )
         for key in keys[:limit]:
@@ -403,7 +473,9 @@ class MemoryTable:
 
 
 class SurvivingHotStore(InMemoryHotStore):
-    """A hot store in memory that counts as one that survives the process, because the tests' processes are not real ones."""
+    """A hot store in memory that counts as one that survives the process, because the tests'
+    processes are not real ones.
+    """
 
     survives_process = True
 
@@ -433,6 +505,10 @@ def tool_turns() -> ScriptedModel:
         if number % 6 == 5:
             calls = [tool_use(f"u{number}{name}", "find", title=name) for name in ("One", "ん")]
             return [{"text": "looking"}, *calls]
-        return [tool_use(f"u{number}", "find", title="Naruto")] if number % 3 == 2 else f"answer {number}"
+        return (
+            [tool_use(f"u{number}", "find", title="Naruto")]
+            if number % 3 == 2
+            else f"answer {number}"
+        )
 
     return ScriptedModel(reply)

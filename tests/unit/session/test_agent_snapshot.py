@@ -28,7 +28,12 @@ def stored(slot: Slot) -> bytes | None:
     return slot.body if slot.body is not None else dump(message(slot))
 
 
-@given(st.lists(st.tuples(st.sampled_from(VIEW), st.sampled_from(["kept", "edited", "note"])), unique_by=lambda one: one[0]))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(VIEW), st.sampled_from(["kept", "edited", "note"])),
+        unique_by=lambda one: one[0],
+    )
+)
 def test_history_is_the_same_after_slots_and_back(parts: list[tuple[Slot, str]]) -> None:
     """Evicted, edited, reordered and synthesized messages come back as the agent had them."""
     history: list[Any] = []
@@ -55,7 +60,9 @@ def test_messages_without_an_id_are_known_by_their_content() -> None:
 def test_message_that_stands_twice_has_two_slots() -> None:
     """A second use of a message is a message of its own."""
     same = dump({"role": "user", "content": [{"text": "again"}], "tracking_id": "one"})
-    history: list[Any] = [{"role": "user", "content": [{"text": "again"}], "tracking_id": "one"} for _ in range(2)]
+    history: list[Any] = [
+        {"role": "user", "content": [{"text": "again"}], "tracking_id": "one"} for _ in range(2)
+    ]
     assert slots_of(history, VIEW[:2], lambda slot: same) == tuple(VIEW[:2])
 
 
@@ -72,9 +79,13 @@ def test_unreadable_message_keeps_its_slot() -> None:
     history = messages_of(VIEW[:4], lambda slot: None if slot == VIEW[1] else stored(slot))
     assert history[1]["content"] == [{"text": UNREADABLE_TEXT}]
     assert [one["role"] for one in history] == ["user", "assistant", "user", "assistant"]
-    slots = slots_of(copy.deepcopy(history), VIEW[:4], lambda slot: None if slot == VIEW[1] else stored(slot))
+    slots = slots_of(
+        copy.deepcopy(history), VIEW[:4], lambda slot: None if slot == VIEW[1] else stored(slot)
+    )
     assert slots == tuple(VIEW[:4])
-    assert messages_of(slots, stored, before=slots, live=history) == [message(slot) for slot in VIEW[:4]]
+    assert messages_of(slots, stored, before=slots, live=history) == [
+        message(slot) for slot in VIEW[:4]
+    ]
 
 
 def test_stored_value_that_is_no_message_is_unreadable() -> None:
@@ -96,12 +107,22 @@ def test_message_that_returns_has_its_slot_again() -> None:
     """A message that left the history is no note when it returns, whether whole or edited."""
     slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
     edited = {**message(VIEW[1]), "content": [{"text": "shortened"}]}
-    returned = slots_of([message(VIEW[0]), edited, message(VIEW[4])], VIEW[4:], stored, lambda identity: [slots[identity][:2]])
+    returned = slots_of(
+        [message(VIEW[0]), edited, message(VIEW[4])],
+        VIEW[4:],
+        stored,
+        lambda identity: [slots[identity][:2]],
+    )
     assert returned == (VIEW[0], VIEW[1]._replace(body=dump(edited)), VIEW[4])
 
 
 def test_second_use_of_a_shown_message_is_a_note() -> None:
     """A message that the history has once keeps its slot; its copy does not take the slot, too."""
     slots = {f"id-{slot.key}-{slot.number}": slot for slot in VIEW}
-    shown, copied = slots_of([message(VIEW[0]), message(VIEW[0])], VIEW[:2], stored, lambda identity: [slots[identity][:2]])
+    shown, copied = slots_of(
+        [message(VIEW[0]), message(VIEW[0])],
+        VIEW[:2],
+        stored,
+        lambda identity: [slots[identity][:2]],
+    )
     assert (shown, copied.key) == (VIEW[0], None)

@@ -43,33 +43,56 @@ def test_every_phase_is_reached_and_left() -> None:
 @pytest.mark.parametrize(
     ("slot", "value", "message"),
     [
-        (DialogueSlot(name="format", allowed=("paper", "digital")), "vinyl", "one of 'paper', 'digital'; got 'vinyl'"),
+        (
+            DialogueSlot(name="format", allowed=("paper", "digital")),
+            "vinyl",
+            "one of 'paper', 'digital'; got 'vinyl'",
+        ),
         (DialogueSlot(name="order", entity="order_id"), "ORD-1", "valid order_id"),
         (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34", "matches"),
         (DialogueSlot(name="any"), "", "1 to 200 characters"),
         (DialogueSlot(name="any"), "x" * 201, "1 to 200 characters, got 201"),
-        (DialogueSlot(name="volume", entity="volume"), "volume 3 " * 30, "1 to 200 characters, got 269"),
-        (DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"), "12-34" * 50, "1 to 200 characters, got 250"),
+        (
+            DialogueSlot(name="volume", entity="volume"),
+            "volume 3 " * 30,
+            "1 to 200 characters, got 269",
+        ),
+        (
+            DialogueSlot(name="zip", pattern=r"\d{3}-\d{4}"),
+            "12-34" * 50,
+            "1 to 200 characters, got 250",
+        ),
         (DialogueSlot(name="any"), ["a"], "a text or a number"),
         (DialogueSlot(name="any"), True, "a text or a number"),
         (DialogueSlot(name="any"), None, "a text or a number"),
     ],
 )
-def test_bad_values_are_refused_with_what_is_allowed(slot: DialogueSlot, value: object, message: str) -> None:
+def test_bad_values_are_refused_with_what_is_allowed(
+    slot: DialogueSlot, value: object, message: str
+) -> None:
     with pytest.raises(StateError, match=message):
         slot.filled(value, SHOP, confirmed=True)
 
 
 @pytest.mark.parametrize(
     ("given", "value"),
-    [({"entity": "title"}, "「" + "ﷺ" * 20 + "」"), ({"allowed": (normalized("ﷺ" * 20),)}, "ﷺ" * 20)],
+    [
+        ({"entity": "title"}, "「" + "ﷺ" * 20 + "」"),
+        ({"allowed": (normalized("ﷺ" * 20),)}, "ﷺ" * 20),
+    ],
     ids=["entity", "allowed"],
 )
-def test_value_that_its_canonical_form_makes_too_long_is_refused(given: dict[str, Any], value: str) -> None:
-    """The sign has 18 letters in the canonical form. A longer stored value could not be read again."""
+def test_value_that_its_canonical_form_makes_too_long_is_refused(
+    given: dict[str, Any], value: str
+) -> None:
+    """The sign has 18 letters in the canonical form.
+    A longer stored value could not be read again.
+    """
     dialogue = StateCoordinator(intents={"buy": [DialogueSlot(name="what", **given)]}).dialogue
     dialogue.set_intent("buy")
-    with pytest.raises(StateError, match="'what' takes 1 to 200 characters, got 360 in the canonical form"):
+    with pytest.raises(
+        StateError, match="'what' takes 1 to 200 characters, got 360 in the canonical form"
+    ):
         dialogue.fill_slot("what", value)
     assert ConversationLayer.loaded(dialogue.stored()).values() == dialogue.values()
 
@@ -84,17 +107,26 @@ def test_agent_of_an_intent_is_not_empty() -> None:
 
 
 def test_values_are_kept_in_their_canonical_form() -> None:
-    assert DialogueSlot(name="f", allowed=("Paper",)).filled(" paper ", SHOP, confirmed=True).value == "Paper"
+    assert (
+        DialogueSlot(name="f", allowed=("Paper",)).filled(" paper ", SHOP, confirmed=True).value
+        == "Paper"
+    )
     volume = DialogueSlot(name="v", entity="volume")
     assert volume.filled("第3巻", SHOP, confirmed=False).value == "3"
     assert volume.filled("3", SHOP, confirmed=False).value == "3"
-    assert DialogueSlot(name="o", entity="order_id").filled("ord-12345", SHOP, confirmed=True).value == "ORD-12345"
+    assert (
+        DialogueSlot(name="o", entity="order_id").filled("ord-12345", SHOP, confirmed=True).value
+        == "ORD-12345"
+    )
     assert DialogueSlot(name="n").filled(7, SHOP, confirmed=True).value == "7"
 
 
 def test_an_inferred_value_does_not_satisfy_a_required_slot() -> None:
     slot = DialogueSlot(name="volume")
-    assert [each.is_missing for each in (slot, slot.filled("3", SHOP, confirmed=False))] == [True, True]
+    assert [each.is_missing for each in (slot, slot.filled("3", SHOP, confirmed=False))] == [
+        True,
+        True,
+    ]
     assert not slot.filled("3", SHOP, confirmed=True).is_missing
     assert not DialogueSlot(name="gift", required=False).is_missing
 
@@ -142,7 +174,12 @@ def test_unknown_fields_of_a_later_release_are_kept() -> None:
     unknown = {"mood": "curious", "ask": ["x"], "lines": 3}
     stored = json.dumps({"version": 1, "phase": "follow_up", **unknown})
     coordinator = StateCoordinator()
-    agent = Agent(model=ScriptedModel(), plugins=[coordinator], state={ConversationLayer.KEY: stored}, callback_handler=None)
+    agent = Agent(
+        model=ScriptedModel(),
+        plugins=[coordinator],
+        state={ConversationLayer.KEY: stored},
+        callback_handler=None,
+    )
     coordinator.dialogue.set_intent("buy")
     coordinator.dialogue.ask("Which one?")
     assert "Ask the user next: Which one?" in coordinator.to_agent_context()
@@ -155,7 +192,11 @@ def test_unknown_fields_of_a_later_release_are_kept() -> None:
 
 def test_a_step_has_its_own_duration() -> None:
     step = TaskStep(id="1", name="search").started(10.0)
-    step = step.ended(StepStatus.QUEUED, 10.5).started(60.0).ended(StepStatus.FAILED, 61.0, error="boom")
+    step = (
+        step.ended(StepStatus.QUEUED, 10.5)
+        .started(60.0)
+        .ended(StepStatus.FAILED, 61.0, error="boom")
+    )
     assert (step.duration_ms, step.error, step.retries) == (1500.0, "boom", 0)
     step = step.started(70.0).ended(StepStatus.COMPLETED, 70.25, result="ok")
     assert (step.duration_ms, step.retries, step.error) == (1750.0, 1, None)
@@ -173,7 +214,9 @@ def test_a_step_that_is_done_stays_done() -> None:
     done = TaskStep(id="1", name="search").started(1.0).ended(StepStatus.COMPLETED, 2.0)
     with pytest.raises(StateError, match="from completed to in_progress; allowed: none"):
         done.started(3.0)
-    with pytest.raises(StateError, match="from queued to completed; allowed: failed, in_progress, timed_out"):
+    with pytest.raises(
+        StateError, match="from queued to completed; allowed: failed, in_progress, timed_out"
+    ):
         TaskStep(id="1", name="x").ended(StepStatus.COMPLETED, 1.0)
 
 
@@ -182,7 +225,12 @@ def test_a_task_waits_for_a_human_without_using_its_budget() -> None:
     task = StateCoordinator(clock=clock).task
     task.begin()
     left = []
-    for change, seconds in ((task.pause, 1.0), (task.resume, 499.0), (task.pause, 1.0), (task.resume, 0.0)):
+    for change, seconds in (
+        (task.pause, 1.0),
+        (task.resume, 499.0),
+        (task.pause, 1.0),
+        (task.resume, 0.0),
+    ):
         clock.advance(seconds)
         left.append(task.remaining_ms())
         change()
@@ -223,7 +271,9 @@ def test_a_task_keeps_a_hundred_calls_and_thoughts() -> None:
 # Entities
 
 
-def entity(type_: str, value: str, *, by_user: bool = True, turn: int = 1, message: str = "m") -> ActiveEntity:
+def entity(
+    type_: str, value: str, *, by_user: bool = True, turn: int = 1, message: str = "m"
+) -> ActiveEntity:
     sure = Confidence.CONFIRMED if by_user else Confidence.INFERRED
     return ActiveEntity(type=type_, value=value, confidence=sure, turn=turn, message=message)
 
@@ -248,7 +298,9 @@ def test_a_newer_entity_replaces_the_one_of_its_type() -> None:
 
 
 def test_a_tool_does_not_replace_what_the_user_named_in_the_same_turn() -> None:
-    layer = entities_after([entity("asin", "B07X1234", turn=4)], [entity("asin", "B07X5555", by_user=False, turn=4)])
+    layer = entities_after(
+        [entity("asin", "B07X1234", turn=4)], [entity("asin", "B07X5555", by_user=False, turn=4)]
+    )
     assert values(layer, "asin") == ["B07X1234"]
     layer.mention([entity("asin", "B07X5555", by_user=False, turn=5)], by_user=False)
     assert values(layer, "asin") == ["B07X5555"]
@@ -262,13 +314,24 @@ def test_a_listing_is_about_nothing_and_about_the_known_one_if_that_is_in_it() -
 
 
 def test_another_title_takes_what_belonged_to_the_one_before_with_it() -> None:
-    named = [entity("title", "harbor lights"), entity("asin", "B07X1234"), entity("language", "english")]
+    named = [
+        entity("title", "harbor lights"),
+        entity("asin", "B07X1234"),
+        entity("language", "english"),
+    ]
     for by_user in (True, False):
         layer = entities_after(named, [entity("title", "night ferry", by_user=by_user, turn=2)])
         assert list(layer.groups) == ["title", "language"]
     # The user named another ASIN, and a tool says what it is called: that is the ASIN's title.
-    layer = entities_after(named, [entity("asin", "B07X9999", turn=2)], [entity("title", "night ferry", by_user=False, turn=2)])
-    assert {name: values(layer, name) for name in ("title", "asin")} == {"title": ["night ferry"], "asin": ["B07X9999"]}
+    layer = entities_after(
+        named,
+        [entity("asin", "B07X9999", turn=2)],
+        [entity("title", "night ferry", by_user=False, turn=2)],
+    )
+    assert {name: values(layer, name) for name in ("title", "asin")} == {
+        "title": ["night ferry"],
+        "asin": ["B07X9999"],
+    }
 
 
 def test_entities_expire_when_nobody_names_them() -> None:
@@ -328,7 +391,9 @@ def test_ten_thousand_calls_leave_a_goal_small() -> None:
     assert goal.errors == {"Timeout #": 1000}
     assert len(goals.stored()) < 5_000
     for number in range(200):
-        goals.record(Execution(tool=f"odd{number}", ok=False), error=f"{'x' * (number % 60 + 1)}", size=1)
+        goals.record(
+            Execution(tool=f"odd{number}", ok=False), error=f"{'x' * (number % 60 + 1)}", size=1
+        )
     goal = goals.goal()
     assert len(goal.tools) == 31
     assert goal.tools[OTHER_TOOLS][0] > 100
@@ -414,7 +479,10 @@ def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
     goals.set("old")
     goals.set("new", context="文脈" * 900)
     goals.active = goals.goal().replaced(
-        subtasks={f"s{number}": Subtask(id=f"s{number}", text="語" * 100, result="果" * 300) for number in range(25)}
+        subtasks={
+            f"s{number}": Subtask(id=f"s{number}", text="語" * 100, result="果" * 300)
+            for number in range(25)
+        }
     )
     goals.reduce()
     assert part_tokens(goals) <= 12_000
@@ -427,13 +495,17 @@ def test_a_session_stays_under_its_cap_and_what_is_oldest_goes_first() -> None:
         goals.reduce()
 
 
-def test_goal_too_large_in_itself_loses_nothing_at_the_end_of_a_turn(caplog: pytest.LogCaptureFixture) -> None:
+def test_goal_too_large_in_itself_loses_nothing_at_the_end_of_a_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     coordinator = StateCoordinator()
     agent = Agent(model=ScriptedModel(), plugins=[coordinator], callback_handler=None)
     goals = coordinator.goals
     goals.set("old")
     goals.set("new", context="文脈")
-    subtasks = {f"s{number}": Subtask(id=f"s{number}", text="語" * 300, result="果") for number in range(50)}
+    subtasks = {
+        f"s{number}": Subtask(id=f"s{number}", text="語" * 300, result="果") for number in range(50)
+    }
     goals.active = goals.goal().replaced(subtasks=subtasks)
     agent("hello")
     agent("go on")
@@ -480,7 +552,11 @@ def test_a_subtask_is_ready_when_what_it_depends_on_is_done() -> None:
     assert goals.ready_subtasks() == []
     with pytest.raises(StateError, match="'a' is completed and cannot fail"):
         goals.fail_subtask("a", "closed")
-    assert [each.status for each in goals.goal().subtasks.values()] == ["completed", "failed", "open"]
+    assert [each.status for each in goals.goal().subtasks.values()] == [
+        "completed",
+        "failed",
+        "open",
+    ]
 
 
 def test_a_goal_has_at_most_fifty_subtasks() -> None:
@@ -507,9 +583,13 @@ def test_events_and_calls_allow_the_same_moves() -> None:
             dialogue.set_phase(end)
             assert dialogue.phase is end
         else:
-            with pytest.raises(StateError, match=f"phase cannot go from {start} to {end}; allowed are"):
+            with pytest.raises(
+                StateError, match=f"phase cannot go from {start} to {end}; allowed are"
+            ):
                 dialogue.set_phase(end)
         # After a handoff, no event moves the conversation on.
         dialogue.phase = start
         dialogue.advance(end)
-        assert dialogue.phase is (end if end in MOVES[start] and start is not Phase.HANDOFF else start)
+        assert dialogue.phase is (
+            end if end in MOVES[start] and start is not Phase.HANDOFF else start
+        )

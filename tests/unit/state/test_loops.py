@@ -44,9 +44,16 @@ def test_answers_that_say_something_new_are_none(results: list[str]) -> None:
 def test_odd_arguments_are_counted_like_any() -> None:
     odd: dict[Any, Any] = {1: {2}, "b": float("nan"), None: b"x"}
     assert loops(*(("find", odd, "\ud800") for _ in range(4))) == [False, False, True, False]
-    nested = [("find", {"in": {"a": 1, "b": [{"c": 2, "d": 3}]}}, ""), ("find", {"in": {"b": [{"d": 3, "c": 2}], "a": 1}}, "")]
+    nested = [
+        ("find", {"in": {"a": 1, "b": [{"c": 2, "d": 3}]}}, ""),
+        ("find", {"in": {"b": [{"d": 3, "c": 2}], "a": 1}}, ""),
+    ]
     assert loops(*nested, nested[0]) == [False, False, True]
-    assert loops(("find", {"a": 1, "b": 2}, ""), ("find", {"b": 2, "a": 1}, ""), ("find", {"a": 1, "b": 2}, "")) == [
+    assert loops(
+        ("find", {"a": 1, "b": 2}, ""),
+        ("find", {"b": 2, "a": 1}, ""),
+        ("find", {"a": 1, "b": 2}, ""),
+    ) == [
         False,
         False,
         True,

@@ -1,4 +1,6 @@
-"""The state as a whole, under random use: it is always valid, small, and comes back exactly from what is stored."""
+"""The state as a whole, under random use: it is always valid, small, and comes back exactly from
+what is stored.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from strands_manga_memory.state import ConversationLayer, EntityLayer, GoalsLaye
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 INTENTS = {
-    "buy": [DialogueSlot(name="volume", question="Which?", entity="volume"), DialogueSlot(name="format", allowed=("a", "b"))],
+    "buy": [
+        DialogueSlot(name="volume", question="Which?", entity="volume"),
+        DialogueSlot(name="format", allowed=("a", "b")),
+    ],
     "return": [DialogueSlot(name="order", question="Which order?", entity="order_id")],
 }
 TEXTS = st.text(max_size=60) | st.sampled_from(
@@ -36,7 +41,9 @@ SMALL = st.integers(0, 5)
 
 
 class StateMachine(RuleBasedStateMachine):
-    """An agent with state; now and then its process ends and another one goes on from what is stored."""
+    """An agent with state; now and then its process ends and another one goes on from what is
+    stored.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,11 +51,22 @@ class StateMachine(RuleBasedStateMachine):
         self.start({})
 
     def start(self, state: dict[str, Any]) -> None:
-        self.coordinator = StateCoordinator(intents=INTENTS, clock=self.clock, wall_clock=self.clock)
-        self.agent = Agent(model=ScriptedModel(), plugins=[self.coordinator], state=state, callback_handler=None)
+        self.coordinator = StateCoordinator(
+            intents=INTENTS, clock=self.clock, wall_clock=self.clock
+        )
+        self.agent = Agent(
+            model=ScriptedModel(), plugins=[self.coordinator], state=state, callback_handler=None
+        )
 
     def layers(self) -> list[str]:
-        return [layer.stored() for layer in (self.coordinator.dialogue, self.coordinator.entities, self.coordinator.goals)]
+        return [
+            layer.stored()
+            for layer in (
+                self.coordinator.dialogue,
+                self.coordinator.entities,
+                self.coordinator.goals,
+            )
+        ]
 
     def attempt(self, change: Any) -> None:
         """A change is made whole, or refused and nothing of it is made."""
@@ -67,7 +85,9 @@ class StateMachine(RuleBasedStateMachine):
     @rule(intent=st.sampled_from(["buy", "return", "unknown", None]))
     def intend(self, intent: str | None) -> None:
         self.coordinator.dialogue.set_intent(intent)
-        assert set(self.coordinator.dialogue.slots) == {slot.name for slot in INTENTS.get(intent or "", [])}
+        assert set(self.coordinator.dialogue.slots) == {
+            slot.name for slot in INTENTS.get(intent or "", [])
+        }
 
     @rule(name=NAMES, value=TEXTS | st.integers() | st.none(), confirmed=st.booleans())
     def fill(self, name: str, value: Any, confirmed: bool) -> None:
@@ -92,17 +112,27 @@ class StateMachine(RuleBasedStateMachine):
     @rule(number=SMALL, needs=st.lists(SMALL, max_size=3))
     def add_subtask(self, number: int, needs: list[int]) -> None:
         self.attempt(
-            lambda: self.coordinator.goals.add_subtask(f"s{number}", f"do {number}", depends_on=[f"s{each}" for each in needs])
+            lambda: self.coordinator.goals.add_subtask(
+                f"s{number}", f"do {number}", depends_on=[f"s{each}" for each in needs]
+            )
         )
 
     @rule(number=SMALL, ok=st.booleans())
     def end_subtask(self, number: int, ok: bool) -> None:
-        end = self.coordinator.goals.complete_subtask if ok else lambda id_: self.coordinator.goals.fail_subtask(id_, "no")
+        end = (
+            self.coordinator.goals.complete_subtask
+            if ok
+            else lambda id_: self.coordinator.goals.fail_subtask(id_, "no")
+        )
         self.attempt(lambda: end(f"s{number}"))
 
     @rule(outcome=TEXTS, ok=st.booleans())
     def end_goal(self, outcome: str, ok: bool) -> None:
-        self.attempt(lambda: (self.coordinator.goals.complete if ok else self.coordinator.goals.fail)(outcome))
+        self.attempt(
+            lambda: (self.coordinator.goals.complete if ok else self.coordinator.goals.fail)(
+                outcome
+            )
+        )
 
     @rule(count=st.integers(1, 150), ok=st.booleans(), text=TEXTS)
     def use_tools(self, count: int, ok: bool, text: str) -> None:
@@ -124,7 +154,9 @@ class StateMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_layer_is_valid_as_it_is_stored(self) -> None:
-        for kind, stored in zip((ConversationLayer, EntityLayer, GoalsLayer), self.layers(), strict=True):
+        for kind, stored in zip(
+            (ConversationLayer, EntityLayer, GoalsLayer), self.layers(), strict=True
+        ):
             fields = json.loads(stored)
             assert fields.pop("version") == kind.VERSION
             assert kind.model_validate(fields).stored() == stored

@@ -1,4 +1,6 @@
-"""The tools of the state: what describes them to a model is made once, and what an agent's intents add to it stays its own."""
+"""The tools of the state: what describes them to a model is made once, and what an agent's intents
+add to it stays its own.
+"""
 
 from __future__ import annotations
 
@@ -19,5 +21,10 @@ def test_what_describes_a_tool_is_made_once_for_all_agents() -> None:
     for name, spec in without.items():
         assert "self" not in spec["inputSchema"]["json"]["properties"]
         assert spec["inputSchema"] is with_intents[name]["inputSchema"]
-    assert with_intents["update_slots"]["description"].endswith("Intents, with their slots: buy (volume).")
-    assert without["update_slots"]["description"] == "Set the user's intent, and fill slots with values that the user gave."
+    assert with_intents["update_slots"]["description"].endswith(
+        "Intents, with their slots: buy (volume)."
+    )
+    assert (
+        without["update_slots"]["description"]
+        == "Set the user's intent, and fill slots with values that the user gave."
+    )

@@ -18,7 +18,9 @@ def test_values_come_back_and_their_text_is_not_in_the_bytes() -> None:
 
 def test_a_rotated_key_still_reads_and_a_missing_one_says_so() -> None:
     data = Codec(cipher=AesGcmCipher({"old": OLD}, current="old")).encode("x", "p")
-    assert Codec(cipher=AesGcmCipher({"old": OLD, "new": NEW}, current="new")).decode(data, "p") == "x"
+    assert (
+        Codec(cipher=AesGcmCipher({"old": OLD, "new": NEW}, current="new")).decode(data, "p") == "x"
+    )
     with pytest.raises(CorruptRecordError, match="its key 'old' was not given"):
         Codec(cipher=AesGcmCipher({"new": NEW}, current="new")).decode(data, "p")
     with pytest.raises(CorruptRecordError, match="encrypted and no cipher was given"):

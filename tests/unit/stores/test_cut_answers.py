@@ -1,4 +1,6 @@
-"""An answer that ends within its headers is none: it says neither that a record is there, nor that it is not."""
+"""An answer that ends within its headers is none: it says neither that a record is there, nor that
+it is not.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ _ABSENT = _HEAD + b"Content-Length: 2\r\n\r\n{}"
 
 @contextmanager
 def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
-    """Serve a table by a server that gives these answers, one a connection, the last one again and again."""
+    """Serve a table by a server that gives these answers, one a connection, the last one again and
+    again.
+    """
     left = list(answers)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))  # what is left unread makes the kernel reset the connection
+            self.rfile.read(
+                int(self.headers["Content-Length"])
+            )  # what is left unread makes the kernel reset the connection
             self.wfile.write(left.pop(0) if len(left) > 1 else left[0])
 
     with TCPServer(("127.0.0.1", 0), Handler) as server:
@@ -48,7 +54,9 @@ def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
             thread.join(10)
 
 
-@pytest.mark.parametrize("cut", [_HEAD[:30], _HEAD, _HEAD + b"Content-Le", _HEAD + b"Content-Length: "])
+@pytest.mark.parametrize(
+    "cut", [_HEAD[:30], _HEAD, _HEAD + b"Content-Le", _HEAD + b"Content-Length: "]
+)
 @pytest.mark.parametrize(
     "ask",
     [
@@ -60,7 +68,10 @@ def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
     ids=["get", "batch_get", "query", "batch_write"],
 )
 def test_an_answer_cut_off_is_no_answer(cut: bytes, ask: Callable[[DynamoDBTable], object]) -> None:
-    with answering(cut, deadline=0.1) as table, pytest.raises(StoreUnavailableError, match="cut off"):
+    with (
+        answering(cut, deadline=0.1) as table,
+        pytest.raises(StoreUnavailableError, match="cut off"),
+    ):
         ask(table)
 
 

@@ -39,7 +39,9 @@ def test_what_is_replaced_is_overwritten_in_the_file_whatever_sqlite_was_built_w
 
 
 def files_of(table: SQLiteTable) -> bytes:
-    """Return all that is in the table's files, the write-ahead log and what SQLite keeps beside it included."""
+    """Return all that is in the table's files, the write-ahead log and what SQLite keeps beside it
+    included.
+    """
     return b"".join(path.read_bytes() for path in table.path.parent.iterdir())
 
 
@@ -52,7 +54,9 @@ ERASURES: dict[str, Callable[[SQLiteTable], object]] = {
     "batch delete": lambda table: table.batch_write(deletes=[("s", "k"), ("s", "j")]),
     "transaction": lambda table: table.transact([Write(key=("s", "k"))]),
     "put": lambda table: table.put(record("harmless")),
-    "conditional put": lambda table: table.put(record("harmless"), when=Condition(equals={"text": "the secret " * 30})),
+    "conditional put": lambda table: table.put(
+        record("harmless"), when=Condition(equals={"text": "the secret " * 30})
+    ),
     "batch put": lambda table: table.batch_write(puts=[record("harmless")]),
 }
 
@@ -80,7 +84,10 @@ def test_what_may_linger_goes_with_the_next_erasure(tmp_path: Path) -> None:
     assert b"the secret" not in files_of(table)
 
 
-@pytest.mark.parametrize("use", [lambda table: table.get("s", "other"), lambda table: table.put(record("anything", "other"))])
+@pytest.mark.parametrize(
+    "use",
+    [lambda table: table.get("s", "other"), lambda table: table.put(record("anything", "other"))],
+)
 def test_what_another_process_kept_from_being_erased_goes_with_the_next_use(
     use: Callable[[SQLiteTable], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,7 +119,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_was_erased_is_in_no_file_after_the_process_was_killed(when: str, tmp_path: Path) -> None:
+def test_what_was_erased_is_in_no_file_after_the_process_was_killed(
+    when: str, tmp_path: Path
+) -> None:
     table = SQLiteTable(tmp_path / "t.sqlite3")
     child = subprocess.run([sys.executable, "-c", _KILLED, str(table.path), when], check=False)
     assert child.returncode == -signal.SIGKILL
@@ -148,11 +157,16 @@ def test_writes_of_an_interrupted_transaction_are_never_seen(tmp_path: Path) -> 
     table = SQLiteTable(tmp_path / "t.sqlite3")
     table.create_if_missing()
     for operation in (lambda: table.get("s", "half"), lambda: table.put(record("next"))):
-        with table._connected() as connection:  # as if Ctrl-C had been pressed between the writes and the rollback
+        with (
+            table._connected() as connection
+        ):  # as if Ctrl-C had been pressed between the writes and the rollback
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(table._insert, ("s", "half", b"{}"))
         operation()
         with closing(sqlite3.connect(table.path, timeout=0.1, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # the lock of the file is free
-            assert other.execute("SELECT sort FROM manga_sessions WHERE sort = 'half'").fetchall() == []
+            assert (
+                other.execute("SELECT sort FROM manga_sessions WHERE sort = 'half'").fetchall()
+                == []
+            )
             other.execute("ROLLBACK")

@@ -16,7 +16,9 @@ from tests.servers import wait_until
 
 def test_work_of_one_key_is_done_in_order() -> None:
     writer, done = Writer(), []
-    futures = [writer.submit("key", lambda number=number: done.append(number)) for number in range(200)]
+    futures = [
+        writer.submit("key", lambda number=number: done.append(number)) for number in range(200)
+    ]
     for future in futures:
         future.result(5)
     assert done == list(range(200))
@@ -87,11 +89,15 @@ def test_an_error_goes_to_the_caller_and_work_goes_on() -> None:
 
 
 def test_nobody_can_cancel_work() -> None:
-    """A caller who goes away cancels no write, and does no harm to the thread that would have told him."""
+    """A caller who goes away cancels no write, and does no harm to the thread that would have told
+    him.
+    """
     writer = Writer(threads=1)
     release = threading.Event()
     first = writer.submit("key", release.wait)
-    waiting: list[Future[Any]] = [writer.submit("key", lambda number=number: number) for number in range(5)]
+    waiting: list[Future[Any]] = [
+        writer.submit("key", lambda number=number: number) for number in range(5)
+    ]
     assert not any(future.cancel() for future in [first, *waiting])
 
     async def impatient() -> None:

@@ -1,4 +1,6 @@
-"""Conversations as a session manager connects them: ids, index items, and tombstones of a whole session or user."""
+"""Conversations as a session manager connects them: ids, index items, and tombstones of a whole
+session or user.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from strands import Agent
 from strands_manga_memory import SessionSweeper, TieredSessionManager
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.tiers import HOT, Place, Tiers, directory_key, put_group_tombstone, tombstone_key
+from strands_manga_memory.session.tiers import (
+    HOT,
+    Place,
+    Tiers,
+    directory_key,
+    put_group_tombstone,
+    tombstone_key,
+)
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.faults.protocol.process import open_hold
@@ -49,7 +58,9 @@ assert _DIRECTORY is not None
 USER_KEY = tombstone_key(_DIRECTORY[0])
 
 
-@pytest.mark.parametrize("tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"])
+@pytest.mark.parametrize(
+    "tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"]
+)
 def test_ids_are_stored_with_the_conversation(tiers: dict[str, bool]) -> None:
     """A process that knows only the place of a conversation reads its original ids."""
     connections = Connections(**tiers)
@@ -77,7 +88,9 @@ def test_head_says_whether_a_hot_tier_may_have_a_copy() -> None:
 
 @pytest.mark.parametrize("key", [SESSION_KEY, USER_KEY], ids=["session", "user"])
 def test_deletion_of_a_session_ends_conversations_that_no_store_lists(key: tuple[str, str]) -> None:
-    """A turn that was said before the deletion and saved behind it is dropped; the next turn begins a new conversation."""
+    """A turn that was said before the deletion and saved behind it is dropped; the next turn begins
+    a new conversation.
+    """
     connections = Connections()
     hold = connections.load()
     say(hold, 1)
@@ -92,7 +105,9 @@ def test_deletion_of_a_session_ends_conversations_that_no_store_lists(key: tuple
 
 
 def test_first_head_that_a_deletion_does_not_see_becomes_a_tombstone() -> None:
-    """A deletion between the read of the tombstones and the put of the first head is noticed behind the put."""
+    """A deletion between the read of the tombstones and the put of the first head is noticed behind
+    the put.
+    """
     connections = Connections()
     hold = connections.load()
     say(hold, 1)
@@ -130,7 +145,11 @@ def test_conversation_that_begins_after_a_deletion_is_listed_again() -> None:
     say(hold, 1)
     hold.save()
     hold.delete()
-    listed = [key for key in connections.table.rows if key[0].partition("/")[0] in ("user", "expiry", "ended")]
+    listed = [
+        key
+        for key in connections.table.rows
+        if key[0].partition("/")[0] in ("user", "expiry", "ended")
+    ]
     assert len(listed) == 3
     for key in listed:
         del connections.table.rows[key]
@@ -161,7 +180,9 @@ class _TickingClock(FakeClock):
 
 
 def test_conversation_that_begins_after_a_deletion_is_not_ended_by_it() -> None:
-    """The tombstone of a session may be put seconds after those of its conversations: a turn behind them stays."""
+    """The tombstone of a session may be put seconds after those of its conversations: a turn behind
+    them stays.
+    """
     table = MemoryTable()
     manager = TieredSessionManager("s", durable=table, clock=_TickingClock())
     agent = Agent(model=ScriptedModel(["yes"] * 3), session_manager=manager, callback_handler=None)
@@ -170,7 +191,10 @@ def test_conversation_that_begins_after_a_deletion_is_not_ended_by_it() -> None:
         agent(text)
         manager.flush()
         restored = TieredSessionManager("s", durable=table, clock=_TickingClock())
-        assert [message["content"] for message in restored.history()] == [[{"text": text}], [{"text": "yes"}]]
+        assert [message["content"] for message in restored.history()] == [
+            [{"text": text}],
+            [{"text": "yes"}],
+        ]
 
 
 def sweep(connections: Connections, place: Place = PLACE, **options: Any) -> int:
@@ -182,7 +206,12 @@ def sweep(connections: Connections, place: Place = PLACE, **options: Any) -> int
     connections.clock.advance(1801)
     if "durable" not in options:
         connections.table.rows.clear()
-    given = {"hot": connections.hot, "durable": connections.table, "clock": connections.clock, **options}
+    given = {
+        "hot": connections.hot,
+        "durable": connections.table,
+        "clock": connections.clock,
+        **options,
+    }
     return SessionSweeper(**given).run_once()
 
 
@@ -196,9 +225,15 @@ def test_cache_in_the_hot_tier_is_dropped_without_a_finalizer() -> None:
 
 
 def test_sweeper_that_knows_only_a_name_keeps_the_conversation_listed() -> None:
-    """Head, directory and expiry index have the original ids, also where the table was restored to nothing."""
+    """Head, directory and expiry index have the original ids, also where the table was restored to
+    nothing.
+    """
     connections = Connections()
     assert sweep(connections) == 1
     assert connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"]["member"] == "default"
-    listed = [row for key, row in connections.table.rows.items() if key[0].partition("/")[0] in ("user", "expiry")]
+    listed = [
+        row
+        for key, row in connections.table.rows.items()
+        if key[0].partition("/")[0] in ("user", "expiry")
+    ]
     assert [(row["user"], row["session"]) for row in listed] == [("u", "s"), ("u", "s")]

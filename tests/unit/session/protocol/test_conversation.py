@@ -1,4 +1,6 @@
-"""A process's hold of a conversation over stores that count requests: restores, costs, ends, and outages."""
+"""A process's hold of a conversation over stores that count requests: restores, costs, ends, and
+outages.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class CountingStore:
             if self.puts_left is not None and name == "put":
                 self.puts_left -= 1
             if name == "write":
-                self.written += sum(len(field) + len(data) for field, data in given[1].fields.items())
+                self.written += sum(
+                    len(field) + len(data) for field, data in given[1].fields.items()
+                )
             if name == "put":
                 self.written += sum(len(field) + _size(value) for field, value in given[0].items())
             return attribute(*given, **named)
@@ -53,13 +57,18 @@ class Stores:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.hot, self.durable = CountingStore(SurvivingHotStore(clock=self.clock)), CountingStore(MemoryTable())
+        self.hot, self.durable = (
+            CountingStore(SurvivingHotStore(clock=self.clock)),
+            CountingStore(MemoryTable()),
+        )
 
     def hold(self, *, hot: bool = True, durable: bool = True, load: bool = True) -> Conversation:
         """Return a new process's hold of the conversation."""
         tier: Any = self.hot if hot else None
         table: Any = self.durable if durable else None
-        conversation = Conversation(Place("s", "A:a"), Tiers.of(tier, table, clock=self.clock), ids={})
+        conversation = Conversation(
+            Place("s", "A:a"), Tiers.of(tier, table, clock=self.clock), ids={}
+        )
         if load:
             open_hold(conversation)
         return conversation
@@ -74,13 +83,17 @@ def say(hold: Conversation, number: int, *, ends: bool = True, size: int = 300) 
     """Add a turn of a question and an answer."""
     hold.local.begin_turn()
     for role in ("user", "assistant"):
-        hold.local.append(dump({"role": role, "content": [{"text": f"{role} {number} " + "x" * size}]}))
+        hold.local.append(
+            dump({"role": role, "content": [{"text": f"{role} {number} " + "x" * size}]})
+        )
     if ends:
         hold.local.end_turn()
 
 
 def turn(hold: Conversation, number: int) -> None:
-    """Take a turn as a session manager does: evict all but 40 turns, save, and flush if this writer has to."""
+    """Take a turn as a session manager does: evict all but 40 turns, save, and flush if this writer
+    has to.
+    """
     hold.refresh()
     hold.complete()
     view = hold.local.adopt_window()
@@ -96,7 +109,10 @@ def turn(hold: Conversation, number: int) -> None:
 def texts(hold: Conversation) -> list[str]:
     """Return the first words of each message in the window."""
     messages = [hold.local.message(slot) for slot in hold.local.window]
-    return ["?" if message is None else " ".join(load(message)["content"][0]["text"].split()[:2]) for message in messages]
+    return [
+        "?" if message is None else " ".join(load(message)["content"][0]["text"].split()[:2])
+        for message in messages
+    ]
 
 
 def expected(*numbers: int) -> list[str]:
@@ -111,7 +127,12 @@ def test_durable_requests_and_bytes_do_not_grow_with_live_agents(writers: int) -
     holds = [stores.hold() for _ in range(writers)]
     for number in range(2 * writers):
         turn(holds[number % writers], number)
-    before, hot_bytes, durable_bytes, turns = stores.requests, stores.hot.written, stores.durable.written, max(50, 2 * writers)
+    before, hot_bytes, durable_bytes, turns = (
+        stores.requests,
+        stores.hot.written,
+        stores.durable.written,
+        max(50, 2 * writers),
+    )
     for number in range(turns):
         turn(holds[number % writers], 1000 + number)
     assert (stores.requests - before) / turns <= 1.6
@@ -169,7 +190,9 @@ def _die(*_: Any) -> bool:
 
 
 @pytest.mark.parametrize("days", [0.6, 2.0])
-def test_deleted_conversation_stays_deleted_when_a_process_sleeps_longer_than_tombstones_live(days: float) -> None:
+def test_deleted_conversation_stays_deleted_when_a_process_sleeps_longer_than_tombstones_live(
+    days: float,
+) -> None:
     """A process that has seen no store for long reads both tiers before it writes."""
     stores = Stores()
     sleeper = stores.hold()
@@ -185,8 +208,12 @@ def test_deleted_conversation_stays_deleted_when_a_process_sleeps_longer_than_to
     assert sleeper.local.dropped == 2
 
 
-def test_deletion_ends_what_an_expiry_of_the_same_second_carries_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deletion has read neither tier since the expiry, and the durable tier has lost the expiry's tombstone."""
+def test_deletion_ends_what_an_expiry_of_the_same_second_carries_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The deletion has read neither tier since the expiry, and the durable tier has lost the
+    expiry's tombstone.
+    """
     stores = Stores()
     late = stores.hold()
     turn(late, 1)
@@ -217,7 +244,9 @@ def test_expiry_continues_unsaved_turns_and_ends_the_others() -> None:
 
 
 def test_first_flush_that_is_cut_loses_no_turn_with_the_hot_tier() -> None:
-    """A conversation that began in the hot tier gets its durable head before its log, so each prefix of a flush restores."""
+    """A conversation that began in the hot tier gets its durable head before its log, so each
+    prefix of a flush restores.
+    """
     for puts in range(10):
         stores = Stores()
         hold = stores.hold()
@@ -237,7 +266,9 @@ def test_first_flush_that_is_cut_loses_no_turn_with_the_hot_tier() -> None:
 
 
 def test_edit_of_the_window_survives_turns_of_others() -> None:
-    """An eviction stands if others only added turns; of two edits at once the first one stored stands."""
+    """An eviction stands if others only added turns; of two edits at once the first one stored
+    stands.
+    """
     stores = Stores()
     hold = stores.hold()
     for number in range(4):
@@ -257,7 +288,9 @@ def test_edit_of_the_window_survives_turns_of_others() -> None:
 
 
 def test_save_during_an_outage_of_hot_puts_no_turn_into_a_restored_table_without_a_head() -> None:
-    """A process whose known head is old reads the head again before its save puts turns that others flushed."""
+    """A process whose known head is old reads the head again before its save puts turns that others
+    flushed.
+    """
     stores = Stores()
     hold = stores.hold()
     turn(hold, 0)
@@ -277,7 +310,9 @@ def test_save_during_an_outage_of_hot_puts_no_turn_into_a_restored_table_without
 
 
 def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
-    """Turns that a lost or deleted conversation left in the table stay out of the next one, and are deleted."""
+    """Turns that a lost or deleted conversation left in the table stay out of the next one, and are
+    deleted.
+    """
     stores = Stores()
     hold = stores.hold()
     for number in range(6):
@@ -294,7 +329,9 @@ def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
 
 
 def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
-    """A turn that a load found in the log is unlogged until a head lists it; else the durable tier alone shows it again."""
+    """A turn that a load found in the log is unlogged until a head lists it; else the durable tier
+    alone shows it again.
+    """
     stores = Stores()
     hold = stores.hold()
     for number in range(5):
@@ -323,7 +360,9 @@ def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
 
 
 def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
-    """A head that went back to a backup lists turns again that the log has and no process holds any more."""
+    """A head that went back to a backup lists turns again that the log has and no process holds any
+    more.
+    """
     stores = Stores()
     hold = stores.hold()
     key = ("s", "A:a#HEAD")
@@ -348,7 +387,9 @@ def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
 
 
 def test_head_that_could_not_be_joined_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read that fails between the head and the log leaves the head unknown, so the next save joins it first."""
+    """A read that fails between the head and the log leaves the head unknown, so the next save
+    joins it first.
+    """
     stores = Stores()
     other, hold = stores.hold(hot=False), stores.hold()
     say(other, 1)
@@ -362,8 +403,12 @@ def test_head_that_could_not_be_joined_is_not_replaced(monkeypatch: pytest.Monke
     assert sorted(texts(stores.hold())) == sorted(expected(1, 2))
 
 
-def test_first_save_continues_a_conversation_that_has_just_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns that another process has logged since this one looked are no rest of a deleted conversation."""
+def test_first_save_continues_a_conversation_that_has_just_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Turns that another process has logged since this one looked are no rest of a deleted
+    conversation.
+    """
     stores = Stores()
     hold, other = stores.hold(), stores.hold(hot=False)
     say(other, 1)

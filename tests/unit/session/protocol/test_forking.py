@@ -21,7 +21,9 @@ from tests.faults.protocol.process import open_hold
 from tests.unit.session.protocol.test_connection import IDS, PLACE, Connections
 from tests.unit.session.protocol.test_conversation import expected, say, texts
 
-TIERS = pytest.mark.parametrize("tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"])
+TIERS = pytest.mark.parametrize(
+    "tiers", [{}, {"hot": False}, {"durable": False}], ids=["both", "durable", "hot"]
+)
 OTHER = Place.of(ConversationScope("u", "other").storage_session_id, "A", "default")
 OTHER_IDS = {**IDS, "session": "other"}
 
@@ -63,7 +65,9 @@ def test_rest_of_an_interrupted_turn_belongs_to_it() -> None:
     forks = Forks(turns=1)
     hold = forks.hold
     hold.local.begin_turn()
-    hold.local.append(dump({"role": "user", "content": [{"text": "rest 1"}]}), about={CONTINUES: True})
+    hold.local.append(
+        dump({"role": "user", "content": [{"text": "rest 1"}]}), about={CONTINUES: True}
+    )
     hold.local.end_turn()
     hold.save()
     say(hold, 2)
@@ -81,7 +85,9 @@ def test_rewind_deletes_the_later_turns_in_each_tier(tiers: dict[str, bool], at_
     reader = forks.load()
     assert texts(reader) == expected(*range(1, at_turn + 1))
     assert len(reader.history()) == at_turn
-    stored = str(forks.table.rows if forks.table else "") + str(forks.hot._conversations if forks.hot else "")
+    stored = str(forks.table.rows if forks.table else "") + str(
+        forks.hot._conversations if forks.hot else ""
+    )
     assert ("user 12 " in stored) == (at_turn == 12)
     say(reader, 50)
     reader.save()
@@ -130,7 +136,12 @@ def test_summary_stays_after_a_fork_or_rewind_to_the_last_turn(tiers: dict[str, 
     """The history has a message that the conversation manager wrote, in place of evicted turns."""
     forks = Forks(turns=6, **tiers)
     local = forks.hold.local
-    local.set_view((Slot(None, 0, dump({"role": "user", "content": [{"text": "user summary"}]})), *local.view[-4:]))
+    local.set_view(
+        (
+            Slot(None, 0, dump({"role": "user", "content": [{"text": "user summary"}]})),
+            *local.view[-4:],
+        )
+    )
     forks.hold.save()
     forks.hold.flush()
     fork(PLACE, forks.tiers, at_turn=6, to=OTHER, ids=OTHER_IDS)
@@ -138,8 +149,12 @@ def test_summary_stays_after_a_fork_or_rewind_to_the_last_turn(tiers: dict[str, 
     assert texts(forks.load_other()) == texts(forks.load()) == ["user summary", *expected(5, 6)]
 
 
-def test_turn_that_is_logged_during_a_rewind_does_not_count_as_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process logs a turn between two reads of the log. The turn has a place before turns that were read."""
+def test_turn_that_is_logged_during_a_rewind_does_not_count_as_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process logs a turn between two reads of the log.
+    The turn has a place before turns that were read.
+    """
     forks = Forks(hot=False, turns=2)
     history = Conversation.history
 
@@ -182,14 +197,20 @@ def test_log_that_is_deleted_while_it_is_read_does_not_count_as_damaged(
 
 
 @TIERS
-def test_redaction_during_a_rewind_stays(tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that is redacted while a rewind runs has its replacement in the shortened history."""
+def test_redaction_during_a_rewind_stays(
+    tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is redacted while a rewind runs has its replacement in the shortened
+    history.
+    """
     forks = Forks(**tiers, turns=4)
     key = forks.hold.local.view[0].key
     assert key is not None
 
     def work() -> None:
-        forks.hold.local.redact(key, {0: dump({"role": "user", "content": [{"text": "user removed"}]})})
+        forks.hold.local.redact(
+            key, {0: dump({"role": "user", "content": [{"text": "user removed"}]})}
+        )
         forks.hold.save()
 
     during_rewind(monkeypatch, work)
@@ -292,7 +313,9 @@ def test_fork_or_rewind_to_the_last_turn_keeps_the_window(tiers: dict[str, bool]
 
 
 @TIERS
-def test_turn_that_grows_during_a_rewind_stays_whole(tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_that_grows_during_a_rewind_stays_whole(
+    tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rewind has read one message of an open turn, which then ends and is flushed."""
     forks = Forks(**tiers, turns=3)
     local = forks.hold.local
@@ -314,7 +337,9 @@ def test_turn_that_grows_during_a_rewind_stays_whole(tiers: dict[str, bool], mon
 
 @TIERS
 def test_turn_of_a_deleted_fork_does_not_come_back_in_the_next_fork(tiers: dict[str, bool]) -> None:
-    """A process that still has the deleted fork must not write its turn to a new fork of the same id."""
+    """A process that still has the deleted fork must not write its turn to a new fork of the same
+    id.
+    """
     forks = Forks(**tiers, turns=3)
     fork(PLACE, forks.tiers, at_turn=3, to=OTHER, ids=OTHER_IDS)
     idle = forks.load_other()
@@ -328,7 +353,9 @@ def test_turn_of_a_deleted_fork_does_not_come_back_in_the_next_fork(tiers: dict[
 
 
 @TIERS
-def test_turns_of_a_rewind_do_not_come_back_from_a_process_far_behind(tiers: dict[str, bool]) -> None:
+def test_turns_of_a_rewind_do_not_come_back_from_a_process_far_behind(
+    tiers: dict[str, bool],
+) -> None:
     """The process has read neither the rewind nor the 120 turns before the rewind."""
     forks = Forks(**tiers, turns=3)
     idle = forks.load()
@@ -349,8 +376,12 @@ def test_turns_of_a_rewind_do_not_come_back_from_a_process_far_behind(tiers: dic
 
 @TIERS
 @pytest.mark.parametrize("begun", [0, 3], ids=["new", "begun"])
-def test_unsaved_turn_outlives_a_rewind_that_was_long_ago(tiers: dict[str, bool], begun: int) -> None:
-    """The process has read neither the rewind nor the 120 turns after the rewind, which have left no turn that it knows."""
+def test_unsaved_turn_outlives_a_rewind_that_was_long_ago(
+    tiers: dict[str, bool], begun: int
+) -> None:
+    """The process has read neither the rewind nor the 120 turns after the rewind, which have left
+    no turn that it knows.
+    """
     forks = Forks(**tiers, turns=begun)
     idle = forks.load()
     say(idle, 900)
@@ -371,7 +402,9 @@ def test_unsaved_turn_outlives_a_rewind_that_was_long_ago(tiers: dict[str, bool]
 
 
 @TIERS
-def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(tiers: dict[str, bool]) -> None:
+def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(
+    tiers: dict[str, bool],
+) -> None:
     """The log has the replacement."""
     forks = Forks(**tiers, turns=8)
     local = forks.hold.local
@@ -390,7 +423,9 @@ def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(tier
 
 @TIERS
 def test_turn_that_grows_outside_the_window_is_forked_whole(tiers: dict[str, bool]) -> None:
-    """The history of a fork or rewind has all messages of a turn that grew after the record was read, or none."""
+    """The history of a fork or rewind has all messages of a turn that grew after the record was
+    read, or none.
+    """
     forks = Forks(**tiers, turns=2)
     local = forks.hold.local
     local.begin_turn()
@@ -405,15 +440,24 @@ def test_turn_that_grows_outside_the_window_is_forked_whole(tiers: dict[str, boo
     forks.hold.save()
     forks.hold.flush()
     content = content_at(reader, 3, now=forks.clock())
-    assert [(slot.key, slot.number) for slot in content.window[2:]] == [(max(content.turns), 0), (max(content.turns), 1)]
+    assert [(slot.key, slot.number) for slot in content.window[2:]] == [
+        (max(content.turns), 0),
+        (max(content.turns), 1),
+    ]
 
 
-def test_redaction_after_a_rewind_that_died_leaves_no_original(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redaction_after_a_rewind_that_died_leaves_no_original(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The log of the replaced conversation goes with the first redaction."""
     forks = Forks(turns=4)
     forks.hold.flush()
     with monkeypatch.context() as patch, suppress(StoreUnavailableError):
-        patch.setattr(DurableTier, "purge", lambda *given: (_ for _ in ()).throw(StoreUnavailableError("died")))
+        patch.setattr(
+            DurableTier,
+            "purge",
+            lambda *given: (_ for _ in ()).throw(StoreUnavailableError("died")),
+        )
         rewind(PLACE, forks.tiers, at_turn=2)
     hold = forks.load()
     key = hold.local.view[0].key
@@ -427,7 +471,9 @@ def test_redaction_after_a_rewind_that_died_leaves_no_original(monkeypatch: pyte
 
 @TIERS
 def test_removed_turn_that_goes_on_is_counted_again(tiers: dict[str, bool]) -> None:
-    """Two rewinds remove an open turn, whose author then ends it: it follows the kept turns, and counts as a whole."""
+    """Two rewinds remove an open turn, whose author then ends it: it follows the kept turns, and
+    counts as a whole.
+    """
     forks = Forks(**tiers, turns=4)
     local = forks.hold.local
     local.begin_turn()

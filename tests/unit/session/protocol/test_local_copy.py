@@ -10,10 +10,16 @@ from strands_manga_memory.session.protocol.record import Record, Slot, Turn, Tur
 
 def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
     """A record that lists turns of an interrupted flush has an earlier version than these turns."""
-    for version, key in ((Version(20, "z"), TurnKey(30, "z")), (Version(30, "z"), TurnKey(20, "z"))):
+    for version, key in (
+        (Version(20, "z"), TurnKey(30, "z")),
+        (Version(30, "z"), TurnKey(20, "z")),
+    ):
         local = LocalCopy(clock=lambda: 1000.0)
         turns = {key: Turn((b"question",), (1000.0,))}
-        local.take_in(Record(version=version, incarnation=1, window=(Slot(key),), seen={key: 1}, turns=turns), {})
+        local.take_in(
+            Record(version=version, incarnation=1, window=(Slot(key),), seen={key: 1}, turns=turns),
+            {},
+        )
         slot = local.append(b"another question")
         assert slot is not None
         assert slot.key is not None
@@ -22,7 +28,9 @@ def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
 
 
 def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
-    """The flush stores an earlier draft than the save; the window that the agent edited is that of the save."""
+    """The flush stores an earlier draft than the save; the window that the agent edited is that of
+    the save.
+    """
     local = LocalCopy(clock=lambda: 1000.0)
     local.is_loaded = True
     for number in range(3):

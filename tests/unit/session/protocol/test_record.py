@@ -26,12 +26,17 @@ KEYS = [TurnKey(number, f"t{number}") for number in range(1, 9)]
 
 def turn(key: TurnKey, length: int) -> Turn:
     """Return the first messages of a turn; copies of one turn begin alike."""
-    return Turn(tuple(f"{key.tag}.{at}".encode() for at in range(length)), tuple(float(at) for at in range(length)))
+    return Turn(
+        tuple(f"{key.tag}.{at}".encode() for at in range(length)),
+        tuple(float(at) for at in range(length)),
+    )
 
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    """Return a record of one incarnation that has seen some turns, shows some of them and has logged some of them."""
+    """Return a record of one incarnation that has seen some turns, shows some of them and has
+    logged some of them.
+    """
     seen = draw(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 4), max_size=6))
     shown = [key for key in draw(st.permutations(sorted(seen))) if draw(st.booleans())]
     unlogged = {key: draw(st.integers(0, seen[key] - 1)) for key in seen if draw(st.booleans())}
@@ -42,7 +47,9 @@ def records(draw: st.DrawFn) -> Record:
         window=tuple(Slot(key, at) for key in shown for at in range(seen[key])),
         seen=seen,
         states=states,
-        redactions={key: {0: Replacement(1, b"redacted")} for key in seen if draw(st.integers(0, 4)) == 0},
+        redactions={
+            key: {0: Replacement(1, b"redacted")} for key in seen if draw(st.integers(0, 4)) == 0
+        },
         turns={key: turn(key, length) for key, length in seen.items()},
         unlogged=unlogged,
         turn_count=len(seen),
@@ -80,7 +87,11 @@ def test_join_shows_every_unseen_turn_whole_and_once(one: Record, other: Record)
     assert len(places) == len(set(places))
     assert [slot for slot in joined.window if slot in newer.window] == list(newer.window)
     assert older.shown_keys - newer.seen.keys() <= joined.shown_keys
-    evicted = {key for key in newer.seen.keys() - newer.shown_keys if newer.seen[key] >= older.seen.get(key, 0)}
+    evicted = {
+        key
+        for key in newer.seen.keys() - newer.shown_keys
+        if newer.seen[key] >= older.seen.get(key, 0)
+    }
     assert not evicted & joined.shown_keys
     for key in joined.shown_keys:
         assert [at for of, at in places if of == key] == list(range(joined.seen[key]))
@@ -89,7 +100,9 @@ def test_join_shows_every_unseen_turn_whole_and_once(one: Record, other: Record)
 @given(records(), records())
 @settings(max_examples=120, deadline=None)
 def test_join_keeps_redactions_states_and_unlogged_turns(one: Record, other: Record) -> None:
-    """No redaction and no state entry is lost, and a turn stays unlogged until one of the records knows it as logged."""
+    """No redaction and no state entry is lost, and a turn stays unlogged until one of the records
+    knows it as logged.
+    """
     joined = join(one, other)
     for record in (one, other):
         for key in record.redactions:
@@ -100,7 +113,11 @@ def test_join_keeps_redactions_states_and_unlogged_turns(one: Record, other: Rec
             rest = other if record is one else one
             is_logged = max(length, rest.logged_length(key)) >= joined.seen[key]
             assert key in joined.unlogged or is_logged
-    assert all(joined.turns[key].messages[0] == b"redacted" for key in joined.redactions if key in joined.turns)
+    assert all(
+        joined.turns[key].messages[0] == b"redacted"
+        for key in joined.redactions
+        if key in joined.turns
+    )
 
 
 def test_turn_that_grew_stands_behind_its_first_messages() -> None:
@@ -113,7 +130,14 @@ def test_turn_that_grew_stands_behind_its_first_messages() -> None:
 def test_deletion_drops_unlogged_turns_and_expiry_carries_them_over() -> None:
     """An expiry continues the turns that no log has; a deletion continues nothing."""
     key = KEYS[0]
-    late = Record(Version(5, "a"), 1, window=(Slot(key, 0),), seen={key: 1}, turns={key: turn(key, 1)}, unlogged={key: 0})
+    late = Record(
+        Version(5, "a"),
+        1,
+        window=(Slot(key, 0),),
+        seen={key: 1},
+        turns={key: turn(key, 1)},
+        unlogged={key: 0},
+    )
     expired = Record(Version(4, "b"), 2)
     deleted = Record(Version(4, "b"), 2, carries_from=2)
     assert join(expired, late).window == (Slot(key, 0),)
@@ -123,10 +147,16 @@ def test_deletion_drops_unlogged_turns_and_expiry_carries_them_over() -> None:
 
 
 def test_seen_list_keeps_the_turns_of_the_window_and_the_newest_others() -> None:
-    """The list of seen turns does not grow with the age of the conversation, and reaches the whole window."""
+    """The list of seen turns does not grow with the age of the conversation, and reaches the whole
+    window.
+    """
     keys = [TurnKey(number, "t") for number in range(1, 400)]
     record = Record(
-        Version(500, "a"), 1, window=(Slot(keys[0], 0),), seen=dict.fromkeys(keys, 1), turns={key: turn(key, 1) for key in keys}
+        Version(500, "a"),
+        1,
+        window=(Slot(keys[0], 0),),
+        seen=dict.fromkeys(keys, 1),
+        turns={key: turn(key, 1) for key in keys},
     ).normalize()
     assert SEEN_TURNS <= len(record.seen) <= 1.5 * SEEN_TURNS
     assert keys[0] in record.seen

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.durable_tier import MOST_BYTES, part_keys, put_split, whole_value
+from strands_manga_memory.session.protocol.durable_tier import (
+    MOST_BYTES,
+    part_keys,
+    put_split,
+    whole_value,
+)
 from strands_manga_memory.stores import ABSENT, Condition
 from tests.unit.session.support import MemoryTable
 
@@ -21,7 +26,9 @@ def put(table: MemoryTable, data: bytes, when: Condition = ABSENT, before: Any =
     return put_split(table, KEY, data, attributes={"version": 1}, when=when, before=before)
 
 
-@pytest.mark.parametrize("size", [1, MOST_BYTES - 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES, 3 * MOST_BYTES + 7])
+@pytest.mark.parametrize(
+    "size", [1, MOST_BYTES - 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES, 3 * MOST_BYTES + 7]
+)
 def test_a_value_comes_back_whole(size: int) -> None:
     table, data = MemoryTable(), noise(size)
     put(table, data)
@@ -39,7 +46,9 @@ def test_a_refused_value_leaves_nothing_behind() -> None:
 
 
 def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
-    """The answer to the first try was lost: the second one finds it, and must not take its parts away."""
+    """The answer to the first try was lost: the second one finds it, and must not take its parts
+    away.
+    """
     table, data = MemoryTable(), noise(900_000)
     put(table, data)
     assert put(table, data) is None
@@ -71,37 +80,60 @@ def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> No
 
 @pytest.mark.parametrize("size", [10, 900_000])
 def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> None:
-    """What a redaction takes out of a value may be in the parts of a writer that died before its first part."""
+    """What a redaction takes out of a value may be in the parts of a writer that died before its
+    first part.
+    """
     table = MemoryTable()
     item = put(table, noise(900_000))
     put(table, noise(900_000, seed=3), Condition(equals={"version": 1}), before=item)
     dead = {**item, "tag": "dead"}
     for part in part_keys(table, dead):
         table.put({table.schema.partition: part[0], table.schema.sort: part[1], "data": b"secret"})
-    another = {table.schema.partition: KEY[0], table.schema.sort: f"{KEY[1]}2", "data": b"of another value"}
+    another = {
+        table.schema.partition: KEY[0],
+        table.schema.sort: f"{KEY[1]}2",
+        "data": b"of another value",
+    }
     table.put(another)
 
     new, when = noise(size, seed=2), Condition(equals={"version": 1})
     before = table.get(*KEY)
-    assert put_split(table, KEY, new, attributes={"version": 2}, when=when, before=before, scrub=True)
+    assert put_split(
+        table, KEY, new, attributes={"version": 2}, when=when, before=before, scrub=True
+    )
 
     assert whole_value(table, table.get(*KEY))[1] == new
     assert len(table.rows) == -(-size // MOST_BYTES) + 1
 
 
 def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value() -> None:
-    """One writer replaces a value, and stands still; another puts the first value back; then the first one tidies up."""
+    """One writer replaces a value, and stands still; another puts the first value back; then the
+    first one tidies up.
+    """
     first, second = noise(900_000), noise(900_000, seed=2)
 
     class Late(MemoryTable):
         def batch_write(self, **given: Any) -> None:
             if self.get(*KEY)["version"] == 2:
-                put_split(self, KEY, first, attributes={"version": 3}, when=Condition(equals={"version": 2}))
+                put_split(
+                    self,
+                    KEY,
+                    first,
+                    attributes={"version": 3},
+                    when=Condition(equals={"version": 2}),
+                )
             super().batch_write(**given)
 
     table = Late()
     before = put(table, first)
-    put_split(table, KEY, second, attributes={"version": 2}, when=Condition(equals={"version": 1}), before=before)
+    put_split(
+        table,
+        KEY,
+        second,
+        attributes={"version": 2},
+        when=Condition(equals={"version": 1}),
+        before=before,
+    )
     assert whole_value(table, table.get(*KEY))[1] == first
 
 

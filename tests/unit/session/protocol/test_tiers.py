@@ -1,4 +1,6 @@
-"""A record in each kind of hot store and table: what is written is read back, by one compare-and-set, in readable JSON."""
+"""A record in each kind of hot store and table: what is written is read back, by one
+compare-and-set, in readable JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,25 @@ import pytest
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
-from strands_manga_memory.session.protocol.record import Entry, Record, Replacement, Slot, Turn, TurnKey, Version, head_record
+from strands_manga_memory.session.protocol.record import (
+    Entry,
+    Record,
+    Replacement,
+    Slot,
+    Turn,
+    TurnKey,
+    Version,
+    head_record,
+)
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores import AesGcmCipher, Codec, HotStore, SQLiteTable, Table, open_hot_store
+from strands_manga_memory.stores import (
+    AesGcmCipher,
+    Codec,
+    HotStore,
+    SQLiteTable,
+    Table,
+    open_hot_store,
+)
 from strands_manga_memory.stores.codec import dump
 from tests.unit.session.support import MemoryTable, SurvivingHotStore, dynamodb_table
 
@@ -55,18 +73,36 @@ def message(role: str, text: Any) -> bytes:
 def make_record(answer: str = "Berserk, 巻 42") -> Record:
     """Return a record with every kind of content."""
     turns = {
-        FIRST: Turn((message("user", "hello"), message("assistant", "hi")), (1.5, 2.0), about={"intent": "greeting"}),
-        SECOND: Turn((message("user", "which volume?"), message("assistant", answer)), (3.0, 4.0), {0: 1}, is_open=True),
+        FIRST: Turn(
+            (message("user", "hello"), message("assistant", "hi")),
+            (1.5, 2.0),
+            about={"intent": "greeting"},
+        ),
+        SECOND: Turn(
+            (message("user", "which volume?"), message("assistant", answer)),
+            (3.0, 4.0),
+            {0: 1},
+            is_open=True,
+        ),
     }
     edited = Slot(FIRST, 1, message("assistant", "[shortened]"))
     return Record(
         version=Version(4, "cc", 1),
         incarnation=2,
         carries_from=1,
-        window=(Slot(None, 0, message("user", "[summary]")), Slot(FIRST, 0), edited, Slot(SECOND, 0), Slot(SECOND, 1)),
+        window=(
+            Slot(None, 0, message("user", "[summary]")),
+            Slot(FIRST, 0),
+            edited,
+            Slot(SECOND, 0),
+            Slot(SECOND, 1),
+        ),
         notes={"summary": 3},
         seen={FIRST: 2, SECOND: 2, TurnKey(2, "evicted"): 4},
-        states={"agent": Entry(Version(3, "dd"), {"cart": [1, 2]}), "odd": Entry(Version(3, "dd"), b"\x00bytes")},
+        states={
+            "agent": Entry(Version(3, "dd"), {"cart": [1, 2]}),
+            "odd": Entry(Version(3, "dd"), b"\x00bytes"),
+        },
         redactions={SECOND: {0: Replacement(1, message("user", "which volume?"))}},
         turns=turns,
         unlogged={SECOND: 0},
@@ -79,23 +115,32 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
 
 def durable(table: Table, unique: str, **options: Any) -> DurableTier:
     """Return a durable tier as a new process makes it."""
-    return DurableTier(Place(f"s-{unique}", "A:a"), Tiers.of(None, table, clock=time.time, **options), {})
+    return DurableTier(
+        Place(f"s-{unique}", "A:a"), Tiers.of(None, table, clock=time.time, **options), {}
+    )
 
 
 def hot(store: HotStore, session: str, *, keeps_log: bool = False, **options: Any) -> HotTier:
     """Return a hot tier as a new process makes it."""
-    tiers = Tiers.of(SurvivingHotStore(), None if keeps_log else MemoryTable(), clock=time.time, **options)
+    tiers = Tiers.of(
+        SurvivingHotStore(), None if keeps_log else MemoryTable(), clock=time.time, **options
+    )
     return HotTier(Place(session, "A:a"), replace(tiers, hot=store))
 
 
-def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, unique: str) -> None:
+def test_evicted_turns_stay_readable_where_the_hash_is_the_log(
+    store: HotStore, unique: str
+) -> None:
     """A hot tier alone keeps evicted turns, without reading them at a restore."""
     tier = hot(store, f"s-{unique}", keeps_log=True)
     tier.read()
     record = replace(make_record(), unlogged={})
     assert tier.write(record, ttl=60.0)
     evicted = replace(
-        record, version=Version(7, "e"), window=(Slot(SECOND, 0), Slot(SECOND, 1)), turns={SECOND: record.turns[SECOND]}
+        record,
+        version=Version(7, "e"),
+        window=(Slot(SECOND, 0), Slot(SECOND, 1)),
+        turns={SECOND: record.turns[SECOND]},
     )
     assert tier.write(evicted, ttl=60.0)
     reader = hot(store, f"s-{unique}", keeps_log=True)
@@ -104,7 +149,9 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(store: HotStore, 
 
 
 def test_another_turn_writes_little_beside_itself(unique: str) -> None:
-    """A history of 40 turns, some without their answers, and a turn more: its messages, counters and a short history."""
+    """A history of 40 turns, some without their answers, and a turn more: its messages, counters
+    and a short history.
+    """
     store = SurvivingHotStore()
     tier = hot(store, f"s-{unique}")
     tier.read()
@@ -112,22 +159,36 @@ def test_another_turn_writes_little_beside_itself(unique: str) -> None:
 
     def grown(count: int) -> Record:
         turns = {TurnKey(number, "w"): turn for number in range(1, count + 1)}
-        window = tuple(Slot(key, at) for key in turns for at in range(1 if 10 < key.time <= 30 else 2))
+        window = tuple(
+            Slot(key, at) for key in turns for at in range(1 if 10 < key.time <= 30 else 2)
+        )
         seen = dict.fromkeys(turns, 2)
         evicted = {TurnKey(1, "a"): 2, TurnKey(20, "a"): 2}  # between the others
-        return replace(make_record(), version=Version(count, "w"), window=window, turns=turns, seen={**evicted, **seen})
+        return replace(
+            make_record(),
+            version=Version(count, "w"),
+            window=window,
+            turns=turns,
+            seen={**evicted, **seen},
+        )
 
     assert tier.write(grown(40), ttl=60.0)
     before = store._conversations[f"s-{unique}/A:a"].fields
     assert tier.write(grown(41), ttl=60.0)
     after = store._conversations[f"s-{unique}/A:a"].fields
-    assert {name for name, data in after.items() if before.get(name) != data} == {"head", "m41", "view"}
+    assert {name for name, data in after.items() if before.get(name) != data} == {
+        "head",
+        "m41",
+        "view",
+    }
     assert json.loads(after["view"])["window"] == ["1-10 11-30:0 31-41"]
     assert hot(store, f"s-{unique}").read() == grown(41)
 
 
 def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
-    """A field of which not even the turn's key can be read has lost its place in the window, so the record is refused."""
+    """A field of which not even the turn's key can be read has lost its place in the window, so the
+    record is refused.
+    """
     name, store = f"s-{unique}/A:a", SurvivingHotStore()
     tier = hot(store, f"s-{unique}")
     tier.read()
@@ -138,9 +199,17 @@ def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
     assert caught.value.record == f"{name}#m1"
 
 
-@pytest.mark.parametrize("odd", ["\ud800", 10**30, {"name": ["\ud800", b"\x00"]}], ids=["half a character", "large", "bytes"])
-def test_values_that_the_fast_encoder_refuses_are_stored(store: HotStore, table: Table, unique: str, odd: Any) -> None:
-    """Half a character of UTF-16 in a name, a value or a message, and large numbers, are read as they were written."""
+@pytest.mark.parametrize(
+    "odd",
+    ["\ud800", 10**30, {"name": ["\ud800", b"\x00"]}],
+    ids=["half a character", "large", "bytes"],
+)
+def test_values_that_the_fast_encoder_refuses_are_stored(
+    store: HotStore, table: Table, unique: str, odd: Any
+) -> None:
+    """Half a character of UTF-16 in a name, a value or a message, and large numbers, are read as
+    they were written.
+    """
     record = make_record("\ud83d is half a character")
     states = {"agent.\udc00": Entry(Version(3, "dd"), [odd]), **record.states}
     record = replace(record, states=states, notes={"said": "\ud800"})
@@ -153,7 +222,11 @@ def test_values_that_the_fast_encoder_refuses_are_stored(store: HotStore, table:
     assert tier.write(head_record(record, record.unlogged, None))
     found = durable(table, unique).read()
     assert found is not None
-    assert (found.states, found.notes, found.turns) == (record.states, record.notes, {SECOND: record.turns[SECOND]})
+    assert (found.states, found.notes, found.turns) == (
+        record.states,
+        record.notes,
+        {SECOND: record.turns[SECOND]},
+    )
 
 
 def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
@@ -166,7 +239,9 @@ def test_fields_of_the_hash_are_json_with_role_and_content(unique: str) -> None:
     found = json.loads(fields["m1"])
     assert found["messages"][0] == {"role": "user", "content": [{"text": "hello"}]}
     assert found["about"] == {"intent": "greeting"}
-    assert all(isinstance(json.loads(data), dict) for name, data in fields.items() if name != "window")
+    assert all(
+        isinstance(json.loads(data), dict) for name, data in fields.items() if name != "window"
+    )
     sealed = hot(store, f"t-{unique}", codec=Codec(cipher=CIPHER))
     sealed.read()
     sealed.write(make_record(), ttl=60.0)
@@ -199,7 +274,12 @@ def test_turn_in_the_table_is_readable_json_with_its_measures(table: Table, uniq
     messages = json.loads(item["turn"])["messages"]
     assert [one["role"] for one in messages] == ["user", "assistant"]
     assert messages[1]["content"] == [call]
-    assert (item["intent"], item["tool_calls"], item["latency_ms"], item["cache_hit"]) == ("search", ["find"], 420, True)
+    assert (item["intent"], item["tool_calls"], item["latency_ms"], item["cache_hit"]) == (
+        "search",
+        ["find"],
+        420,
+        True,
+    )
 
 
 def test_tombstone_is_read_without_the_keys(table: Table, store: HotStore, unique: str) -> None:
