@@ -1,7 +1,6 @@
 """Rules for English and Japanese text.
 
-The modules of this folder classify messages, find entities, preferences, facts and search terms in
-texts, and summarize sessions.
+They classify messages, find entities, preferences, facts and search terms, and summarize sessions.
 """
 
 from __future__ import annotations

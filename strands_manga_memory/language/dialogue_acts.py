@@ -1,10 +1,8 @@
-"""Classification of messages by dialogue act (purpose), such as greeting, correction or
-instruction. English and Japanese.
+"""Classification of English and Japanese messages by dialogue act (purpose).
 
-The act depends on the words of the message and on the message before it. The patterns that identify
-acts are in the files ``packs/*.toml``, in order of priority. A standing instruction is an order for
-all later answers of the assistant. It forbids something, applies every time, or concerns the
-length, tone, language or format of answers.
+A dialogue act is, for example, a greeting, a correction or a standing instruction. A standing
+instruction is an order for all later answers. It forbids something, applies every time, or
+concerns the length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -72,8 +70,8 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
     """Return the dialogue act (purpose) of a message, judged by its words.
 
     A message is a greeting, farewell or acknowledgement only if it has nearly no other words. For
-    example, "Hi, do you have volume 12?" is not a greeting. In a text of over 800 characters, only
-    the first 600 and the last 200 characters are read.
+    example, "Hi, do you have volume 12?" is no greeting. Of a text of over 800 characters, only
+    the first 600 and the last 200 are read.
 
     Args:
         text: Text of the message.
@@ -88,7 +86,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Normalize a message for the patterns that identify its dialogue act (purpose).
+    """Normalize a message for the patterns of dialogue acts.
 
     The result is in lower case and has ASCII apostrophes. Of a text of over 800 characters, only
     the first 600 and the last 200 are kept.
@@ -101,10 +99,7 @@ def plain(text: str) -> str:
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of the first rule that matches a text. None if no rule matches.
-
-    A rule is tried only if the text contains one of the rule's cues, such as a typical word.
-    """
+    """Return the dialogue act of the first rule that matches a text. None if no rule matches."""
     is_ascii = text.isascii()
     words = set(
         text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text)
@@ -130,8 +125,7 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
     """Return whether the pattern of a rule matches a text.
 
-    ``starts`` caches the positions at which clauses of the text begin. An empty list is filled at
-    the first use.
+    ``starts`` caches the positions at which clauses of the text begin.
     """
     if not rule.at_clause:
         return rule.pattern.search(text) is not None
@@ -159,14 +153,12 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of small talk, such as a greeting.
-    None for other texts. ``text`` is a result of ``plain``.
-    """
+    """Return the dialogue act of small talk, a result of ``plain``. None for other texts."""
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of an English text if it is small talk. None for any other text.
+    """Return the dialogue act of English small talk. None for any other text.
 
     Small talk consists of common phrases. Thanks and farewells may contain one other word.
     Farewells of the assistant may contain two.
@@ -206,11 +198,9 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
-    """Return the dialogue act of an English message that consists of common phrases other than
-    greetings and thanks.
+    """Return the dialogue act of common English phrases other than greetings and thanks.
 
-    The act is an acknowledgement, a farewell or a decision. The result is None if none of these
-    applies, or if the message is an answer of the assistant to a question.
+    The result is None for an answer of the assistant to a question.
     """
     is_answer = words[0] in _ANSWERS
     if role == "assistant" and is_answer and len(words) > 2:
@@ -223,8 +213,9 @@ def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | Non
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of a Japanese text of set phrases and at most two other letters.
-    None for any other text.
+    """Return the dialogue act of Japanese small talk. None for any other text.
+
+    Small talk consists of set phrases and at most two other letters.
     """
     if len(text) > _LONGEST_JAPANESE:
         return None
@@ -253,9 +244,7 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Return a text without the clauses in which the speaker asks about themselves, such as "What
-    is my favorite genre?".
-    """
+    """Return a text without clauses such as "what is my favorite genre", which state nothing."""
     sentences = _SENTENCE_WITH_END.findall(text)
     return "".join(
         _without_questions(each) if _QUESTION_CUE.search(each) else each for each in sentences
@@ -299,16 +288,14 @@ _REVOCATIONS = tuple(rule.pattern for rule, _ in _RULES_OF_ROLE["user"] if rule.
 
 
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each message of a user whether the message is a standing instruction that no later
-    message has revoked.
+    """Return for each message of a user whether it is a standing instruction that still applies.
 
-    A standing instruction is an order for all later answers. A new instruction ends all earlier
-    instructions that it contradicts: "give long answers" ends "keep answers short".
+    A new instruction ends all earlier instructions that it contradicts: "give long answers" ends
+    "keep answers short".
 
-    A revoking message, such as "you can stop using bullet points", ends at most one earlier
-    instruction: the instruction that shares the most words and topics with the message. Of several
-    such instructions, the latest ends. If no instruction shares a word or topic with the message,
-    none ends. However, a message without a topic, such as "forget the rules", ends the latest
+    A revocation, such as "you can stop using bullet points", ends the earlier instruction with
+    which it shares the most words and topics. Of several, the latest ends. Without shared words,
+    none ends. A revocation without a topic, such as "forget the rules", ends the latest
     instruction.
 
     Args:
@@ -335,6 +322,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 def instruction_terms(text: str) -> frozenset[str]:
     """Return the search terms and the topics of an instruction.
+
     A topic, such as length, is one term for both languages.
     """
     return frozenset(search_terms(text)).union(
@@ -345,8 +333,7 @@ def instruction_terms(text: str) -> frozenset[str]:
 def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
     """Return the topics that a text mentions.
 
-    Each group consists of a topic and the words that mention the topic. English words must be whole
-    words of the text.
+    Each group consists of a topic and its words. English words must be whole words of the text.
     """
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))
@@ -381,13 +368,11 @@ _OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers"
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
-    """Return whether an instruction contradicts an earlier one, as "give long answers" contradicts
-    "keep answers short".
+    """Return whether an instruction contradicts an earlier one.
 
     Two instructions contradict each other if they ask for different lengths or politeness of all
-    answers, or if one forbids the thing that the other asks for. An earlier instruction that also
-    orders something else, such as "keep answers short, and never use emojis", is never
-    contradicted.
+    answers, or if one forbids the thing that the other asks for. An earlier instruction with a
+    second order, such as "keep answers short, and never use emojis", is never contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -403,17 +388,14 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction, without clauses that name no subject, such as "from now
-    on".
-    """
+    """Return the clauses of an instruction, except those without a subject ("from now on")."""
     return [
         each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)
     ] or [text]
 
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether a clause that forbids something and a clause that orders something have the
-    same subject.
+    """Return whether two clauses, of which one forbids and one orders, have the same subject.
 
     All subject words of the forbidding clause must be in the ordering clause. The two instructions
     must share more than half of the subject words of the ordering clause.
@@ -431,11 +413,9 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return whether an instruction asks for polite answers and for long answers, such as
-    ``{"politeness": True}``.
+    """Return whether an instruction asks for polite and for long answers (``{"length": True}``).
 
-    The result lacks a topic that the instruction does not mention. It is empty if the instruction
-    is not about all answers.
+    Topics that it does not mention are missing. Empty if it is not about all answers.
     """
     if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
@@ -452,9 +432,7 @@ def _subject_terms(text: str) -> frozenset[str]:
 
 
 def _forbids(text: str) -> bool:
-    """Return whether an instruction forbids something. "Never without tax" forbids nothing: it asks
-    for the tax.
-    """
+    """Return whether an instruction forbids something. "Never without tax" forbids nothing."""
     lower = text.lower().replace("\u2019", "'")
     found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
     return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(
@@ -463,9 +441,7 @@ def _forbids(text: str) -> bool:
 
 
 def revokes_instruction(text: str) -> bool:
-    """Return whether a user's message revokes a standing instruction, an order for all later
-    answers.
-    """
+    """Return whether a user's message revokes a standing instruction."""
     lower = text.lower().replace("\u2019", "'")
     return any(pattern.search(lower) for pattern in _REVOCATIONS)
 
@@ -478,9 +454,7 @@ _OPENING_LENGTH = 160
 
 
 def changes_subject(text: str) -> bool:
-    """Return whether a user's message changes the subject, as in "forget that, show me something
-    else".
-    """
+    """Return whether a message changes the subject: "forget that, show me something else"."""
     return (
         _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
     )
@@ -508,25 +482,21 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(
     text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False
 ) -> str:
-    """Return the dialogue act (purpose) of a user's message, given the assistant's previous
-    message.
+    """Return the dialogue act of a user's message, given the assistant's previous message.
 
-    The result is the argument ``act``, except in these cases. An unmatched message has the act
-    ``DialogueAct.UNMATCHED``.
+    The result is the argument ``act``, except in these cases:
 
-    - If the assistant refused a wish, a proposal of something else becomes a correction: "how about
-      eight?" after "there is no table at seven". This applies to constraints, decisions and
-      unmatched messages.
+    - After a refusal, a proposal of something else becomes a correction: "how about eight?" after
+      "there is no table at seven". This applies to constraints, decisions and unmatched messages.
     - A decision with a number or a time becomes a constraint.
     - An unmatched message with a number, a time or a name becomes a constraint.
-    - A constraint that only withdraws a condition, such as "any day is fine" in Japanese, becomes
-      unmatched.
+    - A Japanese constraint that only withdraws a condition ("any day is fine") becomes unmatched.
     - In a correction that only declines an offer, as in "no, just the address", the words after
       "no" determine the act. In Japanese, such a message becomes unmatched.
 
     Args:
         text: Text of the user's message.
-        answer: Text of the assistant's message before the user's message.
+        answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
         answers: Whether the user's message answers a question. An unmatched answer becomes a
@@ -549,9 +519,7 @@ def act_of_reply(
 
 
 def _only_lets_go(said: str) -> bool:
-    """Return whether a Japanese message only withdraws a condition, as in "any day is fine", and
-    sets no other condition.
-    """
+    """Return whether a Japanese message withdraws a condition and sets no other condition."""
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
@@ -562,11 +530,9 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user's message with the dialogue act ``act`` gives a value: a number, a time
-    or a name.
+    """Return whether a decision or unmatched message gives a number, a time or a name.
 
-    In a decision, a name is not a value. For acts other than decisions and unmatched messages, the
-    result is False.
+    In a decision, a name is not a value. For other acts, the result is False.
     """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
@@ -585,9 +551,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user proposes something else ("how about eight?") after a refusal ("there is
-    no table at seven").
-    """
+    """Return whether a user proposes something else ("how about eight?") after a refusal."""
     if DECLINES.search(before) is None:
         return False
     if said.isascii():
@@ -606,8 +570,8 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 def _without_refusal(said: str, before: str) -> str:
     """Return the dialogue act of a user's message that is worded as a correction.
 
-    If the user only declines an offer in the assistant's message ``before``, the words after "no"
-    determine the act. Such a message in Japanese is unmatched. Any other message is a correction.
+    If the message only declines an offer in the message ``before``, the words after "no" determine
+    the act. In Japanese, such a message is unmatched. Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

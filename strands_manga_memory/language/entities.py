@@ -1,4 +1,4 @@
-"""Search for entities in a text. Entities are values such as prices, dates and order numbers.
+"""Search for entities, which are values such as prices, dates and order numbers.
 
 Each type of entity has a pattern that finds candidates, and a function that checks each candidate.
 ``GENERAL`` holds the types for any conversation. ``SHOP`` adds the types for a book shop.
@@ -113,9 +113,7 @@ class EntityTypes:
         return name in self._types
 
     def find(self, text: str) -> list[Entity]:
-        """Return the entities in a text, such as prices and order numbers, in the order of the
-        text.
-        """
+        """Return the entities in a text, in the order of the text."""
         return list(self._find(text))
 
     def _found(self, text: str) -> tuple[Entity, ...]:
@@ -154,14 +152,11 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of the entity in a text, or None if the text is not exactly one
-        entity of the given type.
-
-        The text may begin with the label of the type, such as ``order #``.
+        """Return the canonical form of a text that is exactly one entity of a type. Otherwise None.
 
         Args:
             name: Name of the entity type.
-            text: Text of the entity.
+            text: Text of the entity. It may begin with the label of the type, such as ``order #``.
 
         Raises:
             KeyError: No entity type has this name.
@@ -238,12 +233,10 @@ _COUNTS = frozenset({"price", "quantity"})
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user mentions in a message.
+    """Return the entities that a user mentions in a message, each entity once.
 
-    Of a repeated entity, the first occurrence is returned.
-
-    Entities that the user rejects, as in "not volume 3", are left out. From code, JSON and URLs,
-    only identifiers such as order numbers are returned. The URLs themselves are also returned.
+    Entities that the user rejects ("not volume 3") are left out. From code, JSON and URLs, only
+    identifiers such as order numbers are returned. The URLs themselves are also returned.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):
@@ -259,9 +252,7 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
 
 def _is_refused(text: str, entity: Entity) -> bool:
-    """Return whether the text around an entity rejects the entity, as in "not volume 3" or
-    "3巻ではなく".
-    """
+    """Return whether the words around an entity reject it: "not volume 3", "3巻ではなく"."""
     before, after = (
         text[max(0, entity.start - _AROUND) : entity.start],
         text[entity.end : entity.end + _AROUND],
@@ -273,9 +264,7 @@ def _is_refused(text: str, entity: Entity) -> bool:
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether a user may call an entity "it".
-    False for amounts, such as prices, and True for all other entities.
-    """
+    """Return whether a user may call an entity "it". False for amounts, such as prices."""
     return entity.type not in _COUNTS
 
 
@@ -294,9 +283,7 @@ def number_of(text: str) -> int:
 
 
 def _parts(match: re.Match[str]) -> dict[str, str]:
-    """Return the groups of a match that are not empty.
-    The names of groups lose their numbers: ``day1`` becomes ``day``.
-    """
+    """Return the filled groups of a match. Their names lose numbers: ``day1`` becomes ``day``."""
     return {
         name.rstrip("123456789"): value.lower()
         for name, value in match.groupdict().items()
@@ -450,9 +437,7 @@ def _volume(match: re.Match[str]) -> str:
 def _series(match: re.Match[str]) -> str | None:
     """Return the name of a manga series in a match of the pattern for series.
 
-    None if the match names no series.
-
-    For example, "manga: volume 2" names only a volume, and "manga: which was it?" is a question.
+    None if the match names no series, as in "manga: volume 2" or "manga: which was it?".
     """
     if EN.entities.question.match(match.string, match.start("value")):
         return None

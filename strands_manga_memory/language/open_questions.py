@@ -108,9 +108,11 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
     No answer to a question for a reason or a thing is certain. A message that only asks, or a reply
     such as "I will check", is no answer.
 
-    Two cases need no terms of the question. If ``asked`` only repeats a question for yes or no, a
-    message that begins with yes or no is an answer. If ``asked`` asks for news about the question,
-    such as "What about the parking?", any definite message is an answer.
+    Two cases need no terms of the question:
+
+    - ``asked`` only repeats a question for yes or no, and the answer begins with yes or no.
+    - ``asked`` asks for news about the question ("What about the parking?"), and the answer is
+      definite.
 
     Args:
         answer: Text of the assistant's message.
@@ -155,9 +157,7 @@ def _repeats(asked: str, question: str) -> bool:
 
 
 def _answers_yes_or_no(answer: str, question: str) -> bool:
-    """Return whether an answer that follows a question for yes or no says yes or no, and promises
-    no later answer.
-    """
+    """Return whether a message answers a question for yes or no, and promises no later answer."""
     return (
         not _ORDERS.search(question)
         and _asked_kinds(question)[0] in (["yes_or_no"], ["stock"])
@@ -168,8 +168,7 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _is_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether a definite answer follows a request for news about a question, such as "What
-    about the parking?".
+    """Return whether a definite answer follows a request for news ("What about the parking?").
 
     All terms of this request, a clause of ``asked``, must be terms of the question. The answer to a
     question for a date, a price or a number must have such a value.
@@ -190,8 +189,7 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
 
 
 def _asked_kinds(question: str) -> tuple[list[str], str]:
-    """Return the kinds of values that a text asks for, and its questions without the words that ask
-    for the values.
+    """Return the kinds of values that a text asks for, and its questions without those words.
 
     The list is empty if the text asks for anything else, such as a reason.
     """
@@ -205,9 +203,7 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 
 
 def _gives(kind: str, sentence: str, question: str) -> bool:
-    """Return whether a sentence states a value of a kind, such as a date, and otherwise has only
-    terms of the question.
-    """
+    """Return whether a sentence has a value of a kind and otherwise only terms of the question."""
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if (
         is_question(sentence)
@@ -228,8 +224,6 @@ def _gives(kind: str, sentence: str, question: str) -> bool:
 
 
 def _terms(text: str) -> frozenset[str]:
-    """Return the terms of a text, except terms with hiragana and words that are common in requests
-    and answers.
-    """
+    """Return the terms of a text, except those with hiragana and the common words of requests."""
     plain = _AROUND.sub(" ", REQUEST_WORDS.sub(" ", text))
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))

@@ -26,20 +26,14 @@ class Rule:
     """One rule of a language pack, with the pattern that a text must match.
 
     Attributes:
-        key: Meaning of the pattern, such as the value of a ``DialogueAct`` or the key of a
-            preference.
-        pattern: Compiled regular expression. Patterns of dialogue acts are searched in lower-case
-            text.
-        role: Role of the messages that are searched, ``"user"`` or ``"assistant"``. Empty for
-            messages of both roles.
-        cues: Texts of which at least one must occur in the message. In English a cue is a whole
-            word.
+        key: Meaning of the pattern, such as a ``DialogueAct`` or the key of a preference.
+        pattern: Regular expression. Patterns of dialogue acts are searched in lower-case text.
+        role: Role of the messages that are searched. Empty for both roles.
+        cues: Texts of which at least one must occur in the message, in English as a whole word.
         at_clause: Whether the pattern is tried only at the beginning of a clause.
-        revokes_instruction: Whether a matching message ends a standing instruction, an order for
-            all later answers.
-        check: Name of the function that validates a match. Without a name, every match is valid.
-        unless: Name of a pattern in the pack's section ``around``. If that pattern matches the
-            nearby text, a match is invalid.
+        revokes_instruction: Whether a matching message ends a standing instruction.
+        check: Name of the function that validates a match. Empty if every match is valid.
+        unless: Name of a pattern in the section ``around``, which must not match the nearby text.
     """
 
     key: str
@@ -53,9 +47,7 @@ class Rule:
 
 
 class Section:
-    """Patterns of one section of a language pack, as attributes.
-    A pattern is compiled at its first use.
-    """
+    """Patterns of one section of a language pack, each compiled at its first use."""
 
     def __init__(self, pack: LanguagePack, entries: dict[str, dict[str, Any]]) -> None:
         self._pack = pack
@@ -100,9 +92,7 @@ class LanguagePack:
         return frozenset(self._data["words"][section][list_name].split())
 
     def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return groups of words with the same meaning, such as all words for "manga".
-
-        ``name`` has the form ``section.name``.
+        """Return the groups ``section.name`` of words with the same meaning, such as "manga".
 
         Raises:
             KeyError: The pack has no such groups.
@@ -111,39 +101,29 @@ class LanguagePack:
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Compile and return the rules of a table in the pack's file, such as ``acts``, in order.
-        Empty if there are none.
-        """
+        """Compile the rules of a table, such as ``acts``, in order. Empty if there are none."""
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
         """Compile the patterns of an entry in the pack's file to one regular expression.
 
         Raises:
-            KeyError: A pattern refers to a fragment (a named part of patterns) that the pack does
-                not define.
+            KeyError: A pattern refers to a fragment (a named part of patterns) that does not exist.
         """
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Join the patterns of an entry in the pack's file to the source of one regular
-        expression.
-        """
+        """Return the source of the regular expression of an entry in the pack's file."""
         return "|".join(map(self._expand, entry["any"]))
 
     def entry(self, name: str) -> dict[str, Any] | None:
-        """Return the entry of the pattern ``section.name`` in the pack's file.
-        None if the pack has no such pattern.
-        """
+        """Return the entry of the pattern ``section.name``. None if there is no such pattern."""
         section, _, pattern = name.partition(".")
         found: dict[str, Any] | None = self._data.get("patterns", {}).get(section, {}).get(pattern)
         return found
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name and the content of each entry in the pack's file that has patterns.
-
-        The name identifies the entry in error messages, such as ``en.acts[0]``.
-        """
+        """Yield the name, such as ``en.acts[0]``, and the content of each entry with patterns."""
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
@@ -185,8 +165,7 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read the language pack ``packs/<code>.toml``.
 
-    Each keyword argument is a list of words. For example, the words of an argument ``months``
-    replace ``{{words.months}}`` in the patterns of the pack.
+    Each keyword argument is a list of words: ``months`` replaces ``{{words.months}}`` in patterns.
     """
     text = (
         resources.files("strands_manga_memory.language")
@@ -202,11 +181,7 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Return a function that caches the results of ``function`` for texts of at most 400
-    characters.
-
-    Short texts, such as the facts that every summary must contain, are often passed again.
-    """
+    """Return a function that caches results of ``function`` for texts of at most 400 characters."""
     cached = functools.lru_cache(8_192)(function)
     return functools.wraps(function)(
         lambda text: cached(text) if len(text) <= 400 else function(text)
@@ -223,8 +198,7 @@ def load_packs() -> tuple[LanguagePack, LanguagePack]:
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Combine the patterns ``name`` (written ``section.name``) of all language packs to one that
-    matches texts of any language.
+    """Combine the patterns ``section.name`` of all language packs to one pattern.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
@@ -237,10 +211,6 @@ def any_language(name: str) -> re.Pattern[str]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Map each word in the groups ``section.name`` of all language packs to the first word of its
-    group.
-
-    The words of a group have the same meaning.
-    """
+    """Map each word in the groups ``section.name`` of all packs to the first word of its group."""
     groups = (group for pack in load_packs() for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

@@ -1,7 +1,7 @@
 """Search and replacement of personal data in English and Japanese text.
 
-Rules match the form of the data and the words before the data. A name, or an address without a
-number, is not found.
+Rules match the form of the data and the words before it. Names, and addresses without a number,
+are not found.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ def is_article_number(digits: str) -> bool:
 
 
 def is_my_number(text: str) -> bool:
-    """Return whether a text is a Japanese individual number (My Number): 12 digits with a valid
-    check digit.
-    """
+    """Return whether a text is a valid Japanese individual number (My Number)."""
     digits = [int(digit) for digit in _digits(text)]
     if len(digits) != 12:
         return False
@@ -88,9 +86,7 @@ _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 
 def is_us_phone(text: str) -> bool:
-    """Return whether ten digits are a valid North American phone number.
-    A valid ISBN is not a phone number.
-    """
+    """Return whether ten digits are a valid North American phone number and no valid ISBN."""
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
     checksum = sum(
@@ -119,9 +115,7 @@ def is_ip_address(text: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Return whether a text has the length and the check digits of an international bank account
-    number (IBAN).
-    """
+    """Return whether a text has the length and the check digits of a bank account number (IBAN)."""
     plain = text.replace(" ", "")
     return (
         15 <= len(plain) <= 34
@@ -152,10 +146,8 @@ class PiiRule:
 
     Args:
         name: Name of the kind of data, in lower case letters and underscores.
-        pattern: Pattern of the data. The searched text has half-width instead of full-width
-            letters, digits and signs.
-        check: Function that validates a match of the pattern. Without a function, every match is
-            valid.
+        pattern: Pattern of the data. Full-width characters of the searched text become half-width.
+        check: Function that validates a match. Without a function, every match is valid.
         action: Treatment of the data. ``redact`` (default) replaces the data by ``[name]``.
             ``encrypt`` replaces the data by an encrypted form, which the store decrypts on reading.
             ``refuse`` prevents that any part of the text is stored.
@@ -260,9 +252,7 @@ class PersonalData(NamedTuple):
 
 
 def half_width(text: str) -> str:
-    """Replace full-width letters, digits, signs and hyphens by half-width characters.
-    Every character keeps its position.
-    """
+    """Replace full-width characters by half-width ones. Every character keeps its position."""
     return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
 
 
@@ -312,7 +302,8 @@ def replace_personal_data(
 
 @cached_if_short
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
-    """Return the personal data that the default rules find in a text.
+    """Return the personal data that the default rules find.
+
     Of overlapping data, the earlier rule wins.
     """
     plain = half_width(text)

@@ -1,8 +1,7 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
-A slot is the key of a preference, such as ``genre``. A clause states a preference by its verb ("I'm
-tired of ..."), or by evaluating a known value, such as a genre. Statements about others, questions
-and wishes of the moment are no preferences.
+A clause states a preference by its verb ("I'm tired of ..."), or by evaluating a known value, such
+as a genre. Statements about others, questions and wishes of the moment are no preferences.
 """
 
 from __future__ import annotations
@@ -72,12 +71,10 @@ class Preference:
     """A preference that a user stated.
 
     Attributes:
-        slot: Key under which the preference is stored, such as ``genre``, ``author``, ``format``,
-            ``language``, ``budget``, ``style``, ``likes`` or ``name``. Empty for a statement
-            without such a key.
+        slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
+            ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the value is wanted, False if it is not wanted, None if it is no longer
-            wanted.
+        liked: True if the value is wanted, False if unwanted, None if no longer wanted.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -88,9 +85,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot (the normalized key) for a key.
-    ``favorite genres`` and "my favorite genre" have the same slot.
-    """
+    """Return the slot (normalized key) for a key, such as ``genre`` for "my favorite genres"."""
     plain = " ".join(
         unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
     ).replace("favourite", "favorite")
@@ -111,9 +106,7 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a value such as a genre.
-    ``ホラー``, ``Horror manga`` and ``horror`` have the same form.
-    """
+    """Return the canonical form of a value: ``horror`` for ``ホラー`` and ``Horror manga``."""
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in (
         " manga",
@@ -137,23 +130,19 @@ def canonical_value(value: str) -> str:
 
 
 def split_values(text: str) -> list[str]:
-    """Split the stored text of a preference into single values, which are separated by commas."""
+    """Split the stored text of a preference at its commas."""
     return [value for each in _BETWEEN_VALUES.split(text) if (value := each.strip())]
 
 
 def remove_values(text: str, value: str) -> str:
-    """Return the comma-separated values of ``text`` without the comma-separated values of
-    ``value``, in any spelling.
-    """
+    """Return the values of ``text`` without those of ``value``, in any spelling."""
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text.
-    If no value shares a term, return the text.
-    """
+    """Return the value that shares the most terms with a text. Without shared terms, the text."""
     wanted = instruction_terms(text)
     shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text
@@ -243,13 +232,13 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a message, in the order of the texts.
 
-    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Only
-    the beginning and the end of a text of over 8,000 characters are read.
+    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Of a
+    text of over 8,000 characters, only the beginning and the end are read.
 
     Args:
         texts: Texts of the message.
-        before: Texts of the user's two previous messages. If these texts mention a gift, a budget
-            in ``texts`` is left out.
+        before: Texts of the user's two previous messages. If they mention a gift, a budget in
+            ``texts`` is left out.
     """
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
@@ -281,8 +270,9 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
-    """Return the new budget if a sentence ("make that 35") changes the budget in the last text of
-    ``before``. Else empty.
+    """Return the new budget if a sentence ("make that 35") changes a budget. Otherwise empty.
+
+    The old budget is in the last text of ``before``.
     """
     if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
@@ -308,10 +298,10 @@ def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Prefer
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return the preferences that a user states in several texts (the oldest first), keyed by slot.
+    """Return the preferences that a user states in several texts, the oldest first, keyed by slot.
 
-    Slots are keys such as ``genre``. A statement without a slot is keyed by its first 40
-    characters. Later preferences change or extend earlier preferences.
+    A statement without a slot is keyed by its first 40 characters. Later preferences change or
+    extend earlier preferences.
     """
     slots: dict[str, str] = {}
     said_by_user = list(texts)
@@ -328,9 +318,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and value of ``collect_preferences`` or a model's summary to preferences, one
-    for each like or dislike.
-    """
+    """Convert a key and value, as of a summary, to one preference for each like or dislike."""
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -349,9 +337,7 @@ def _name_of(statement: str) -> str:
 
 
 def _of_sentence(sentence: str) -> list[Preference]:
-    """Return the preferences that a user states in a sentence.
-    Each clause of the sentence may state a preference.
-    """
+    """Return the preferences that the clauses of a sentence state."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)
@@ -382,9 +368,7 @@ def _of_sentence(sentence: str) -> list[Preference]:
 
 
 def _is_known(clause: str) -> bool:
-    """Return whether a clause contains a known phrase of like or dislike, or speaks about another
-    person.
-    """
+    """Return whether a clause has a known phrase of like or dislike, or is about another person."""
     return any(
         pattern.search(clause)
         for pattern in (
@@ -414,9 +398,7 @@ def _of_clause(clause: str) -> list[Preference]:
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:
-    """Return the facts in a clause, such as name and home, and its first wish, such as a budget or
-    a style of answers.
-    """
+    """Return the facts in a clause, such as a name, and its first wish, such as a budget."""
     found: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
@@ -446,9 +428,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a found name, place or allergy is only quoted, only supposed, or a genre, as
-    in "I live in fantasy".
-    """
+    """Return whether a found name, place or allergy is only quoted or supposed, or is a genre."""
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -472,6 +452,7 @@ def _names_a_value(sentence: str) -> bool:
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
     """Yield a whole sentence as a preference.
+
     An instruction gets the slot (key) ``style``, any other sentence no slot.
     """
     if _REQUEST.search(sentence):
@@ -499,9 +480,7 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
 
 
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a clause denies the found name, home or allergy, or mentions it as past ("I no
-    longer live in ...").
-    """
+    """Return whether a clause denies a value or puts it in the past ("I no longer live in")."""
     start, end = value
     return (
         EN.statements.not_before.search(statement[:start]) is not None
@@ -524,9 +503,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 def _as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert values found in a text to preferences.
-    Wanted values of one slot (``genre``) are joined to one preference.
-    """
+    """Convert found values to preferences. Wanted values of one slot become one preference."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -542,9 +519,7 @@ def _as_preferences(
 
 
 def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
-    """Replace each found value in a text by ``*``, so that a genre such as "horror" does not count
-    as a negative word.
-    """
+    """Replace each found value by ``*``, so that "horror" does not count as a negative word."""
     for _, value, _ in named:
         text = text.replace(value, "*")
     return text
@@ -552,6 +527,7 @@ def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
     """Return the preferences in an English clause.
+
     In a question, only known values, such as genres, are returned.
     """
     said = clause.replace("\u2019", "'").strip()
@@ -579,9 +555,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the known values, such as genres, in the object of a verb such as "love", or else the
-    whole object.
-    """
+    """Return the known values in the object of a verb such as "love", or else the whole object."""
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
@@ -600,9 +574,7 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Return whether the object of a verb is a particular item, such as "this volume", or a service
-    of the shop.
-    """
+    """Return whether an object is a particular item ("this volume") or a service of the shop."""
     return _SHOP.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
         and not any(word[:1].isupper() and word != "I" for word in thing.split())
@@ -610,9 +582,7 @@ def _is_at_hand(thing: str) -> bool:
 
 
 def _replacement_wishes(clause: str) -> list[Preference]:
-    """Return the wishes in a clause that follows a dislike, such as "mystery please" after "no more
-    romance".
-    """
+    """Return the wishes in a clause after a dislike: "mystery please" after "no more romance"."""
     asked = EN.tastes.instead.sub("", clause)
     if not _ASKS_FOR.search(clause) or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0:
         return []
@@ -622,9 +592,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return the known values in a clause, such as genres, as likes or dislikes.
-    The sentiment of the other words decides.
-    """
+    """Return known values in a clause as likes or dislikes, by the sentiment of the other words."""
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -652,12 +620,10 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 (a like) for a clause that states a habit, -1 (a dislike) for a denied habit, 0 for
-    any other clause.
+    """Return 1 (a like) for a clause that states a habit, -1 (a dislike) for a denied habit, or 0.
 
     A wish for a format or a language also counts as a like. A clause with a denial and a language
-    gives 0, because the denial is usually about another thing, as in "not npm; comments in
-    English".
+    gives 0, because the denial is usually about another thing: "not npm; comments in English".
     """
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1
@@ -668,7 +634,8 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
     """Return the preferences in a Japanese sentence.
-    The first evaluating word after a value shows if the value is liked.
+
+    The first evaluating word after a value shows whether the value is liked.
     """
     found: list[Preference] = []
     parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
@@ -717,9 +684,7 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
-    """Return ``yes`` if a Japanese clause states a like, ``no`` for a dislike, ``once`` for a past
-    like. Otherwise empty.
-    """
+    """Return ``yes`` for a Japanese like, ``no`` for a dislike, ``once`` for a past like, or ""."""
     if JA.preferences.once.search(clause):
         return "once"
     if JA.preferences.not_disliked.search(clause):

@@ -71,9 +71,7 @@ def long_numbers(text: str) -> set[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the distinct search terms of a question, including those of Japanese synonyms of its
-    words.
-    """
+    """Return the distinct search terms of a question and of its Japanese synonyms."""
     found = search_terms(text)
     for word in _synonyms(unicodedata.normalize("NFKC", text[:_READ])):
         found += _pairs(word)
@@ -81,7 +79,7 @@ def query_terms(text: str) -> list[str]:
 
 
 def _synonyms(text: str) -> list[str]:
-    """Return the Japanese words that mean the same as a word in a text, together with this word."""
+    """Return the Japanese words that mean the same as a word in a text, including this word."""
     if text.isascii():
         return []
     return [word for group in _SYNONYMS if any(map(text.__contains__, group)) for word in group]
@@ -92,10 +90,9 @@ def content_terms(question: str) -> frozenset[str]:
 
     A text that contains one of these terms is relevant.
 
-    Words that are common in requests (such as "recommend" or "again"), grammatical words, single
-    digits, and single kanji that are no nouns are left out. A question about the user or the
-    assistant, such as "What do I love?", may have no other words. Then only grammatical words are
-    left out.
+    Words that are common in requests (such as "recommend"), grammatical words, single digits, and
+    single kanji that are no nouns are left out. A question about the user or the assistant, such as
+    "What do I love?", may have no other words. Then only grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = REQUEST_WORDS.sub(" ", question)
@@ -117,8 +114,7 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text that are compared with the terms of a question, from
-    ``content_terms``.
+    """Return the terms of a text for a comparison with the ``content_terms`` of a question.
 
     For English, these are the ``search_terms``. In Japanese, katakana words give groups of three
     characters instead of pairs, because カード and ハードカバー share a pair but no group of
@@ -140,8 +136,7 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 def _pairs(run: str) -> list[str]:
     """Return the kanji and the pairs of neighboring characters in a Japanese text.
 
-    Pairs of hiragana are left out, because they carry no content. A text of only hiragana gives
-    groups of three characters.
+    Pairs of hiragana are left out. A text of only hiragana gives groups of three characters.
     """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):
@@ -287,19 +282,16 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Return a text without field names, such as ``title:``.
-    All lines have the same names, so a search ignores the names.
-    """
+    """Return a text without field names, such as ``title:``, which all lines share."""
     return _FIELD_NAME.sub("", text)
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages with a score above 0 for the terms ``asked``, the best
-    passage first.
+    """Return the positions of the passages with a score above 0, the best passage first.
 
-    The weights of the terms in a passage add up to the own score of the passage. Rare terms have
-    higher weights. The own score of the previous passage, multiplied by ``context``, is added. If
-    no passage contains a term, all positions are returned in order.
+    The weights of the terms ``asked`` in a passage add up to its own score. Rare terms weigh more.
+    The own score of the previous passage, multiplied by ``context``, is added. If no passage
+    contains a term, all positions are returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -320,6 +312,7 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 
 def _lead(record: str) -> str:
     """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90``.
+
     Empty if they have over 80 characters.
     """
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
@@ -327,8 +320,7 @@ def _lead(record: str) -> str:
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Join the chosen passages of a text whose lines have named fields, such as
-    ``title: Uzumaki, price: 19.90``.
+    """Join the chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
 
     Each line of the result comes from one line of the text. If the beginning of a line is not
     chosen, the line's first two fields are added.
@@ -485,8 +477,7 @@ class LexicalIndex(Generic[_Name]):
         )
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
-        """Search the index, and return the similarity of each text that shares a term with the
-        query, keyed by name.
+        """Return the similarity of each text that shares a term with the query, keyed by name.
 
         The best text comes first, with the similarity 1. All similarities are above 0.
 
@@ -532,8 +523,6 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of the search terms of ``text`` that ``source`` contains, from 0 to 1.
-    1 if ``text`` has no terms.
-    """
+    """Return the share of the terms of ``text`` in ``source``. 1 if ``text`` has no terms."""
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0

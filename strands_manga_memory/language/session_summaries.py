@@ -1,7 +1,6 @@
 """Summaries of ended sessions, by a model or by rules.
 
-A model's summary is verified and completed. If no model gives a usable summary, rules write the
-summary.
+A model's summary is verified and completed. If no model gives a usable summary, rules write it.
 """
 
 from __future__ import annotations
@@ -136,14 +135,12 @@ class SessionSummarizer(Protocol):
     """Protocol of a function that summarizes the messages of an ended session."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary of a conversation.
-        Its text has at most ``max_tokens`` tokens. Errors of any type may be raised.
-        """
+        """Return a summary, its text of at most ``max_tokens`` tokens. Any error may be raised."""
         ...
 
 
 class SessionSummaryError(ValueError):
-    """Error for a summary that cannot be used, such as a refusal or a text about something else."""
+    """Error for an unusable summary, such as a refusal or a text about something else."""
 
 
 class RuleSessionSummarizer:
@@ -171,8 +168,7 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
-    """Return a summary that quotes the user's two most specific requests, and the answer to the
-    last of them.
+    """Return a summary that quotes the two most specific requests and the answer to the last one.
 
     Quotes that do not fit into ``max_tokens`` are left out. Preferences are quoted only if there is
     no other request, because a session summary has a field for preferences.
@@ -209,9 +205,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
 
 
 def _quoting(requests: Sequence[str], answer: str) -> str:
-    """Return a text that quotes one or two requests of a user and the answer, if any, in the
-    language of the requests.
-    """
+    """Quote one or two requests and the answer, if any, in the language of the requests."""
     if _KANA.search(requests[0]):
         *first, last = (each.translate(_INNER_QUOTES) for each in requests)
         asked = "".join(f"「{each}」、また" for each in first)
@@ -223,17 +217,13 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
 
 
 def _telling_sentence(answer: str) -> str:
-    """Return the first informative sentence of an answer, not just "Sorry." or "Yes.".
-    Without one, return the whole answer.
-    """
+    """Return the first informative sentence of an answer, unlike "Sorry.", or else the answer."""
     sentences = [each.strip() for each in split_sentences(answer)]
     return next(filter(_is_long, sentences), answer)
 
 
 def _is_long(sentence: str) -> bool:
-    """Return whether a sentence has a digit, more than two words, or more than 12 characters,
-    unlike "Noted.".
-    """
+    """Return whether a sentence has a digit, more than two words, or more than 12 characters."""
     return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 
@@ -247,8 +237,7 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Check whether a session summary can be used, and return it with its text truncated to
-    ``max_tokens`` tokens.
+    """Return a session summary with its text truncated to ``max_tokens`` tokens, if it is usable.
 
     Args:
         summary: Summary to check.
@@ -279,8 +268,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 topics of a conversation: quoted titles, names and katakana words, the most
-    frequent first.
+    """Return up to 5 topics: quoted titles, names and katakana words, the most frequent first.
 
     A quoted title counts twice. If there are no topics, known genres and formats are returned.
     """
@@ -314,9 +302,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_no_topic(name: str) -> bool:
-    """Return whether a name is only a date ("April 9"), a number ("ORD-12345"), or a word that
-    often begins a sentence.
-    """
+    """Return whether a name has only digits, dates ("April 9") and words that begin sentences."""
     return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 
@@ -331,8 +317,7 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
 
 def _feeling(sentence: str) -> int:
-    """Return the sentiment of a sentence towards the assistant: above 0 if positive, below 0 if
-    negative, else 0.
+    """Return the sentiment of a sentence towards the assistant, as in ``sentiment_score``.
 
     Preferences, such as "I hate horror", and questions about an item count as 0.
     """
@@ -385,8 +370,7 @@ Answer with one JSON object and nothing else:
 
 
 class ModelSessionSummarizer:
-    """Summarizer that asks a Strands model for a JSON object, so that models without tools can be
-    used.
+    """Summarizer that asks a Strands model for a JSON object. The model needs no tools.
 
     If the model answers in prose, the prose is the text of the summary, and rules find the topics
     and the sentiment.
@@ -439,11 +423,10 @@ class ModelSessionSummarizer:
 
 
 def _parse_summary(text: str) -> SessionSummary:
-    """Parse a summary in JSON.
+    """Parse a summary in JSON, without values of a wrong type, such as null for an empty list.
 
-    Values of a wrong type, such as null for an empty list, are left out.
-
-    A missing text, or a text of a wrong type, raises ``ValidationError``.
+    Raises:
+        ValidationError: The text is missing or has a wrong type.
     """
     try:
         return SessionSummary.model_validate_json(text)
@@ -458,9 +441,7 @@ def _parse_summary(text: str) -> SessionSummary:
 
 
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
-    """Return the summarizer for a ``model`` argument: a Strands model, a summarizer, or None to
-    summarize with rules.
-    """
+    """Return the summarizer for an argument ``model``. None means rules."""
     if model is None:
         return RuleSessionSummarizer()
     return ModelSessionSummarizer(model) if isinstance(model, Model) else model
@@ -480,8 +461,7 @@ def summarize_session(
         summarizer: Summarizer to use.
         lines: Role and text of each message.
         max_tokens: Largest number of tokens of the summary's text.
-        timeout: Seconds to wait for the summarizer in each attempt. After a timeout, no further
-            attempt is made.
+        timeout: Seconds to wait in each attempt. After a timeout, no further attempt is made.
     """
     source = render_lines(lines)
     for _ in range(0 if isinstance(summarizer, RuleSessionSummarizer) else _ATTEMPTS):
@@ -506,10 +486,9 @@ def render_lines(lines: Sequence[Line]) -> str:
 
 
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Return the preferences, corrections, decisions, outcomes and open questions that a summary
-    must contain.
+    """Return the facts that a summary must contain, with at most 60 % of ``max_tokens`` in total.
 
-    The most important of these facts are returned, with at most 60 % of ``max_tokens`` in total.
+    They are the most important preferences, corrections, decisions, outcomes and open questions.
     """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
@@ -526,9 +505,7 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 
 
 def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
-    """Return the required facts that a summary does not contain in its text, preferences or open
-    questions.
-    """
+    """Return the required facts that are in no text, preference or open question of a summary."""
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
@@ -549,11 +526,9 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 def complete_summary(
     summary: SessionSummary, lines: Sequence[Line], max_tokens: int
 ) -> SessionSummary:
-    """Add the facts, preferences and open questions that a summary lacks, and return the new
-    summary.
+    """Return a summary with the facts, preferences and open questions that it lacked.
 
-    A fact is added to the text of the summary only if the text then has at most ``max_tokens``
-    tokens.
+    Facts are added to its text only up to ``max_tokens`` tokens.
     """
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
@@ -577,8 +552,7 @@ def complete_summary(
 
 
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
-    """Run a function, or the coroutine that it returns, on a separate thread with a time limit, and
-    return the result.
+    """Run a function on a separate thread with a time limit, and return its awaited result.
 
     Raises:
         TimeoutError: The work takes longer than ``timeout`` seconds.

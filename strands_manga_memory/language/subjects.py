@@ -1,6 +1,4 @@
-"""Subjects of statements: clauses of a sentence that are about the user, and not about another
-person or one occasion.
-"""
+"""Subjects of statements: the user, another person, or one occasion."""
 
 from __future__ import annotations
 
@@ -59,8 +57,7 @@ class SubjectTracker:
     """Tracker of the person whom a user writes about, from sentence to sentence of a message.
 
     Args:
-        before: Texts of the user's earlier messages. They are read only for a gift and the person
-            who gets the gift.
+        before: Texts of the user's earlier messages, read only for a gift and its recipient.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:
@@ -75,9 +72,8 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return its clauses about the user.
 
-        The whole sentence is returned if it mentions nobody else or has no clause about the user.
-        For ``is_own``, a sentence that names no person is about the person of the previous
-        sentence.
+        The whole sentence is returned if it mentions nobody else or has no clause about the user. A
+        sentence that names no person is about the person of the previous sentence.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
@@ -111,11 +107,13 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference with the key ``slot`` in the last read sentence is a lasting
-        preference of the user.
+        """Return whether a preference in the last read sentence is lasting and about the user.
 
         The budget for a gift and the name of a pet are not the user's. A wish just for today does
         not last.
+
+        Args:
+            slot: Key of the preference, such as ``genre``.
         """
         if self._is_occasional and slot in _LASTING:
             return False

@@ -1,6 +1,6 @@
 """Extraction of facts, the values and statements of a conversation that a summary must contain.
 
-Rules extract the facts. Corrections by the user then change or remove earlier facts.
+Later corrections of the user change or remove facts.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ EN, _ = load_packs()
 
 
 class FactKind(StrEnum):
-    """Kind of a fact.
-    The kinds are in order of importance: if a summary lacks room, the facts of the first kinds are
-    kept.
+    """Kind of a fact, in order of importance.
+
+    If a summary lacks room, facts of the first kinds are kept.
     """
 
     CORRECTION = "correction"
@@ -67,11 +67,9 @@ class Fact:
         kind: Kind of the fact.
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
-        key: Subject of the fact. A later fact with the same key and the same kind replaces this
-            fact. Corrections, preferences, decisions and statements count as one kind. Empty for no
-            subject.
-        weight: Amount of specific information in the fact, such as numbers and names, as in
-            ``information_weight``.
+        key: Subject of the fact, or empty. A later fact with the same key and kind replaces this
+            fact. Corrections, preferences, decisions and statements count as one kind.
+        weight: Amount of specific information in the fact, from ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
 
@@ -84,23 +82,17 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Protocol for extractors of facts from messages.
-    An extractor may be slow, because it runs in the background.
-    """
+    """Protocol for extractors of facts from messages. An extractor may be slow."""
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the facts in messages, in their order.
-        The ``source`` of a fact must be the ``tracking_id`` of its message.
-        """
+        """Return the facts in order, each with the ``tracking_id`` of its message as ``source``."""
         ...
 
 
 def select_facts(
     facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]
 ) -> list[Fact]:
-    """Select the most important facts that fit into ``most_tokens`` tokens together, in the order
-    of ``facts``.
-    """
+    """Select the most important facts that fit into ``most_tokens`` tokens together, in order."""
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
@@ -134,8 +126,7 @@ _COMPARED = frozenset(
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that a correction can replace, keyed by entity type and unit.
 
-    Of several values with the same type and unit, the last is returned. Only quantities have a
-    unit.
+    Of several values with the same key, the last is returned. Only quantities have a unit.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -147,18 +138,16 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
     """Replace outdated values in facts by the values of later corrections, and return all facts.
 
-    A correction is a fact of the kind ``CORRECTION``. A value of the correction can replace a value
-    of the same entity type and unit in an earlier fact of the user. One of these conditions must be
-    met:
+    A value of a correction replaces a value of the same entity type and unit in an earlier fact of
+    the user, if one of these conditions is met:
 
     - The values are identifiers, such as order numbers.
     - The values are quantities with a unit, such as "3 books".
     - Both facts come from consecutive messages of the user.
 
-    Of several such facts, the fact that shares the most words with the correction is changed. If
-    several facts share equally many words, the latest is changed. Facts more than 6 positions
-    before the correction are compared only if no nearer fact is found. Such a fact must share two
-    words with the correction, or one word if the values are identifiers.
+    The fact that shares the most words with the correction is changed, the latest of several. A
+    fact more than 6 positions before the correction is changed only if no nearer fact is found,
+    and if it shares two words with the correction, or one word if the values are identifiers.
 
     If the changed fact is itself a correction, the facts changed by that correction are changed
     again. The ids of the messages with changed facts are added to ``corrects`` of the new
@@ -199,13 +188,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _latest(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
-    """Return the position and the old value of the fact that the correction at position ``at``
-    changes.
+    """Return the position and the old value of the fact that the correction ``at`` changes.
 
-    ``kind`` is the entity type and the unit of the value. Only facts from the user's other messages
-    are compared. The fact that shares the most words with the correction is chosen, the latest of
-    several. A fact more than 6 positions away is chosen only if no nearer fact is found. If there
-    is no such fact, the result is ``at`` and None.
+    ``apply_corrections`` describes the choice. ``kind`` is the entity type and the unit of the
+    value. If no fact is changed, the result is ``at`` and None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -237,11 +223,7 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether the facts at the positions ``before`` and ``at`` come from consecutive
-    messages of the user.
-
-    Messages without facts are ignored.
-    """
+    """Return whether two facts come from consecutive messages of the user that contain facts."""
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
@@ -262,9 +244,7 @@ _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 
 
 def without_leading_no(text: str) -> str:
-    """Return a text without "No," at its beginning, because this word denies an earlier message and
-    not the text itself.
-    """
+    """Return a text without "No," at its beginning, which denies an earlier message."""
     return _LEADING_NO.sub("", text)
 
 
@@ -285,9 +265,8 @@ class RuleFactExtractor:
 
     The user's messages give preferences, corrections, decisions, open questions and other
     statements. The assistant's messages give promises, outcomes, findings and identifiers, such as
-    order numbers. Tool calls give the assistant's actions. Tool results give no facts, because they
-    are large and no part of the conversation. Numbers of cards, accounts and official documents are
-    redacted.
+    order numbers. Tool calls give tasks. Tool results give no facts, because they are large.
+    Numbers of cards, accounts and official documents are redacted.
 
     Args:
         types: Entity types to search for.
@@ -297,9 +276,7 @@ class RuleFactExtractor:
         self.types = types
 
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
-        """Return the facts in messages, the oldest fact first, including outdated facts that
-        ``merge_facts`` removes.
-        """
+        """Return the facts in messages, the oldest first, including outdated facts."""
         found: list[Fact] = []
         open_questions: list[Fact] = []
         spoken: list[tuple[DialogueAct, str, str]] = []
@@ -379,9 +356,7 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as ``budget`` in "my budget is 30".
-        Empty if there is none.
-        """
+        """Return the subject of a sentence, such as ``budget`` in "my budget is 30", or empty."""
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -445,9 +420,7 @@ def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[
 
 
 def _is_empty(sentence: str) -> bool:
-    """Return whether a sentence has only words without information, such as "Can you help me with
-    that?".
-    """
+    """Return whether a sentence has no informative words, such as "Can you help me with that?"."""
     return EMPTY_WORDS.issuperset(words(sentence)) or not (
         sentence.isascii() or content_terms(sentence)
     )
@@ -482,8 +455,7 @@ def merge_facts(
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call. The facts in this result are older than ``facts``, and
-            are compared only with ``facts``.
+        earlier: Result of the previous call, whose facts are compared only with ``facts``.
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
@@ -493,10 +465,8 @@ def merge_facts(
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Return the facts that are not outdated, in their order.
 
-    A fact is outdated if a later fact contains all words of the fact, or has the same kind and
-    subject (``key``). Words of the assistant do not make a fact of the user outdated. Facts before
-    position ``since`` were compared with each other in an earlier call, and are now compared only
-    with the facts from ``since`` on.
+    ``merge_facts`` defines outdated facts. Words of the assistant do not make a fact of the user
+    outdated. Facts before position ``since`` were compared with each other in an earlier call.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

@@ -1,8 +1,7 @@
 """Normalization, sentences, content words, features and sentiment of English and Japanese text.
 
 Normalization makes different spellings of a text equal. Features are numbers, names, dates, wishes,
-questions and words about the speaker. Sentiment counts evaluating words and their negation. The
-word lists contain stems, so that other forms of a word are recognized too.
+questions and words about the speaker. Word lists contain stems, which match all forms of a word.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def normalized(text: str) -> str:
 
     Upper and lower case, full and half width, hiragana and katakana, and kinds of quotes, dashes
     and spaces become the same. Thousands separators are removed. Numbers in words become digits: in
-    English up to 99, in Japanese before a counting word such as ``冊``, the word for a number of
-    books.
+    English up to 99, in Japanese before a counting word such as ``冊``.
     """
     text = unicodedata.normalize("NFKC", text).casefold().translate(_SIGNS).translate(_KATAKANA)
     text = _GROUPED.sub(lambda match: match[1].replace(",", ""), text)
@@ -90,9 +88,7 @@ def normalized(text: str) -> str:
 
 
 def kanji_number(digits: str) -> int:
-    """Return the value of a number below ten thousand that is written in kanji.
-    For example, ``二十一`` is 21.
-    """
+    """Return the value of a number below ten thousand in kanji, such as 21 for ``二十一``."""
     if not any(place in digits for place in _KANJI_PLACES):
         return int("".join(str(_KANJI_DIGITS[digit]) for digit in digits))
     total, digit = 0, 0
@@ -115,9 +111,7 @@ _WORD = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in its normalized form: English words, numbers, and runs of
-    hiragana or kanji.
-    """
+    """Return the normalized words of a text: English words, numbers, runs of hiragana or kanji."""
     return list(_words(text))
 
 
@@ -127,9 +121,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Replace characters that UTF-8 cannot encode by ``?``: unpaired surrogates, which JSON can
-    contain.
-    """
+    """Replace unpaired surrogates, which JSON may contain and UTF-8 cannot encode, by ``?``."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -150,8 +142,7 @@ _FIRST_WORDS = frozenset(
 
 
 def standard_spelling(text: str) -> str:
-    """Replace lower-case chat spellings, such as "im", "pls" and "looove", by standard spellings
-    ("I'm", "please", "love").
+    """Replace lower-case chat spellings, such as "im" and "looove", by standard spellings.
 
     Repeated letters are replaced only in texts of under 300 characters.
     """
@@ -220,13 +211,12 @@ class TextFeatures:
 
     Attributes:
         number: Whether the text contains a number in digits or in words.
-        names: Number of names. Names are capitalized words within a sentence, or in Japanese runs
-            of katakana and quoted titles.
+        names: Number of names: capitalized words within a sentence, or in Japanese runs of
+            katakana and quoted titles.
         time: Whether the text mentions a day, a date or a time.
         wants: Whether the speaker states a wish or a need.
         asks: Whether the text ends with a question.
-        tells: Whether the speaker talks about themselves, such as their possessions, actions or
-            likes.
+        tells: Whether speakers talk about themselves, such as their possessions or actions.
     """
 
     number: bool = False
@@ -268,12 +258,11 @@ _SETTLED_BAD = ("二度と", "な", "ま", "い")
 
 
 def sentiment_score(text: str) -> int:
-    """Return the sentiment of a text: above 0 for a positive text, below 0 for a negative text, 0
-    for a neutral text.
+    """Return the sentiment of a text: above 0 if positive, below 0 if negative, 0 if neutral.
 
     Args:
-        text: Sentence or clause in English or Japanese. The text must not contain names of genres,
-            because "horror" would count as a complaint.
+        text: Sentence or clause in English or Japanese, without names of genres, because "horror"
+            would count as a complaint.
     """
     lower, score = text.replace("\u2019", "'").lower(), 0
     for pattern, worth in ((EN.sentiment.settled_good, 1), (EN.sentiment.withheld, -1)):

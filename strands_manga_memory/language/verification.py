@@ -63,9 +63,7 @@ class SearchableText:
         )
 
     def mentions(self, fact: Fact) -> bool:
-        """Return whether the text contains all entities and numbers of a fact, and most of its
-        other words.
-        """
+        """Return whether the text has all entities and numbers and most other words of a fact."""
         form = normalized(fact.text)
         if form in self.form:
             return True
