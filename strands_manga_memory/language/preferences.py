@@ -7,27 +7,33 @@ as a genre. Statements about others, questions and wishes of the moment are no p
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
-    contradicts_instruction,
     dialogue_act,
-    instruction_terms,
     revokes_instruction,
     statements,
 )
-from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
-from strands_manga_memory.language.subjects import (
+from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.preference_slots import (
     ALLERGY,
-    AT_THE_BEGINNING,
+    BETWEEN_VALUES,
     DISLIKES,
     FACTS,
+    KNOWN_SLOTS,
     LIKES,
     STYLE,
     TASTES,
+    Preference,
+    apply_preference,
+    canonical_value,
+    slot_for_key,
+    split_values,
+)
+from strands_manga_memory.language.subjects import (
+    AT_THE_BEGINNING,
     SubjectTracker,
     split_clauses,
 )
@@ -40,160 +46,6 @@ from strands_manga_memory.language.text_features import (
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
 EN, JA = load_packs()
-
-
-_SLOT_OF = canonical_words("preferences.slots")
-_OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
-_ROLES = ("unwanted", "wanted", "amount", "answer")
-_ANY_ROLE = "|".join(
-    f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES
-)
-_ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
-"""Words before the name of a slot. "Favorite" keeps the slot, and words of dislike change the slot
-to ``dislikes``.
-"""
-_OF_ROLE = {
-    "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
-    "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
-    "amount": {"budget": "budget"},
-    "answer": {STYLE: STYLE, "language": "language"},
-}
-
-_MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8}
-_MOST_OF_A_SLOT = 4
-_BETWEEN_VALUES = re.compile(r"[、，]|(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")  # not the comma in 3,000
-"""Separators between the values of a slot. No single value may contain a separator."""
-_CANONICAL = canonical_words("preferences.canonical_values")
-
-
-@dataclass(frozen=True, slots=True)
-class Preference:
-    """A preference that a user stated.
-
-    Attributes:
-        slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
-            ``likes`` or ``name``. Empty for a statement without such a key.
-        value: Preferred value, or the whole statement.
-        liked: True if the value is wanted, False if unwanted, None if no longer wanted.
-        adds: Whether the value is added to earlier values of the slot instead of replacing them.
-    """
-
-    slot: str
-    value: str
-    liked: bool | None = True
-    adds: bool = False
-
-
-def slot_for_key(key: str) -> str:
-    """Return the slot (normalized key) for a key, such as ``genre`` for "my favorite genres"."""
-    plain = " ".join(
-        unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
-    ).replace("favourite", "favorite")
-    bare = _OWNER.sub("", plain)
-    role = _ROLE.match(bare)
-    name = bare if role is None else bare[role.end() :]
-    for ending in ("", "s", " preference", " preferences", "の好み"):
-        slot = _SLOT_OF.get(name.removesuffix(ending), "")
-        if role is not None and role.lastgroup is not None:
-            slot = _OF_ROLE[role.lastgroup].get(slot, "")
-        if slot:
-            return slot
-    return (
-        f"favorite {name}"
-        if role is not None and role["wanted"] and not role["wanted"].isascii()
-        else plain
-    )
-
-
-def canonical_value(value: str) -> str:
-    """Return the canonical form of a value: ``horror`` for ``ホラー`` and ``Horror manga``."""
-    plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
-    for ending in (
-        " manga",
-        " comics",
-        " stories",
-        " books",
-        " series",
-        "漫画",
-        "マンガ",
-        "もの",
-        "系",
-    ):
-        shorter = plain.removesuffix(ending).strip()
-        plain = shorter or plain
-    is_plural = (
-        len(plain) > 4 and plain.isascii() and plain.endswith("s") and not plain.endswith("ss")
-    )
-    singular = plain[:-1] if is_plural else plain
-    known = _CANONICAL.get(plain.replace(" ", "-")) or _CANONICAL.get(singular.replace(" ", "-"))
-    return known or singular
-
-
-def split_values(text: str) -> list[str]:
-    """Split the stored text of a preference at its commas."""
-    return [value for each in _BETWEEN_VALUES.split(text) if (value := each.strip())]
-
-
-def remove_values(text: str, value: str) -> str:
-    """Return the values of ``text`` without those of ``value``, in any spelling."""
-    gone = set(map(canonical_value, split_values(value)))
-    kept = [each for each in split_values(text) if canonical_value(each) not in gone]
-    return text if len(kept) == len(split_values(text)) else ", ".join(kept)
-
-
-def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text. Without shared terms, the text."""
-    wanted = instruction_terms(text)
-    shared = [len(wanted & instruction_terms(value)) for value in values]
-    return values[shared.index(max(shared))] if any(shared) else text
-
-
-def _with_value(slot: str, text: str, said: Preference) -> str:
-    if not said.adds and slot not in _MOST_VALUES:
-        return said.value
-    rest = split_values(remove_values(text, said.value))
-    kept = [
-        said.value,
-        *(each for each in rest if slot != STYLE or not contradicts_instruction(said.value, each)),
-    ]
-    return ", ".join(kept[: _MOST_VALUES.get(slot, _MOST_OF_A_SLOT)])
-
-
-def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
-    """Return the stored preferences that change when a user states a preference.
-
-    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value no
-    longer wanted is removed.
-
-    Args:
-        slots: Stored preferences, keyed by slot, such as ``genre``.
-        said: Preference that the user stated.
-
-    Returns:
-        The new texts of the changed slots, keyed by slot. An empty text removes a slot.
-    """
-    if not said.slot:
-        return {}
-    if said.slot == STYLE and said.liked is None:
-        said = replace(said, value=_nearest_value(said.value, split_values(slots.get(STYLE, ""))))
-    if said.liked is None and slot_for_key(said.value) == said.slot:
-        return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
-    into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    leaves = (
-        (said.slot,)
-        if said.slot in FACTS
-        else (DISLIKES,)
-        if said.liked
-        else (*TASTES, said.slot, DISLIKES)
-    )
-    changed = {
-        slot: remove_values(slots[slot], said.value)
-        for slot in leaves
-        if slot in slots and slot != into
-    }
-    if into:
-        changed[into] = _with_value(into, slots.get(into, ""), said)
-    return {slot: text for slot, text in changed.items() if text != slots.get(slot)}
 
 
 _VALUES = tuple(
@@ -386,7 +238,7 @@ def _of_clause(clause: str) -> list[Preference]:
         return []
     asked = said.rstrip().endswith(("?", "？")) and not is_request
     key = match[match.lastindex or 0] if (match := _FORGET.search(said)) is not None else ""
-    if (slot := slot_for_key(key)) in _SLOT_OF.values():
+    if (slot := slot_for_key(key)) in KNOWN_SLOTS:
         return [Preference(slot, key, None)]
     if facts := _facts_and_wishes(said):
         return facts
@@ -471,11 +323,11 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
         return
     if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
         text = _AROUND_INSTRUCTION.sub("", sentence.strip().rstrip(".。!！"))
-        text = shorten_line(_BETWEEN_VALUES.sub(";", text), 120)
+        text = shorten_line(BETWEEN_VALUES.sub(";", text), 120)
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
         text = _REMARK.sub("", _ITSELF.sub("", sentence)).strip()
-        if _SAYS.search(text) and slot_for_key(text) not in _SLOT_OF.values():
+        if _SAYS.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
             yield Preference("", shorten_line(text, 120))
 
 

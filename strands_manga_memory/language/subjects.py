@@ -6,22 +6,11 @@ from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import statements
 from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.preference_slots import DISLIKES, FACTS, STYLE, TASTES
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages.texts import head_and_tail
 
 EN, _ = load_packs()
-
-DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
-"""Slots of unwanted things, of other wanted things, and of the style of answers."""
-
-TASTES = ("genre", "author", "format", LIKES)
-"""Slots from which a thing is removed when the user no longer wants it."""
-
-ALLERGY = "allergy"
-FACTS = ("name", "home", "hometown", ALLERGY)
-"""Slots of facts about the user.
-A fact changes no taste, and its negation only removes the fact.
-"""
 
 AT_THE_BEGINNING = 12
 """Number of characters at the beginning of a clause in which its subject is expected."""

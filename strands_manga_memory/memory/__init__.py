@@ -10,7 +10,7 @@ from strands_manga_memory.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
-    from strands_manga_memory.language.preferences import Preference
+    from strands_manga_memory.language.preference_slots import Preference
     from strands_manga_memory.memory.finalizing import MemoryKeeper
     from strands_manga_memory.memory.hot_profile import ProfileCache
     from strands_manga_memory.memory.memory_search import extract_user_query
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     ".language.pii": "PiiRule",
-    ".language.preferences": "Preference",
+    ".language.preference_slots": "Preference",
     "finalizing": "MemoryKeeper",
     "memory_search": "extract_user_query",
     "pii_policy": "PiiPolicy",

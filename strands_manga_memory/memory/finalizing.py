@@ -17,13 +17,12 @@ from typing import Any
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.open_questions import is_answer
-from strands_manga_memory.language.preferences import (
+from strands_manga_memory.language.preference_slots import (
     Preference,
     canonical_value,
-    extract_preferences,
-    parse_preference,
     split_values,
 )
+from strands_manga_memory.language.preferences import extract_preferences, parse_preference
 from strands_manga_memory.language.search import long_numbers, split_passages
 from strands_manga_memory.language.session_summaries import (
     RuleSessionSummarizer,

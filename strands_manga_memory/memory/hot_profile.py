@@ -23,7 +23,7 @@ from strands_manga_memory.exceptions import (
     PersonalDataError,
     StoreError,
 )
-from strands_manga_memory.language.preferences import Preference
+from strands_manga_memory.language.preference_slots import Preference
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at

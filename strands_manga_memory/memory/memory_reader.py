@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 
 from strands_manga_memory.arguments import positive
 from strands_manga_memory.exceptions import KeyMissingError, StoreError
-from strands_manga_memory.language.preferences import remove_values, slot_for_key
+from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
 from strands_manga_memory.language.search import Embed
-from strands_manga_memory.language.subjects import DISLIKES
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, OlderMemories, Snapshot

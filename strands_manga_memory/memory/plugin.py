@@ -35,14 +35,14 @@ from strands_manga_memory.exceptions import (
     StoreError,
     logged_errors,
 )
-from strands_manga_memory.language.preferences import (
+from strands_manga_memory.language.preference_slots import (
+    DISLIKES,
+    LIKES,
     Preference,
-    extract_preferences,
-    parse_preference,
     remove_values,
 )
+from strands_manga_memory.language.preferences import extract_preferences, parse_preference
 from strands_manga_memory.language.session_summaries import run_with_timeout
-from strands_manga_memory.language.subjects import DISLIKES, LIKES
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
 from strands_manga_memory.memory.hot_profile import ProfileCache

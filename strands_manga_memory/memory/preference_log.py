@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.language.preferences import (
+from strands_manga_memory.language.preference_slots import (
     Preference,
     canonical_value,
     slot_for_key,

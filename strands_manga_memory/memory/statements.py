@@ -17,13 +17,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from strands_manga_memory.language.preferences import (
+from strands_manga_memory.language.preference_slots import (
+    DISLIKES,
+    LIKES,
     Preference,
     apply_preference,
     canonical_value,
     split_values,
 )
-from strands_manga_memory.language.subjects import DISLIKES, LIKES
 from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
 
 MOST_RECENT = 30

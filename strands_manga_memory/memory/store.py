@@ -14,7 +14,7 @@ from strands.memory import ExtractionConfig, MemoryEntry, MemoryStore, SearchOpt
 from strands_manga_memory.arguments import checked, filled, of_kind, positive, seconds, whole
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, StoreError
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act
-from strands_manga_memory.language.preferences import Preference, slot_for_key
+from strands_manga_memory.language.preference_slots import Preference, slot_for_key
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.memory_reader import MemoryReader

@@ -12,11 +12,8 @@ import unicodedata
 
 import pytest
 
-from strands_manga_memory.language.preferences import (
-    collect_preferences,
-    extract_preferences,
-    split_values,
-)
+from strands_manga_memory.language.preference_slots import split_values
+from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from tests.lines import rows
 
 Dialogue = tuple[list[str], list[tuple[str, str]], list[tuple[str, str]]]

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from strands_manga_memory.language.preference_slots import apply_preference, slot_for_key
 from strands_manga_memory.language.preferences import (
     MOST_PREFERENCES,
-    apply_preference,
     collect_preferences,
     extract_preferences,
-    slot_for_key,
 )
 from strands_manga_memory.memory import Preference
 from tests.lines import rows

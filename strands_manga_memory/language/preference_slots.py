@@ -1,0 +1,167 @@
+"""Keys (slots) and values of stored preferences, and their changes.
+
+A slot is the key of a preference, such as ``genre``. Its text holds one or more values.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from strands_manga_memory.language.dialogue_acts import contradicts_instruction, instruction_terms
+from strands_manga_memory.language.packs import any_language, canonical_words
+
+DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
+"""Slots of unwanted things, of other wanted things, and of the style of answers."""
+
+TASTES = ("genre", "author", "format", LIKES)
+"""Slots from which a thing is removed when the user no longer wants it."""
+
+ALLERGY = "allergy"
+FACTS = ("name", "home", "hometown", ALLERGY)
+"""Slots of facts about the user.
+A fact changes no taste, and its negation only removes the fact.
+"""
+
+_SLOT_OF = canonical_words("preferences.slots")
+KNOWN_SLOTS = frozenset(_SLOT_OF.values())
+_OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
+_ROLES = ("unwanted", "wanted", "amount", "answer")
+_ANY_ROLE = "|".join(
+    f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES
+)
+_ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
+"""Words before the name of a slot. Words of dislike change the slot to ``dislikes``."""
+_OF_ROLE = {
+    "unwanted": dict.fromkeys(("genre", "author", "format", LIKES), DISLIKES),
+    "wanted": {slot: slot for slot in ("genre", "author", "format", "language", STYLE, LIKES)},
+    "amount": {"budget": "budget"},
+    "answer": {STYLE: STYLE, "language": "language"},
+}
+
+_MOST_VALUES = {DISLIKES: 8, LIKES: 8, ALLERGY: 8}
+_MOST_OF_A_SLOT = 4
+BETWEEN_VALUES = re.compile(r"[、，]|(?<![0-9]),|,(?![0-9]{3}(?![0-9]))")  # not the comma in 3,000
+"""Separators between the values of a slot. No single value may contain a separator."""
+_ENDINGS = (" manga", " comics", " stories", " books", " series", "漫画", "マンガ", "もの", "系")
+_CANONICAL = canonical_words("preferences.canonical_values")
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A preference that a user stated.
+
+    Attributes:
+        slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
+            ``likes`` or ``name``. Empty for a statement without such a key.
+        value: Preferred value, or the whole statement.
+        liked: True if the value is wanted, False if unwanted, None if no longer wanted.
+        adds: Whether the value is added to earlier values of the slot instead of replacing them.
+    """
+
+    slot: str
+    value: str
+    liked: bool | None = True
+    adds: bool = False
+
+
+def slot_for_key(key: str) -> str:
+    """Return the slot (normalized key) for a key, such as ``genre`` for "my favorite genres"."""
+    plain = " ".join(
+        unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
+    ).replace("favourite", "favorite")
+    bare = _OWNER.sub("", plain)
+    role = _ROLE.match(bare)
+    name = bare if role is None else bare[role.end() :]
+    for ending in ("", "s", " preference", " preferences", "の好み"):
+        slot = _SLOT_OF.get(name.removesuffix(ending), "")
+        if role is not None and role.lastgroup is not None:
+            slot = _OF_ROLE[role.lastgroup].get(slot, "")
+        if slot:
+            return slot
+    return (
+        f"favorite {name}"
+        if role is not None and role["wanted"] and not role["wanted"].isascii()
+        else plain
+    )
+
+
+def canonical_value(value: str) -> str:
+    """Return the canonical form of a value: ``horror`` for ``ホラー`` and ``Horror manga``."""
+    plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
+    for ending in _ENDINGS:
+        shorter = plain.removesuffix(ending).strip()
+        plain = shorter or plain
+    is_plural = len(plain) > 4 and plain.isascii() and plain[-1] == "s" != plain[-2]
+    singular = plain[:-1] if is_plural else plain
+    known = _CANONICAL.get(plain.replace(" ", "-")) or _CANONICAL.get(singular.replace(" ", "-"))
+    return known or singular
+
+
+def split_values(text: str) -> list[str]:
+    """Split the stored text of a preference at its commas."""
+    return [value for each in BETWEEN_VALUES.split(text) if (value := each.strip())]
+
+
+def remove_values(text: str, value: str) -> str:
+    """Return the values of ``text`` without those of ``value``, in any spelling."""
+    gone = set(map(canonical_value, split_values(value)))
+    kept = [each for each in split_values(text) if canonical_value(each) not in gone]
+    return text if len(kept) == len(split_values(text)) else ", ".join(kept)
+
+
+def _nearest_value(text: str, values: Sequence[str]) -> str:
+    """Return the value that shares the most terms with a text. Without shared terms, the text."""
+    wanted = instruction_terms(text)
+    shared = [len(wanted & instruction_terms(value)) for value in values]
+    return values[shared.index(max(shared))] if any(shared) else text
+
+
+def _with_value(slot: str, text: str, said: Preference) -> str:
+    if not said.adds and slot not in _MOST_VALUES:
+        return said.value
+    rest = split_values(remove_values(text, said.value))
+    kept = [
+        said.value,
+        *(each for each in rest if slot != STYLE or not contradicts_instruction(said.value, each)),
+    ]
+    return ", ".join(kept[: _MOST_VALUES.get(slot, _MOST_OF_A_SLOT)])
+
+
+def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
+    """Return the stored preferences that change when a user states a preference.
+
+    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value no
+    longer wanted is removed.
+
+    Args:
+        slots: Stored preferences, keyed by slot, such as ``genre``.
+        said: Preference that the user stated.
+
+    Returns:
+        The new texts of the changed slots, keyed by slot. An empty text removes a slot.
+    """
+    if not said.slot:
+        return {}
+    if said.slot == STYLE and said.liked is None:
+        said = replace(said, value=_nearest_value(said.value, split_values(slots.get(STYLE, ""))))
+    if said.liked is None and slot_for_key(said.value) == said.slot:
+        return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
+    into = DISLIKES if said.liked is False else said.slot if said.liked else ""
+    leaves = (
+        (said.slot,)
+        if said.slot in FACTS
+        else (DISLIKES,)
+        if said.liked
+        else (*TASTES, said.slot, DISLIKES)
+    )
+    changed = {
+        slot: remove_values(slots[slot], said.value)
+        for slot in leaves
+        if slot in slots and slot != into
+    }
+    if into:
+        changed[into] = _with_value(into, slots.get(into, ""), said)
+    return {slot: text for slot, text in changed.items() if text != slots.get(slot)}
