@@ -1,5 +1,6 @@
-"""State of a conversation: typed values that survive a restart, shown to the model as a text block
-in its requests.
+"""State of a conversation: typed values that survive a restart.
+
+The model receives them as a text block in its requests.
 """
 
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer

@@ -49,10 +49,8 @@ class ActiveEntity(Part):
         type: Name of the entity type, such as ``"asin"``.
         value: Value in its canonical form.
         text: Value as originally written.
-        confidence: ``CONFIRMED`` if the user named the entity or a method call confirmed it;
-            otherwise ``INFERRED``.
-        message: ``tracking_id`` of the message that named the entity; empty if a method call set
-            the entity.
+        confidence: ``CONFIRMED`` if the user named the entity or a method call confirmed it.
+        message: ``tracking_id`` of the message that named the entity; empty after a method call.
         turn: Number of the last turn in which the entity was named.
     """
 
@@ -67,8 +65,7 @@ class ActiveEntity(Part):
     def spelling(self) -> str:
         """Value of the entity for display.
 
-        This is the original text if the entity is a date, or if the text differs from the canonical
-        value only in case.
+        The original text if the entity is a date, or if only upper and lower case differ.
         """
         return (
             self.text
@@ -78,13 +75,11 @@ class ActiveEntity(Part):
 
 
 class EntityLayer(Layer):
-    """Active entities of a conversation: orders, titles and other things that recent messages
-    named.
+    """Active entities: orders, titles and other things that recent messages named.
 
     An entity becomes active when a message names it. It stays active until other entities of its
     type replace it, the subject changes, or no message names it for several turns. Entities that
-    describe the user, such as a phone number, stay active after a change of subject. Methods read
-    and change the active entities.
+    describe the user, such as a phone number, stay active after a change of subject.
 
     Attributes:
         groups: Active entities, keyed by type, in the order in which the types were first named.
@@ -102,8 +97,7 @@ class EntityLayer(Layer):
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield one text line that shows the active entities to the model; nothing if there are
-        none.
+        """Yield the line that shows the active entities to the model, if there are any.
 
         Entities that describe the user, such as a phone number, are left out.
         """
@@ -149,18 +143,18 @@ class EntityLayer(Layer):
     @change
     def drop(self, *types: str) -> None:
         """Remove the active entities of the given types.
-        Without types, keep only the entities that describe the user.
+
+        Without types, keep only the entities that describe the user, such as a phone number.
         """
         self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)
 
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
-        """Remove the active entities that no message named in the last ``expires_after`` turns,
-        when a new turn begins.
+        """Remove outdated entities when a new turn begins.
 
-        If the user changes the subject, only entities that describe the user, such as a phone
-        number, are kept.
+        Entities are outdated if no message named them in the last ``expires_after`` turns. After a
+        change of subject, only entities that describe the user, such as a phone number, are kept.
         """
         turns = self._store.get(TurnLayer)
         # A fork at an earlier turn has the entities, but not the number of turns.
@@ -173,11 +167,10 @@ class EntityLayer(Layer):
         )
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Make the entities found in a message active, in place of earlier entities of the same
-        types.
+        """Make the entities found in a message active, except prices and quantities.
 
-        Prices and quantities are ignored. ``message`` is the ``tracking_id`` of the message. If the
-        user did not write the message (``by_user`` is False), ``mention`` ignores further entities.
+        ``message`` is the ``tracking_id`` of the message. ``by_user`` is False for a message of a
+        tool or the assistant; see ``mention``.
         """
         entities = [
             ActiveEntity(
@@ -193,15 +186,13 @@ class EntityLayer(Layer):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Make the entities of a new message active, in place of earlier entities of the same
-        types.
+        """Make entities of a message active, in place of earlier entities of the same types.
 
         Entities that the user named always replace earlier entities. If a tool or the assistant
         named the entities (``by_user`` is False), the new entities of a type are ignored in three
         cases:
 
-        - The message names an active entity of the type. The active entity then counts as named
-          again.
+        - The message names an active entity of the type. That entity counts as named again.
         - The message names more than ``MOST_VALUES`` (5) entities of the type.
         - A confirmed entity of the type was named in the same turn.
         """
@@ -216,9 +207,7 @@ class EntityLayer(Layer):
         self.groups = groups
 
     def remove_source(self, message: str) -> None:
-        """Remove the active entities that a message named.
-        ``message`` is the ``tracking_id`` of the message.
-        """
+        """Remove the active entities that a message named, given its ``tracking_id``."""
         self._keep(lambda each: each.message != message)
 
     @property
@@ -237,16 +226,9 @@ def _replace(
     *,
     by_user: bool,
 ) -> None:
-    """Replace the active entities of one type in ``groups`` by those of a new message.
+    """Replace the entities of one type in ``groups`` by the rules of ``EntityLayer.mention``.
 
-    The rules are those of ``EntityLayer.mention``. A new title or series also removes the entities
-    that belong to the old title or series, such as an ASIN.
-
-    Args:
-        groups: Active entities by type, which are changed in place.
-        type_: The entity type.
-        new: Entities of the type in a message, keyed by value.
-        by_user: Whether the user named the entities, and not a tool or the assistant.
+    A new title or series also removes the entities of the old one, such as its ASIN.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))

@@ -54,19 +54,17 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Two numbers: the steps of the task that are still in memory, and all recorded
-            steps of the task.
+        executions: Number of the task's steps in memory, and of all its recorded steps.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
-        goals: Two numbers: the goals set so far, and the goals in the archive.
+        goals: Number of goals set so far, and of archived goals.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in tokens: ``session`` for all stored goals, ``archives`` for archived goals
             alone, and ``warning``, the size of all goals from which a warning is logged.
-        compression: Share of characters that the archive of goals saves, because it has only
-            statistics of tool calls and no arguments and results; None if the archived goals have
-            no calls.
-        writes: Number of writes into ``agent.state``. Each write stores one part of the state, such
-            as the goals.
-        unreadable: Reasons why stored parts of the state cannot be read, keyed by the part's key in
+        compression: Share of characters that archiving saves, because an archived goal has
+            statistics instead of its tool calls' arguments and results. None without archived tool
+            calls.
+        writes: Number of writes into ``agent.state``. Each write stores one part of the state.
+        unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
 
@@ -82,8 +80,7 @@ class StateStats(TypedDict):
 
 
 class StateCoordinator(Plugin):
-    """Plugin that tracks the state of an agent's conversation and task, and shows the state to the
-    model.
+    """Plugin that tracks the state of a conversation and shows the state to the model.
 
     The state has five parts:
 
@@ -91,37 +88,37 @@ class StateCoordinator(Plugin):
       the user.
     - ``entities``: orders, titles and other things that recent turns named.
     - ``goals``: the active goal with its subtasks, and ended goals.
-    - ``task``: steps, time budget and findings of the current request. They are kept in memory
-      only.
+    - ``task``: steps, time budget and findings of the current request, kept in memory only.
     - ``environment``: data from the shop's systems, such as the user's cart and locale. They are
       read from ``source``, or published through ``hot``.
 
     Dialogue, entities and goals are stored in ``agent.state``, so any session manager restores
-    them. With ``hot``, all agents of the session share them. Methods change the parts, such as
-    ``state.goals.set("Find a gift")``. Hooks record tool calls, turns and entities. Each agent
-    needs its own coordinator. With a ``TieredSessionManager``, intent, agent, locale and cart
-    become metadata of the conversation.
+    them. With ``hot``, all agents of the session share them. Hooks record tool calls, turns and
+    entities. Methods change the parts, such as ``state.goals.set("Find a gift")``. With a
+    ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
 
     The model receives the state as one block of text, before the user's text in the message that
     opens the turn. All requests of a turn contain the same block, unless the environment changes,
     the time budget runs low or a tool loop is detected. The block is part of requests only. The
     history, the stored session and the system prompt do not change.
 
+    Each agent needs its own coordinator.
+
     Args:
-        intents: Slots of each intent:
-            ``{"reorder": [DialogueSlot(name="volume", question="Which volume?")]}``.
+        intents: Slots of each intent: ``{"reorder": [DialogueSlot(name="volume", question="Which
+            volume?")]}``.
         types: Entity types to extract. Default ``SHOP``. Types that identify a thing (ASIN, ISBN,
-            order id) are also extracted from tool calls and the assistant's text; other types, such
-            as title and volume, come from the user only.
+            order id) are also extracted from tool calls and the assistant's text; others come from
+            the user only.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
             Default 20.
         max_tokens: Most estimated tokens of the rendered state. Default 400.
-        time_budget_ms: Time budget of a task in milliseconds. When it is used up, the rendered
-            state asks the model to answer. Default 3,000.
+        time_budget_ms: Milliseconds of a task after which the rendered state asks the model to
+            answer. Default 3,000.
         tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None:
-            never. Agents used as tools are not stopped. The thread of a plain ``def`` tool keeps
-            running. If an ``async`` tool ignores its cancellation, the turn waits for the end of
-            the tool. Default 30,000.
+            never. Default 30,000. Agents used as tools are not stopped. The thread of a plain
+            ``def`` tool keeps running. The turn waits for an ``async`` tool that ignores its
+            cancellation.
         offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default
             True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
@@ -130,11 +127,11 @@ class StateCoordinator(Plugin):
         hot: Hot store for changes of the environment and for the state that the session's agents
             share. None: the agent shares no state and receives no changes.
         codec: Codec of the data in the hot store.
-        environment: Environment that the caller has just read, so that the start of the session
-            need not read the source again.
-        is_stored: Function that takes an agent id and returns whether the session still has the
-            agent's conversation. If the result is False for all agents that wrote the shared state,
-            a new agent ignores this state. None: no check.
+        environment: Environment that the caller has just read. The start of the session then does
+            not read the source again.
+        is_stored: Function that returns whether the session still has the conversation of an agent
+            id. If it has none of the agents that wrote the shared state, a new agent ignores this
+            state. None: no check.
         deadline: Seconds that a model call waits for changes of the environment. Default 1.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
@@ -145,8 +142,7 @@ class StateCoordinator(Plugin):
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
-        ValueError: An argument is invalid. The constructor of an agent raises this error if the
-            coordinator belongs to another agent already.
+        ValueError: An argument is invalid. A second agent with the same coordinator raises it, too.
     """
 
     name = "strands-manga-memory:state"
@@ -219,16 +215,12 @@ class StateCoordinator(Plugin):
 
     @property
     def dialogue(self) -> ConversationLayer:
-        """Phase of the dialogue, the user's intent, slots (values that the intent needs) and
-        pending questions to the user.
-        """
+        """Dialogue with the user: phase, intent, slots of the intent and pending questions."""
         return self.layers.get(ConversationLayer)
 
     @property
     def entities(self) -> EntityLayer:
-        """Active entities, such as orders and titles, that recent turns of the conversation
-        named.
-        """
+        """Active entities, such as orders and titles, that recent turns named."""
         return self.layers.get(EntityLayer)
 
     @property
@@ -270,11 +262,10 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the block of text that shows the conversation's state to the model in a request.
+        """Return the block of text that shows the state to the model in a request.
 
-        The block is rendered for the first request of a turn, and reused for the other requests of
-        the turn. It is rendered again if the environment (such as the user's cart), the warning
-        about the time budget, or the number of detected tool loops has changed.
+        The requests of a turn reuse the block of the first request. The block is rendered again if
+        the environment, the warning about the time budget, or the number of tool loops has changed.
         """
         source = (
             opening_id(context.agent.messages),
@@ -288,18 +279,13 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Text block that showed the conversation's state to the model in the last request; empty
-        before the first request.
-        """
+        """Text block of the state in the last request; empty before the first request."""
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the active entities and the slot values that came from a message.
+        """Remove the active entities and slot values that came from a message.
 
-        Return whether anything was removed.
-
-        A slot is a value that the user's intent needs. ``message_id`` is the ``tracking_id`` of the
-        message.
+        ``message_id`` is the ``tracking_id`` of the message. Return whether anything was removed.
         """
         with self.layers.lock:
             entities, dialogue = self.entities, self.dialogue
@@ -314,12 +300,10 @@ class StateCoordinator(Plugin):
             return has_changed
 
     def to_agent_context(self) -> str:
-        """Return the conversation's state as a block of text for the model, the most useful lines
-        first.
+        """Return the state as a block of text for the model, the most useful lines first.
 
-        The text is empty if the state has no data.
-
-        Values are escaped, so that they cannot act as instructions.
+        The text is empty if the state has no data. Values are escaped, so that they cannot act as
+        instructions.
         """
         with self.layers.lock:
             lines = [
@@ -397,8 +381,9 @@ class StateCoordinator(Plugin):
 
     @tool
     def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
-        """Note the entity that the user means now, such as the ASIN of the chosen book; it replaces
-        the last one of its type.
+        """Note the entity that the user means now, such as the ASIN of the chosen book.
+
+        It replaces the last one of its type.
 
         Args:
             type: Type of the entity, such as asin, order_id, volume, title.
@@ -415,8 +400,7 @@ class StateCoordinator(Plugin):
         id: str = "",  # noqa: A002 - the name that the model reads
         depends_on: list[str] | None = None,
     ) -> str:
-        """Set, complete or fail the goal of the conversation, note a finding, or work on its
-        subtasks.
+        """Set, complete or fail the conversation's goal, note a finding, or work on its subtasks.
 
         Args:
             action: One of set, complete, fail, finding, add_subtask, complete_subtask,
@@ -443,9 +427,7 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """Environment of the conversation: data from the shop's systems, such as the user's cart.
-        It is read-only.
-        """
+        """Data from the shop's systems, such as the user's cart. They are read-only."""
         return self._environment_tracker.environment
 
     def stats(self) -> StateStats:
@@ -479,7 +461,7 @@ _tokens = lru_cache(1_024)(estimate_tokens)
 def _render(lines: Iterable[str], max_tokens: int) -> str:
     """Render lines of the state as one block of text for the model; empty without lines.
 
-    The block has at most ``max_tokens`` estimated tokens. A line that does not fit is left out.
+    A line that would exceed ``max_tokens`` estimated tokens is left out.
     """
     left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):

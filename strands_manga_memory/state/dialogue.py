@@ -1,7 +1,7 @@
-"""Dialogue with the user: phase (such as greeting), the user's intent, slots of the intent, and
-questions to the user.
+"""Dialogue with the user: phase, intent, slots and questions.
 
-A slot is a value that the intent needs, such as the volume to order.
+A phase is a stage of the conversation, such as the greeting. A slot is a value that the user's
+intent needs, such as the volume to order.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
-    """Certainty of the value of a slot.
-    A slot is an item, such as a date, that the task of the user requires.
-    """
+    """Certainty of a slot's value."""
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -47,14 +45,13 @@ class DialogueSlot(Part):
         required: Whether the intent needs the value. A required slot is missing until its value is
             confirmed.
         allowed: Allowed values, compared without regard to case and width. Empty: any value.
-        entity: Entity type of the value, such as ``"order_id"``; the slot is then filled from the
-            user's messages.
-        pattern: Regular expression that the whole value must match. With ``allowed``, the pattern
-            is not used.
+        entity: Entity type of the value, such as ``"order_id"``. Messages of the user fill the
+            slot.
+        pattern: Regular expression that the whole value must match. It is not used with
+            ``allowed``.
         value: The value; None while ``status`` is ``EMPTY``.
         status: Certainty of the value.
-        source: ``tracking_id`` of the message that contained the value; empty if a method call set
-            the value.
+        source: ``tracking_id`` of the message that contained the value; empty after a method call.
     """
 
     name: str = Field(pattern=r"^[\w.-]{1,60}$")
@@ -78,9 +75,7 @@ class DialogueSlot(Part):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the user's intent requires a value for the slot, but the slot has no confirmed
-        value.
-        """
+        """Whether the slot is required and its value is empty or not confirmed."""
         return self.required and self.status is not SlotStatus.CONFIRMED
 
     def filled(
@@ -92,12 +87,11 @@ class DialogueSlot(Part):
         source: str = "",
         is_canonical: bool = False,
     ) -> DialogueSlot:
-        """Return a copy of the slot (value that the user's intent needs) with a new value.
+        """Return a copy of the slot with a new value.
 
         Args:
             value: The new value, a text or a number.
-            types: Entity types, which convert the value to the canonical form of the slot's entity
-                type.
+            types: Entity types, which convert the value to its canonical form.
             confirmed: Whether the value is confirmed, and not inferred.
             source: ``tracking_id`` of the message that contained the value.
             is_canonical: Whether the value has the canonical form already.
@@ -157,7 +151,7 @@ class DialogueSlot(Part):
         return value
 
     def cleared(self) -> DialogueSlot:
-        """Return a copy of the slot (value that the user's intent needs) without its value."""
+        """Return a copy of the slot without its value."""
         return self.replaced(value=None, status=SlotStatus.EMPTY, source="")
 
 
@@ -191,9 +185,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 
 
 class Clarification(Part):
-    """Question to the user.
-    ``slot`` names the slot (value that the user's intent needs) that the answer fills, if any.
-    """
+    """Question to the user, and the name of the slot that the answer fills, if any."""
 
     question: str = Field(min_length=1, max_length=300)
     slot: str | None = None
@@ -202,8 +194,8 @@ class Clarification(Part):
 class TurnLayer(Layer):
     """Number of turns of a conversation.
 
-    The number has its own key in ``agent.state``, so that the larger dialogue is not written in
-    each turn.
+    The number has its own key in ``agent.state``. Otherwise each turn would write the larger
+    dialogue.
 
     Attributes:
         count: Number of user requests.
@@ -215,15 +207,13 @@ class TurnLayer(Layer):
 
 
 class ConversationLayer(Layer):
-    """Dialogue with the user: phase, intent, slots and pending questions.
+    """Dialogue with the user: phase, intent, slots of the intent and pending questions.
 
-    A slot is a value that the intent needs.
-
-    Methods read and change the dialogue. If the stored dialogue cannot be read, methods that change
-    it raise ``CorruptRecordError``, and the stored data stay unchanged.
+    If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and
+    the stored data stay unchanged.
 
     Attributes:
-        phase: Current phase.
+        phase: Current phase, such as the greeting.
         intent: Current intent of the user.
         agent: Agent that serves the user.
         slots: Slots of the intent, keyed by name.
@@ -242,8 +232,7 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes of another agent into this dialogue, slot by slot and question by
-        question.
+        """Merge another agent's changes slot by slot and question by question.
 
         Slots and questions beyond the maximum numbers are dropped, because a stored dialogue with
         more cannot be read.
@@ -259,13 +248,14 @@ class ConversationLayer(Layer):
     @property
     def turn_count(self) -> int:
         """Number of user requests.
-        In a new fork (copy) of a conversation, the number of requests in the agent's history.
+
+        In a new fork (copy) of a conversation, this is the number in the agent's history.
         """
         count, agent = self._store.get(TurnLayer).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
     def slot(self, name: str) -> DialogueSlot:
-        """Return the slot (value that the intent needs) with the given name.
+        """Return the slot with the given name.
 
         Raises:
             StateError: The slot does not exist. The message names the existing slots.
@@ -274,15 +264,14 @@ class ConversationLayer(Layer):
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
-        """Required slots (values that the user's intent needs) that are empty or not confirmed."""
+        """Required slots that are empty or not confirmed."""
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
     def next_question(self) -> str | None:
         """Next question to the user, or None.
 
-        Questions added with ``ask`` come first, then the questions of required slots that are empty
-        or not confirmed. A slot is a value that the user's intent needs.
+        Questions added with ``ask`` come first, then those of missing slots.
         """
         asked = [
             *(each.question for each in self.clarifications),
@@ -292,11 +281,9 @@ class ConversationLayer(Layer):
 
     @property
     def next_request(self) -> str:
-        """Text line that asks the model to put the next question to the user; empty if there is no
-        question.
+        """Line that asks the model to put the next question to the user; empty without a question.
 
-        If the question is about an inferred value, the line contains the value, so that the user
-        can confirm it.
+        A question about an inferred value contains the value, so that the user can confirm it.
         """
         question = self.next_question
         asked = (
@@ -335,15 +322,14 @@ class ConversationLayer(Layer):
 
     @change
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
-        """Set the user's intent, and replace the slots (values that the intent needs) by those of
-        the new intent.
+        """Set the user's intent, and replace the slots by those of the new intent.
 
         A slot keeps its value if both intents define the slot in the same way. Entities of the
         user's last message fill slots without a confirmed value, because a user may name a value
-        before the intent: "Volume 2 - I want to order it". The new values are inferred. Pending
-        questions to the user are dropped. If the intent is the same as before, slots and questions
-        stay unchanged. ``agent`` is the name of the agent that serves the intent; None keeps the
-        current name.
+        before the intent: "Volume 2 - I want to order it". These values are inferred. Pending
+        questions to the user are dropped. The same intent again changes nothing.
+
+        ``agent`` is the name of the agent that serves the intent; None keeps the current name.
         """
         if intent != self.intent:
             before = {slot.cleared(): slot for slot in self.slots.values()}
@@ -380,16 +366,12 @@ class ConversationLayer(Layer):
 
     @change
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a slot (value that the intent needs).
-        It replaces a slot with the same name, including its value.
-        """
+        """Add a slot, in place of the slot with the same name and its value."""
         self._put(slot)
 
     @change
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Fill a slot (value that the user's intent needs), and return it.
-
-        A required slot is missing until it has a confirmed value.
+        """Fill a slot, and return it.
 
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
@@ -400,10 +382,9 @@ class ConversationLayer(Layer):
 
     @change
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Append a question to the queue of questions to the user, unless it is in the queue
-        already or the queue is full.
+        """Append a question to the queue of questions to the user.
 
-        ``slot`` is the name of a slot (value that the user's intent needs). With it, the question
+        Nothing is appended if the queue has the question already or is full. A question for a slot
         leaves the queue when the slot gets a confirmed value.
 
         Raises:
@@ -438,14 +419,12 @@ class ConversationLayer(Layer):
         is_new_turn: bool,
         is_correction: bool,
     ) -> None:
-        """Update the dialogue with a message of the user: phase, number of turns, and slots.
-
-        A slot is a value that the user's intent needs. Entities of the message fill slots.
+        """Update phase, number of turns and slots with a message of the user.
 
         Args:
-            phase: Phase of the conversation (such as a greeting) that begins with the message. It
-                is ignored if it may not follow the current phase.
-            found: Entities in the message.
+            phase: Phase that begins with the message. It is ignored if it may not follow the
+                current phase.
+            found: Entities in the message, which fill slots.
             message: ``tracking_id`` of the message.
             is_new_turn: Whether the message opens a turn.
             is_correction: Whether the message corrects something. Its entities may then replace
@@ -457,20 +436,15 @@ class ConversationLayer(Layer):
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if the phase may follow the current one; otherwise, do
-        nothing.
+        """Move the conversation to a phase, if the phase may follow the current one.
 
-        A conversation in the phase ``HANDOFF``, which a human has taken over, stays in this phase.
+        A conversation that a human has taken over stays in the phase ``HANDOFF``.
         """
         if self.phase is not Phase.HANDOFF and phase in MOVES[self.phase]:
             self.phase = phase
 
     def remove_source(self, message: str) -> None:
-        """Empty the slots (values that the user's intent needs) whose values came from a message of
-        the user.
-
-        ``message`` is the ``tracking_id`` of the message.
-        """
+        """Empty the slots whose values came from a message, given its ``tracking_id``."""
         if message == self._message:
             self._mentions = ()
         self.slots = {
@@ -479,8 +453,7 @@ class ConversationLayer(Layer):
         }
 
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
-        """Fill slots (values that the user's intent needs) with the entities of the user's last
-        message.
+        """Fill slots with the entities of the user's last message.
 
         A value is confirmed if the message answers the question for the slot; otherwise it is
         inferred. If the message has more values of an entity type than there are slots for the

@@ -31,9 +31,7 @@ _MOST_CHARACTERS = 1_000
 
 
 class SpokenTurn(BaseModel):
-    """Turn of an exported conversation, with the texts of the user and the assistant, at most 1,000
-    characters each.
-    """
+    """Texts of the user and the assistant in one turn, at most 1,000 characters each."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -58,10 +56,9 @@ class Escalation(BaseModel):
         phase: Phase of the conversation.
         slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities: orders, titles and other things that recent turns named.
-        state: Text lines about the dialogue, the goals and the last request, as the model receives
-            them.
+        state: Text lines for the model about the dialogue, the goals and the last request.
         environment: Data from the shop's systems, such as the user's cart and locale.
-        user: Text lines about ``environment``, as the model receives them.
+        user: Text lines for the model about ``environment``.
         turns: The last turns, oldest first.
     """
 
@@ -124,17 +121,15 @@ def export_for_human(
     history: Iterable[Message] | None = None,
     summarizer: SessionSummarizer | None = None,
 ) -> Escalation:
-    """Export an agent's conversation for a human who takes it over, with the state of its
-    ``StateCoordinator``, if any.
+    """Export an agent's conversation and its state for a human who takes it over.
 
     Args:
-        agent: The agent.
+        agent: The agent. Its state comes from its ``StateCoordinator``, if any.
         reason: Reason for the escalation.
         turns: Number of last turns to include. Default 5.
         history: All messages of the conversation, as ``manager.history()`` returns them. Default:
             ``agent.messages``, which may contain only the end of the conversation.
-        summarizer: Function that writes the summary. Default: a summarizer that uses rules, without
-            a model.
+        summarizer: Function that writes the summary. Default: rules, without a model.
 
     Raises:
         ValueError: ``turns`` is negative.

@@ -1,4 +1,4 @@
-"""Goals of an agent: an active goal with subtasks and tool calls, and an archive of ended goals."""
+"""Goals of an agent: an active goal with subtasks, and an archive of ended goals."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ _VARIABLE = re.compile(
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Append a finding to known findings, unless it is blank or known.
-    Return the last ``most`` findings.
-    """
+    """Append a finding, unless it is blank or known, and return the last ``most`` findings."""
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -42,8 +40,7 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return a copy of ``counts`` in which the count of a pattern, such as an error text, is
-    increased by one.
+    """Return a copy of ``counts`` in which the count of ``pattern`` is increased by one.
 
     If 20 patterns have counts already, a new pattern is counted as ``other``.
     """
@@ -52,8 +49,9 @@ def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
 
 
 def error_pattern(text: str) -> str:
-    """Replace numbers, ids and quoted values in an error text by ``#``, so that similar errors have
-    the same text.
+    """Replace numbers, ids and quoted values in an error text by ``#``.
+
+    Similar errors then have the same text.
     """
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
@@ -96,9 +94,7 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """Short record of a tool call: tool, success, milliseconds, and the shortened result or
-    error.
-    """
+    """Tool call of a goal. ``note`` is its shortened result or error."""
 
     tool: str
     ok: bool
@@ -117,9 +113,8 @@ class GoalRecord(Part):
         tools: Number of calls and number of failures, keyed by tool name.
         errors: Number of errors, keyed by error text without numbers and ids; in the archive, only
             the 5 most frequent.
-        first_at: Time of the goal's first tool call, in seconds since 1970; None without tool
-            calls.
-        last_at: Time of the goal's last tool call, in seconds since 1970; None without tool calls.
+        first_at: Time of the goal's first tool call, in seconds since 1970.
+        last_at: Time of the goal's last tool call, in seconds since 1970.
         raw_characters: Total characters of the tool calls' arguments and results, to measure how
             much archiving saves.
     """
@@ -151,7 +146,7 @@ class Goal(GoalRecord):
     subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
 
     def subtask(self, id_: str) -> Subtask:
-        """Return the subtask of the goal with the given id.
+        """Return the subtask with the given id.
 
         Raises:
             StateError: The subtask does not exist.
@@ -164,7 +159,7 @@ class Goal(GoalRecord):
 
     @property
     def ready(self) -> list[Subtask]:
-        """Open subtasks of the goal whose dependencies are completed."""
+        """Open subtasks whose dependencies are completed."""
         done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
         return [
             each
@@ -174,7 +169,7 @@ class Goal(GoalRecord):
 
     @property
     def success_rate(self) -> float:
-        """Share of the goal's tool calls that succeeded; 1 without calls."""
+        """Share of the tool calls that succeeded; 1 without calls."""
         return (
             1 - sum(failures for _, failures in self.tools.values()) / self.calls
             if self.calls
@@ -266,9 +261,9 @@ class GoalArchive(GoalRecord):
 class GoalsLayer(Layer):
     """Goals of an agent: the active goal, and the archive of ended goals.
 
-    Methods that need an active goal raise ``StateError`` if there is none. If the stored goals
-    cannot be read, methods that change them raise ``CorruptRecordError``, and the stored data stay
-    unchanged. ``StateLimits`` limits the size of the goals.
+    Methods that need an active goal raise ``StateError`` without one. If the stored goals cannot be
+    read, methods that change them raise ``CorruptRecordError``, and the stored data stay unchanged.
+    ``StateLimits`` limits the size of the goals.
 
     Attributes:
         active: The active goal, or None.
@@ -296,9 +291,7 @@ class GoalsLayer(Layer):
         return self.active
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show the agent's goals to the model: the active goal, then the
-        last ended goals.
-        """
+        """Yield the text lines that show the active goal and the last ended goals to the model."""
         if self.active is not None:
             yield from self.active.lines()
         for archived in reversed(self.archive[-MOST_LINES:]):
@@ -348,9 +341,7 @@ class GoalsLayer(Layer):
         return ended
 
     def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal.
-        Nothing happens if no goal is active, or if the goal has the finding already.
-        """
+        """Add a finding to the active goal, if there is one."""
         if self.active is not None:
             self._add_finding(text)
 
@@ -368,7 +359,7 @@ class GoalsLayer(Layer):
         Raises:
             StateError: No goal is active, a value is not allowed (such as an empty text), a
                 dependency does not exist, the dependencies form a cycle, or the goal would have
-                more than 50 subtasks.
+                over 50 subtasks.
         """
         subtask = Subtask(
             id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on)
@@ -398,8 +389,8 @@ class GoalsLayer(Layer):
         """Complete a subtask of the active goal.
 
         Raises:
-            StateError: The subtask does not exist, is not open, or depends on a subtask that is not
-                completed.
+            StateError: The subtask does not exist, is not open, or depends on an uncompleted
+                subtask.
         """
         goal = self.goal()
         subtask = goal.subtask(subtask_id)
@@ -513,5 +504,5 @@ class GoalsLayer(Layer):
 
 
 def part_tokens(part: BaseModel) -> int:
-    """Return the estimated tokens of the JSON text of a part of the state, such as a goal."""
+    """Return the estimated tokens of a part of the state as JSON."""
     return estimate_tokens(part.model_dump_json(exclude_defaults=True))

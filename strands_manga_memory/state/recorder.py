@@ -1,6 +1,4 @@
-"""Recording of an agent's messages, tool calls and turns in its state, and a middleware that stops
-slow tool calls.
-"""
+"""Hooks that record messages, tool calls and turns in the state, and a deadline for tool calls."""
 
 from __future__ import annotations
 
@@ -58,8 +56,7 @@ _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Recorder that updates an agent's state from the agent's messages, tool calls and turns,
-    through hooks.
+    """Recorder of an agent's messages, tool calls and turns in the agent's state.
 
     Args:
         store: Store of the parts of the state, such as the dialogue and the goals.
@@ -88,10 +85,9 @@ class Recorder:
         self._goals = store.get(GoalsLayer)
 
     def listen(self, agent: Agent) -> None:
-        """Register the hooks that record an agent's messages, tool calls and turns.
+        """Register the recorder's hooks at an agent.
 
-        A session manager restores the state before these hooks run, and saves the state after these
-        hooks have run.
+        A session manager restores the state before these hooks run, and saves the state after them.
         """
         first, last = HookOrder.SDK_FIRST, HookOrder.SDK_LAST
         agent.add_hook(self._before_turn, BeforeInvocationEvent, order=-math.inf)
@@ -203,11 +199,9 @@ class Recorder:
         )
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Replace the entities and slot values of the user's last message if a guardrail has
-        redacted the message.
+        """Replace entities and slot values of the user's last message if a guardrail redacted it.
 
-        The new entities and slot values come from the redacted text. Strands redacts a message
-        without calling a hook.
+        Strands redacts a message without calling a hook.
         """
         if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
             return
@@ -247,8 +241,7 @@ class Recorder:
 
 
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
-    """Return the phase of the conversation (such as a greeting) that begins with a message of the
-    user.
+    """Return the phase of the conversation that begins with a message of the user.
 
     A text with digits or quotes counts neither as a greeting nor as a goodbye.
     """

@@ -30,10 +30,9 @@ SHARED_TTL = 86_400.0
 
 
 class BackgroundRead:
-    """Runner of a repeated read, such as that of the environment, on a background thread.
+    """Runner of a repeated read on a background thread, with a deadline for its caller.
 
-    The caller of ``run`` waits for the end of the read, at most until a deadline. A read that
-    misses the deadline continues in the background. The next read begins only when this read has
+    A read that misses the deadline continues in the background. The next read begins when it has
     ended.
 
     Args:
@@ -52,11 +51,9 @@ class BackgroundRead:
         self._running: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Run the read on a background thread, and wait until the read has ended or the deadline
-        has passed.
+        """Run the read, and wait until it has ended or the deadline has passed.
 
-        If an earlier read is still running, wait for that read first. The event loop is not
-        blocked.
+        An earlier read that is still running is awaited first. The event loop is not blocked.
         """
         try:
             async with asyncio.timeout(self._deadline):
@@ -69,11 +66,7 @@ class BackgroundRead:
 
 
 class _SharedLayers(NamedTuple):
-    """State that the agents of a session share, as stored in the hot store.
-
-    It contains the text of each part of the state (such as the goals), a revision number, and the
-    ids of the agents that wrote the state.
-    """
+    """Texts of the shared state's layers, its revision number, and the ids of its writers."""
 
     layers: dict[str, str]
     revision: int
@@ -81,8 +74,7 @@ class _SharedLayers(NamedTuple):
 
 
 class SessionState:
-    """State (dialogue, entities and goals) that the agents of a session share through the hot
-    store.
+    """State that the agents of a session share through the hot store.
 
     An agent reads the shared state before each turn. After the turn, the agent merges its own
     changes into the shared state, key by key. Each agent keeps a copy in its ``agent.state``. If
@@ -95,9 +87,9 @@ class SessionState:
         scope: Scope of the session.
         store: Store of this agent's state.
         codec: Codec of the shared data.
-        is_stored: Function that takes an agent id and returns whether the session still has the
-            agent's conversation. If this is False for all agents that wrote the shared state, a new
-            agent ignores the shared state. None: no check.
+        is_stored: Function that returns whether the session still has the conversation of an agent
+            id. If it has none of the agents that wrote the shared state, a new agent ignores this
+            state. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 1.
     """
 
@@ -128,10 +120,9 @@ class SessionState:
         return f"state/{scope.storage_session_id}"
 
     async def refresh(self) -> None:
-        """Merge the changes of the session's other agents into this agent's state, without blocking
-        the event loop.
+        """Merge the changes of the session's other agents into this agent's state.
 
-        Changes that do not arrive within the deadline are not merged.
+        The event loop is not blocked. Changes that miss the deadline are not merged.
         """
         if self._hot.survives_process:
             await self._reading.run()
@@ -139,9 +130,7 @@ class SessionState:
             self._pull()  # the memory of this process does not block
 
     def publish(self) -> None:
-        """Share the changes of this agent's state with the session's other agents, in the
-        background.
-        """
+        """Share the changes of this agent's state with the session's other agents."""
         if self._store.has_changed():
             (
                 self._writer.submit(self._name, self._push)
@@ -190,11 +179,9 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge the session's shared state into this agent's state, unless the agent has merged
-        this revision already.
+        """Merge the shared state into this agent's state, unless its revision is merged already.
 
-        Return False if the shared state is ignored because it belongs to a deleted session;
-        otherwise return True.
+        Return False if the shared state is ignored because it belongs to a deleted session.
         """
         if shared.revision == self._abandoned:
             return False
@@ -219,7 +206,7 @@ _MOST_ITEMS, _MOST_PROMOTIONS = 5, 3
 
 
 class Environment(Part):
-    """Data from other systems that describe the user and the shop, such as the cart and promotions.
+    """Data from other systems about the user and the shop, such as the cart and promotions.
 
     Unknown values are None or empty. Fields that are not declared here are ignored.
 
@@ -228,8 +215,8 @@ class Environment(Part):
         locale: Locale, such as ``"ja-JP"``.
         language: Preferred language.
         cart: Items in the cart, one line each.
-        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``; a number is stored
-            as text.
+        cart_total: Total of the cart with its currency, such as ``"1,200 JPY"``. A number becomes a
+            text.
         promotions: Current promotions, one line each.
         timezone: IANA name, such as ``"Asia/Tokyo"``, from which the time of day is derived.
         time_of_day: Time of day, if the source provides it.
@@ -276,11 +263,10 @@ class Environment(Part):
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return ``time_of_day`` or, without one, the time of day in the user's time zone; None if
-        it is unknown.
+        """Return the time of day: ``time_of_day``, or else the one in the user's time zone.
 
-        The derived value is ``morning``, ``afternoon``, ``evening`` or ``night``. ``now`` is in
-        seconds since 1970.
+        The latter is ``morning``, ``afternoon``, ``evening`` or ``night``; None without a time
+        zone. ``now`` is in seconds since 1970.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
@@ -296,7 +282,8 @@ class Environment(Part):
         )
 
     def lines(self, now: float) -> Iterator[str]:
-        """Yield the text lines that show the environment to the model.
+        """Yield the text lines that show the environment to the model at the time ``now``.
+
         ``now`` is in seconds since 1970.
         """
         if self.cart:
@@ -323,26 +310,21 @@ class Environment(Part):
 
 
 def _line(item: Any) -> str:
-    """Return a cart item or promotion as one line: ``{"asin": "B07X1234", "quantity": 2}`` as
-    ``asin B07X1234, quantity 2``.
-    """
+    """Return an item as text, such as ``asin B07X1234, quantity 2`` for a mapping."""
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
 
 
 class EnvironmentSource(Protocol):
-    """Source of a conversation's environment: data from other systems, such as the user's cart and
-    locale.
-    """
+    """Source of the environment: data from other systems, such as the user's cart and locale."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
         """Return the environment of a conversation; None if it is unknown. The method may block."""
 
 
 class CallableEnvironmentSource:
-    """Source that reads the environment (such as the user's cart) by calling a function, such as a
-    client of a service.
+    """Source that reads the environment by calling a function, such as a client of a service.
 
     Args:
         function: Function that takes the scope of a conversation and returns an ``Environment``, a
@@ -377,8 +359,7 @@ class CallableEnvironmentSource:
 
 
 class EnvironmentChanges:
-    """Changes of a session's environment, such as a new cart, published to all agents of the
-    session.
+    """Published changes of a session's environment, such as a new cart.
 
     Every publication writes a new random version. Agents compare versions before each model call,
     so they also find changes that were published while they were disconnected.
@@ -401,9 +382,7 @@ class EnvironmentChanges:
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
-        """Publish a change of the environment.
-
-        Each agent, in any process, reads the change before its next model call.
+        """Publish a change. Each agent of the session reads it before its next model call.
 
         Args:
             fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an
@@ -430,8 +409,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the published changes of a session's environment (such as the cart), and the state
-        that its agents share.
+        """Delete the published changes and the state that the session's agents share.
 
         Returns:
             Number of deleted values.
@@ -446,16 +424,11 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the version of the last published change of the environment (such as the user's
-        cart).
-
-        Return None if no change was published, or if the hot store is unavailable.
-        """
+        """Return the version of the last change; None without a change or without the hot store."""
         return self._health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
-        """Return the environment (such as the user's cart), with the last published value of each
-        field.
+        """Return the environment with the last published value of each field.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -471,8 +444,7 @@ class EnvironmentChanges:
 
 
 class EnvironmentTracker:
-    """Tracker that keeps the environment of one agent (such as the user's cart and locale) up to
-    date.
+    """Environment of one agent, such as the user's cart and locale, kept up to date.
 
     With a source, the source is read again after each published change. Without a source, the
     environment consists of the published values. After a failed read, the last values stay.
@@ -505,14 +477,13 @@ class EnvironmentTracker:
         )
 
     def load(self) -> None:
-        """Load the environment, such as the user's cart and locale, at the start of the session."""
+        """Load the environment at the start of the session."""
         version = self._new_version()
         if version is not None or (self._source is not None and not self._is_loaded):
             self._read(version)
 
     async def refresh(self) -> None:
-        """Load the environment (such as the user's cart) again if a change was published, without
-        blocking the event loop.
+        """Load the environment again if a change was published, without blocking the event loop.
 
         A read that misses its deadline continues in the background.
         """
@@ -521,9 +492,7 @@ class EnvironmentTracker:
         await self._reading.run()
 
     def _new_version(self) -> bytes | None:
-        """Return the last announced version of the user's environment (tier, cart); None if it has
-        been read already.
-        """
+        """Return the version of the last published change; None if it has been read already."""
         version = None if self._changes is None else self._changes.version()
         return None if version == self._version else version
 

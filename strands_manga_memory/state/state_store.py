@@ -1,5 +1,6 @@
 """State of an agent in ``agent.state``.
-It consists of layers: a layer is one part of the state, such as the goals.
+
+The state consists of layers. A layer is one part of the state, such as the goals.
 """
 
 from __future__ import annotations
@@ -39,12 +40,11 @@ class StateLimits:
         goal_warn_tokens: Estimated tokens of all goals from which a warning is logged.
         goal_archive_tokens: Maximum estimated tokens of the archived goals.
         goals_kept: Maximum number of archived goals. 0: goals that end are not archived.
-        executions_kept: Number of the active goal's last tool calls that are kept one by one; older
+        executions_kept: Number of the active goal's last tool calls that are kept one by one. Older
             ones are only counted.
-        failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal; the
+        failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal. The
             last ones are kept.
-        goal_context_characters: Maximum number of characters of the background of a goal; the end
-            is kept.
+        goal_context_characters: Maximum characters of the background of a goal. The end is kept.
         steps_kept: Maximum number of tool calls of a task, and also of its other steps (such as
             thoughts).
 
@@ -77,9 +77,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy of this value in which some fields have new values.
-        The new values are not validated.
-        """
+        """Return a copy in which some fields have new values, without validation."""
         return self.model_copy(update=fields)
 
 
@@ -100,19 +98,14 @@ class Layer(BaseModel):
     _store: StateStore = PrivateAttr()
 
     def reduce(self) -> None:
-        """Reduce the layer (part of an agent's state) to its maximum size.
-        By default, a layer has no maximum size.
-        """
+        """Reduce the layer to its maximum size. By default, a layer has no maximum size."""
 
     def values(self) -> dict[str, Any]:
-        """Return the values of all fields of the layer (part of an agent's state), including fields
-        of later releases.
-        """
+        """Return the values of all fields of the layer, including fields of later releases."""
         return {**self.__dict__, **(self.model_extra or {})}
 
     def stored(self) -> str:
-        """Return the layer (part of an agent's state) as JSON text, with a format version and
-        without default values.
+        """Return the layer as JSON text, with a format version and without default values.
 
         A text is stored because Strands would copy and check every nested value of a dict at each
         write and save.
@@ -123,11 +116,10 @@ class Layer(BaseModel):
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
-        """Create a layer (part of an agent's state) from its stored text.
+        """Create a layer from its stored text.
 
         Raises:
-            CorruptRecordError: The text is damaged, or was written in another version of the
-                format.
+            CorruptRecordError: The text is damaged, or has another version of the format.
         """
         problem = "is damaged"
         with suppress(*MALFORMED):
@@ -142,9 +134,7 @@ class Layer(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Replace the values of all fields of the layer by ``values``, an earlier result of
-        ``Layer.values()``.
-        """
+        """Replace the values of all fields by an earlier result of ``Layer.values()``."""
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -154,8 +144,7 @@ class Layer(BaseModel):
                 extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes that another agent made to the same layer (part of the state, such as
-        the goals).
+        """Merge the changes that another agent made to the same layer.
 
         Mappings are merged key by key, and tuples item by item. For a count, both agents' increases
         are added. If both agents changed a field of any other type, the value of this layer stays.
@@ -193,9 +182,7 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 
 def _problems(error: ValidationError) -> str:
-    """Return the problems of a pydantic error on one line, each with the field, the rule and the
-    value.
-    """
+    """Return the problems of a pydantic error on one line, with field, rule and value."""
     found = [
         (".".join(map(str, each["loc"])), each["msg"], each["input"]) for each in error.errors()
     ]
@@ -205,8 +192,7 @@ def _problems(error: ValidationError) -> str:
 def change(
     method: Callable[Concatenate[_Layer, P], _Item],
 ) -> Callable[Concatenate[_Layer, P], _Item]:
-    """Decorate a method that changes a layer (part of the state), so that the layer is then
-    validated and written.
+    """Decorate a method that changes a layer: validate and write the layer after each call.
 
     The store's lock is held during the call. After an error of the method or of the validation, the
     layer has its earlier values.
@@ -261,10 +247,7 @@ merged.
 
 @dataclass
 class _Entry:
-    """Layer (part of an agent's state, such as the goals), with its values at earlier times.
-
-    A comparison of the current values with earlier values shows the changes. A read of
-    ``agent.state`` replaces both the current and the earlier values.
+    """Layer with its values at earlier times, which show the changes since then.
 
     Attributes:
         layer: The layer with its current values.
@@ -272,9 +255,8 @@ class _Entry:
             read.
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
-        shared: Values that the session's agents shared when this agent last merged or published the
-            shared state.
-        shared_text: Text of the layer that the session's agents shared at that time.
+        shared: Values of the session's shared state when this agent last merged or published it.
+        shared_text: Text of the layer in the shared state at that time.
         turn_end: Values at the end of the last turn.
     """
 
@@ -288,8 +270,7 @@ class _Entry:
 
 
 class StateStore:
-    """Store of the layers (parts, such as the goals) of an agent's state, which writes changed
-    layers into ``agent.state``.
+    """Store of the layers of an agent's state, which writes changed layers into ``agent.state``.
 
     When a session manager replaces ``agent.state``, the layers are read again at their next use. A
     stored layer that is damaged or has another version stays unchanged in ``agent.state``. An empty
@@ -331,8 +312,7 @@ class StateStore:
             entry.layer._store = self  # noqa: SLF001
 
     def attach(self, agent: Agent) -> None:
-        """Connect the store to an agent, and read the layers (parts of the state) from
-        ``agent.state``.
+        """Connect the store to an agent, and read the layers from ``agent.state``.
 
         A layer that is not in ``agent.state`` keeps the changes made before this call.
         """
@@ -348,41 +328,31 @@ class StateStore:
 
     @property
     def agent(self) -> Agent | None:
-        """Agent whose state is stored; None before ``attach``, and after the agent was
-        garbage-collected.
-        """
+        """Agent whose state is stored; None before ``attach``, and after the agent's end."""
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return the layer (part of the state) of the class ``kind``.
-        Read all layers first if ``agent.state`` was replaced.
-        """
+        """Return the layer of the class ``kind``, read again if ``agent.state`` was replaced."""
         self.refresh()
         return self._entries[kind].layer  # type: ignore[return-value]
 
     def refresh(self) -> None:
-        """Read the layers (parts of the agent's state) again if ``agent.state`` was replaced by
-        another object.
-        """
+        """Read the layers again if ``agent.state`` was replaced by another object."""
         agent = self._agent()
         if agent is not None and agent.state is not self._state:
             with self.lock:
                 self._read(agent)
 
     def size(self, layer: Layer) -> int:
-        """Return the number of characters in the stored text of a layer (part of the state); 0 if
-        there is none.
-        """
+        """Return the number of characters in the stored text of a layer; 0 if there is none."""
         return len(str(self._entries[type(layer)].text or ""))
 
     def unreadable(self) -> dict[str, str]:
-        """Return the reasons why stored layers (parts of the state) cannot be read, keyed by
-        ``Layer.KEY``.
-        """
+        """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
         return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self) -> None:
-        """Write the changed layers (parts of the state, such as the goals) into ``agent.state``.
+        """Write the changed layers into ``agent.state``.
 
         If ``agent.state`` was replaced since the last read, nothing is written.
         """
@@ -398,12 +368,11 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """Read ``agent.state`` again if a session manager has replaced it since the last read, and
-        keep this agent's changes.
+        """Read a replaced ``agent.state`` again, and keep this agent's changes.
 
-        The changes since the end of the last turn are merged into the layers (parts of the state)
-        of the new ``agent.state``. In any case, changed layers are then written, and the values of
-        all layers are remembered as those of the turn's end.
+        The changes since the end of the last turn are merged into the layers of the new
+        ``agent.state``. In any case, changed layers are then written, and the values of all layers
+        are remembered as those of the turn's end.
         """
         with self.lock:
             agent = self.agent
@@ -421,11 +390,7 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers (parts of the state) at the end of a turn, and remember the
-        values of all layers.
-
-        A later comparison with these values shows the changes of the next turn.
-        """
+        """Write the changed layers, and remember all values as those of the turn's end."""
         with self.lock:
             self.write()
             for entry in self._entries.values():
@@ -437,25 +402,20 @@ class StateStore:
         return [entry for entry in self._entries.values() if not entry.error]
 
     def has_changed(self) -> bool:
-        """Return whether the agent's state has changes that the session's other agents lack.
-
-        These are changes since the last exchange with the shared state of the session, or since the
-        last read of ``agent.state``.
-        """
+        """Return whether this agent's state has changes that the session's other agents lack."""
         with self.lock:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return the layers (parts of the state) of this agent, to share them with the session's
-        other agents.
+        """Return the layers of this agent, to share them with the session's other agents.
 
         Args:
             known: Texts of the layers that the session shares at present, keyed by ``Layer.KEY``.
 
         Returns:
             Texts of the layers, and values of the layers, both keyed by ``Layer.KEY``. If this
-            release cannot read a layer in
-                ``known`` or in ``agent.state``, the text in ``known`` is returned unchanged.
+            release cannot read a layer in ``known`` or in ``agent.state``, the text in ``known`` is
+            returned unchanged.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -471,8 +431,7 @@ class StateStore:
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge the state that the session's agents share into the layers (parts, such as the
-        goals) of this agent's state.
+        """Merge the state that the session's agents share into the layers of this agent's state.
 
         Shared layers that are damaged are skipped.
 
@@ -497,12 +456,11 @@ class StateStore:
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the state that the session's agents share at present, so that the next merge
-        finds later changes.
+        """Remember the shared state, so that the next merge finds later changes.
 
         Args:
-            shared: Values of the shared layers (parts of the state), keyed by ``Layer.KEY``. Other
-                layers keep the values that were remembered before.
+            shared: Values of the shared layers, keyed by ``Layer.KEY``. Other layers keep the
+                values that were remembered before.
             revision: Revision number of the shared state. It is also stored in ``agent.state``.
         """
         with self.lock:

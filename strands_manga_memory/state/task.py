@@ -1,6 +1,4 @@
-"""Task of one user request: steps, time budget, tool calls and findings.
-It is kept in memory only.
-"""
+"""Task of one user request: steps, time budget, tool calls and findings, in memory only."""
 
 from __future__ import annotations
 
@@ -107,7 +105,7 @@ class TaskStep(Part):
     rolled_back: bool = False
 
     def started(self, now: float) -> TaskStep:
-        """Return a copy of the step after its start or restart, with the status ``IN_PROGRESS``.
+        """Return a copy of the step with the status ``IN_PROGRESS``, after its start or restart.
 
         Raises:
             StateError: The step cannot be started in its current status.
@@ -124,12 +122,11 @@ class TaskStep(Part):
         error: str | None = None,
         ms: float | None = None,
     ) -> TaskStep:
-        """Return a copy of the step after the end of an attempt, with the given status.
-
-        The status ``QUEUED`` means that the step will start again after a wait for a human.
+        """Return a copy of the step after the end of an attempt.
 
         Args:
-            status: The new status.
+            status: The new status. ``QUEUED`` means that the step will start again after a wait for
+                a human.
             now: The time in monotonic seconds.
             result: Result of the step.
             error: Error of the step, truncated to 200 characters.
@@ -166,6 +163,7 @@ _MOMENT = re.compile(
 
 class LoopDetector:
     """Detector of loops: repeated tool calls with equal arguments and results.
+
     Other calls may lie between them.
     """
 
@@ -173,10 +171,7 @@ class LoopDetector:
         self._counts: dict[str, int] = {}
 
     def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call.
-
-        Return True for the third call with equal name, arguments and result, and False for all
-        others.
+        """Count a tool call, and return True for the third call with equal arguments and result.
 
         Times and UUIDs in results are not compared.
         """
@@ -236,7 +231,8 @@ class TaskState:
             self._started_at = self._clock()
 
     def pause(self) -> None:
-        """Stop the clock of the task's time budget during a wait for a human.
+        """Stop the clock of the time budget during a wait for a human.
+
         Steps in progress are queued again.
         """
         with self._lock:
@@ -244,7 +240,7 @@ class TaskState:
             self._end_running(StepStatus.QUEUED)
 
     def resume(self) -> None:
-        """Restart the clock of the task's time budget after a wait for a human."""
+        """Restart the clock of the time budget after a wait for a human."""
         with self._lock:
             if self._paused_at is not None and self._started_at is not None:
                 self._started_at += self._clock() - self._paused_at
@@ -252,6 +248,7 @@ class TaskState:
 
     def end(self) -> None:
         """End the task.
+
         Steps in progress are marked as failed or, if the time budget is used up, as timed out.
         """
         with self._lock:
@@ -335,12 +332,13 @@ class TaskState:
             return self._put(self.step(step_id).ended(status, self._clock(), **texts))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed tool calls of the task, and other completed steps with an ``undo``
-        function, the last step first.
+        """Undo completed tool calls and other steps with an ``undo`` function, the last step first.
 
-        ``after`` is a step id: only later steps are undone. A tool call without an ``undo``
-        function is only marked as rolled back. If undoing a step fails, the step gets the error and
-        is not marked. The other steps are still undone.
+        A tool call without an ``undo`` function is only marked as rolled back. If undoing a step
+        fails, the step gets the error and is not marked. The other steps are still undone.
+
+        Args:
+            after: Id of a step: only later steps are undone. None: all steps.
 
         Returns:
             The updated steps, including those with an error, in the order in which they were
@@ -378,8 +376,7 @@ class TaskState:
         confidence: float | None = None,
         ok: bool | None = None,
     ) -> TaskStep:
-        """Record a thought, a validation or a change of the plan as an ended step, and return the
-        step.
+        """Record a thought, a validation or a change of the plan as an ended step.
 
         Args:
             kind: Kind of the step.
@@ -403,18 +400,14 @@ class TaskState:
             )
 
     def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a finding to the task and, with ``of_goal``, to the agent's active goal, if any.
-        Known findings are skipped.
-        """
+        """Add a new finding to the task and, with ``of_goal``, to the active goal, if any."""
         with self._lock:
             if of_goal:
                 self._goals.add_finding(text)
             self.findings = added_finding(self.findings, text, MOST_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record the start or restart of a tool call as a step of the task.
-        ``key`` identifies the tool call.
-        """
+        """Record the start or restart of the tool call ``key`` as a step of the task."""
         with self._lock:
             id_, _ = self._calls.get(key, (key, None))
             known = self.steps.get(id_)
@@ -530,7 +523,7 @@ class TaskState:
         return item_of(self.steps, "step", id_)
 
     def failed(self) -> list[TaskStep]:
-        """Return the tool calls of the task that failed or timed out."""
+        """Return the tool calls that failed or timed out."""
         with self._lock:
             return [
                 step
@@ -539,17 +532,13 @@ class TaskState:
             ]
 
     def remaining_ms(self) -> float:
-        """Return the remaining time budget in milliseconds, at least 0.
-        Waits for a human are not counted.
-        """
+        """Return the remaining time budget in milliseconds, without waits for a human."""
         now = self._clock() if self._paused_at is None else self._paused_at
         used = 0.0 if self._started_at is None else 1000 * (now - self._started_at)
         return min(self.budget_ms, max(0.0, self.budget_ms - used))
 
     def urgency(self) -> str:
-        """Return a warning for the model if the time budget runs low or is used up; otherwise an
-        empty text.
-        """
+        """Return a warning for the model if the time budget runs low; otherwise an empty text."""
         left = self.remaining_ms()
         if not self.steps or left >= _LOW * self.budget_ms:
             return ""
@@ -564,9 +553,7 @@ class TaskState:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show failed steps, findings and changes of the plan to the
-        model.
-        """
+        """Yield the text lines that show failed steps, findings and plan changes to the model."""
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})"
