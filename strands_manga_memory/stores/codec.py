@@ -13,10 +13,11 @@ import logging
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, time
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import orjson
@@ -36,7 +37,10 @@ _MOST_BITS = 63
 integers.
 """
 
-_KEYS, _PLAIN = frozenset({str}), frozenset({str, bool, type(None)})
+_KEYS = frozenset({str})
+_PLAIN: frozenset[type] = frozenset({str, bool, type(None)})
+_SCALARS = _PLAIN | {int, float, bytes}
+_CONTAINERS = (dict, list, tuple, set, frozenset, Mapping)
 
 VERSION = 3
 """Version of the format of stored values. Values of other versions are rejected."""
@@ -214,8 +218,18 @@ def dump(value: Any) -> bytes:
     ``str()``. Objects of other types also become their ``str()``, and a warning is logged. So do
     containers that contain themselves or are nested deeper than ``MOST_LEVELS``.
     """
-    text = json_bytes(value) if is_json(value) else _TAG
-    return json_bytes(_tagged(value)) if _TAG in text else text
+    tags = 0
+
+    def tag(item: bytes) -> dict[str, str]:
+        nonlocal tags
+        tags += 1
+        return _tagged_bytes(item)
+
+    if is_json(value) or is_json(value, levels=MOST_LEVELS - 1, plain=_PLAIN | {bytes}):
+        text = json_bytes(value, tag)
+        if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
+            return text
+    return json_bytes(_tagged(value))
 
 
 def load(data: bytes) -> Any:
@@ -225,10 +239,10 @@ def load(data: bytes) -> Any:
         Exception: The bytes are invalid, or contain JSON that is nested more deeply than ``dump``
             allows. The type of the error is in ``MALFORMED``.
     """
-    value = json_value(data)
+    value = json_value(data, _untagged if _TAG in data else None)
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_nested_deeper(value, MOST_LEVELS):
         raise ValueError(f"it has over {MOST_LEVELS} levels")
-    return _untagged(value) if _TAG in data else value
+    return value
 
 
 _TAG = b'{"$'
@@ -248,7 +262,7 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     """Convert a value to JSON values, as described in ``dump``.
     ``path`` has the ids of the containers around the value.
     """
-    if value is None or isinstance(value, bool):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, str):
         return str.__str__(value)
@@ -257,12 +271,9 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"$bytes": base64.b64encode(value).decode("ascii")}
-    if (
-        _is_container(value)
-        and (not value or len(path) < MOST_LEVELS - 1)
-        and id(value) not in path
-    ):
+        return _tagged_bytes(value)
+    is_stored = _is_container(value) and id(value) not in path
+    if is_stored and (not value or len(path) < MOST_LEVELS - 1):
         path |= {id(value)}
         if not isinstance(value, Mapping):
             items = (
@@ -287,21 +298,19 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     return text_of(value)
 
 
-def _untagged(value: Any) -> Any:
-    """Restore a value from the JSON values of ``_tagged``.
-    An object with an unknown tag raises ``LookupError``.
-    """
-    if isinstance(value, list):
-        return list(map(_untagged, value))
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1 and (key := next(iter(value)))[:1] == "$":
-        return {key[1:]: _untagged(value[key])} if key[1:2] == "$" else _TAGS[key](value[key])
-    return {key: _untagged(item) for key, item in value.items()}
+def _tagged_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
+    return {"$bytes": base64.b64encode(value).decode("ascii")}
+
+
+def _untagged(found: dict[str, Any]) -> Any:
+    """Restore the value of a JSON object. An unknown tag raises ``LookupError``."""
+    if len(found) == 1 and (key := next(iter(found)))[:1] == "$":
+        return {key[1:]: found[key]} if key[1:2] == "$" else _TAGS[key](found[key])
+    return found
 
 
 def _is_container(value: Any) -> bool:
-    return isinstance(value, Mapping | list | tuple | set | frozenset)
+    return type(value) not in _SCALARS and isinstance(value, _CONTAINERS)
 
 
 def load_stored(data: bytes, record: object) -> Any:
@@ -344,27 +353,24 @@ def trusted(record: object) -> Iterator[None]:
         raise CorruptRecordError(what, record=name) from error
 
 
-_encoded = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":")
-).encode  # created once; json.dumps creates one per call
-
-
-def json_bytes(value: Any) -> bytes:
-    """Serialize a JSON value as compact JSON."""
-    try:
-        return bytes(
-            memoryview(orjson.dumps(value))
-        )  # a copy, because orjson's result holds its whole buffer
+def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Serialize a JSON value as compact JSON. ``default`` converts values of other types."""
+    try:  # a copy, because orjson's result holds its whole buffer
+        return bytes(memoryview(orjson.dumps(value, default)))
     except TypeError:  # a lone surrogate, which UTF-8 lacks
-        return _encoded(value).encode("utf-8", "surrogatepass")
+        text = json.dumps(value, default=default, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "surrogatepass")
 
 
-def json_value(text: bytes) -> Any:
-    """Parse JSON as written by :func:`json_bytes`. Invalid JSON raises ``ValueError``."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return json.loads(text.decode("utf-8", "surrogatepass"))
+def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Parse JSON as written by :func:`json_bytes`, with a function that converts each object.
+
+    Invalid JSON raises ``ValueError``.
+    """
+    if restored is None:
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(text)
+    return json.loads(text.decode("utf-8", "surrogatepass"), object_hook=restored)
 
 
 def _checksum(version: int, flags: int, place: str, payload: bytes) -> bytes:
@@ -431,7 +437,12 @@ def _elements(data: bytes) -> int:
 
 
 def is_json(
-    value: Any, *, levels: int = MOST_LEVELS, bits: int = _MOST_BITS, exponents: int = 1 << 11
+    value: Any,
+    *,
+    levels: int = MOST_LEVELS,
+    bits: int = _MOST_BITS,
+    exponents: int = 1 << 11,
+    plain: frozenset[type] = _PLAIN,
 ) -> bool:
     """Return whether JSON represents a value exactly.
 
@@ -440,6 +451,7 @@ def is_json(
         levels: Most levels of nested containers.
         bits: Most bits of an integer, because some JSON readers change larger integers.
         exponents: Largest binary exponent of a float, positive or negative.
+        plain: Types of values that are not checked.
     """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
@@ -453,7 +465,7 @@ def is_json(
                 kind = type(item)
                 if kind is dict or kind is list:
                     held[id(item)] = item
-                elif kind not in _PLAIN and not (
+                elif kind not in plain and not (
                     (kind is int and item.bit_length() <= bits)
                     or (
                         kind is float
@@ -493,16 +505,12 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether containers in a value are nested deeper than ``levels`` levels."""
-    level = [value]
+    level = [value] if _is_container(value) else []
     for _ in range(levels + 1):
-        held = [
-            item.values() if isinstance(item, Mapping) else item
-            for item in level
-            if _is_container(item)
-        ]
-        if not held:
+        if not level:
             return False
-        level = list(
-            {id(item): item for items in held for item in items}.values()
-        )  # by id, against growth in cycles
+        items = chain.from_iterable(
+            holder.values() if isinstance(holder, Mapping) else holder for holder in level
+        )  # unique by id, because a value that contains itself would grow
+        level = list({id(item): item for item in items if _is_container(item)}.values())
     return True
