@@ -1,6 +1,4 @@
-"""Long-term memory of a user across sessions: facts, preferences, and summaries of sessions, weeks
-and months.
-"""
+"""Long-term memory of a user: preferences, facts, and summaries of earlier sessions."""
 
 from __future__ import annotations
 

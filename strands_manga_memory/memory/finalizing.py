@@ -1,7 +1,7 @@
-"""Finalizing of ended conversations: their summary, preferences and messages become memories of the
-user.
+"""Finalizing of ended conversations: it makes memories from their messages.
 
-Sessions of past weeks and months are then summarized.
+The memories are a summary, preferences, messages and topics. Then sessions of past weeks and months
+are summarized.
 """
 
 from __future__ import annotations
@@ -136,17 +136,15 @@ class MemoryKeeper:
     hot: HotStore | None = None
 
     def finalize(self, transcript: Transcript) -> MemoryRecord | None:
-        """Store the summary, preferences and messages of an ended conversation as memories of the
-        user.
+        """Store summary, preferences and messages of an ended conversation as memories of the user.
 
         A failed call can be repeated. A later call replaces the summary if messages were added or
         redacted. A conversation that is created again after its deletion or expiry gets a summary
         of its own.
 
         Returns:
-            The stored summary of the conversation. None if the conversation has neither a message
-            to summarize nor a stored summary. Also None if the user's data are erased during the
-            call.
+            The stored summary. None if there is neither a message to summarize nor a stored
+            summary, or if the user's data are erased during the call.
         """
         user, id_ = (
             self._user(Owner(transcript.user_id, transcript.tenant)),
@@ -206,21 +204,16 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return a changed copy of the memory ``known``, or a new memory if ``known`` is None.
-
-        ``fields`` are the changed values. The creation time and the access count of ``known`` stay.
-        """
+        """Return the memory ``known``, or a new memory, with the values in ``fields``."""
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})
 
     def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:
-        """Create missing weekly and monthly summaries of a user, and update those that lack a new
-        or changed session summary.
+        """Create and update a user's weekly and monthly summaries.
 
-        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions
-        that ended at least 30 days ago. If a weekly or monthly summary was deleted, sessions that
-        ended before the deletion are left out.
+        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary those of
+        at least 30 days ago. Sessions that ended before a deletion of the summary are left out.
         """
         sessions = sorted(
             (record for record in records.values() if record.type == MemoryType.SUMMARY),
@@ -280,11 +273,7 @@ class MemoryKeeper:
     def _rollup_text(
         self, owner: Owner, sessions: Sequence[MemoryRecord], most: int, number: int
     ) -> tuple[str, list[str]]:
-        """Return text and topics of a weekly or monthly summary.
-
-        ``sessions`` are the session summaries that were read, and ``number`` is the number of all
-        sessions of the period.
-        """
+        """Return text and topics of the summary of a period with ``number`` sessions in all."""
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
         if isinstance(self.summarizer, RuleSessionSummarizer):
@@ -301,11 +290,9 @@ class MemoryKeeper:
     def _keep_summary(
         self, user: _FinalizedUser, id_: str, transcript: Transcript
     ) -> MemoryRecord | None:
-        """Summarize a session, store the summary and its open questions, and return the stored
-        summary.
+        """Summarize a session, and store and return the summary, with its open questions.
 
-        An earlier summary of the session is replaced. If the user's memories were erased since the
-        finalizer began, nothing is stored, and the result is None.
+        It replaces an earlier summary. After an erasure, nothing is stored, and the result is None.
         """
         summary = summarize_session(
             self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
@@ -378,10 +365,9 @@ class MemoryKeeper:
         lines: Sequence[tuple[str, str]],
         loaded: PartitionContent,
     ) -> None:
-        """Remove the questions that a later session answered from the open questions of a summary.
+        """Remove the questions that a later session answered from a summary, also in ``loaded``.
 
-        ``lines`` are the roles and texts of the later session. The changed summary is also put into
-        ``loaded``.
+        ``lines`` are the roles and texts of the later session.
         """
         turns = [
             (asked, answer)
@@ -403,9 +389,7 @@ class MemoryKeeper:
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, user: _FinalizedUser, summary_id: str) -> list[tuple[str, str]]:
-        """Return role and text of the stored messages of a session, given the id of the session's
-        summary.
-        """
+        """Return role and text of a session's stored messages, given the id of its summary."""
         passages: list[Any] = []
         for id_ in user.partition.episode_ids(summary_id):
             with skip_unreadable():
@@ -479,9 +463,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Access to one user's memories while a conversation is finalized.
-    After an erasure, ``store`` writes nothing.
-    """
+    """One user's memories during a finalizing. After an erasure, ``store`` writes nothing."""
 
     partition: UserPartition
     log: PreferenceLog
@@ -492,21 +474,13 @@ class _FinalizedUser:
     def store(
         self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Apply the function ``change`` to a stored memory, and return the memory that is stored
-        afterwards.
-
-        ``change`` gets the stored memory, or None if there is none. The result is None if no memory
-        is stored afterwards, if the memory is unreadable, or if the user's memories were erased
-        since this object was created.
-        """
+        """Change a memory as ``UserPartition.update`` does, but return None if it is unreadable."""
         with skip_unreadable():
             return self.partition.update(id_, change)
         return None
 
     def deleted_at(self, memory_id: str) -> float:
-        """Return the time when a memory was deleted, in seconds since 1970.
-        0 if no deletion is recorded.
-        """
+        """Return the time when a memory was deleted, in seconds since 1970, or 0."""
         return self.forgotten.get(forgotten_id(memory_id), 0.0)
 
 
@@ -516,10 +490,9 @@ def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Return the metadata of a summary, with the answered questions moved from ``open_questions``
-    to ``answered_questions``.
+    """Return a summary's metadata with the answered questions under ``answered_questions``.
 
-    A later version of the summary leaves out all questions in ``answered_questions``.
+    Later versions of the summary leave these questions out.
     """
     known = [
         *answered,
@@ -530,15 +503,13 @@ def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> 
 
 
 def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
-    """Return the preferences that the user stated in the transcript of a session, in the order of
-    their times.
+    """Return the preferences that the user stated in a session, in order of time.
 
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            A preference gets the time and id of the user's latest message that states the value. A
-            preference that no message states is left out. If ``by_model`` is empty, rules extract
-            the preferences from the user's messages.
+            Each gets time and id of the latest message that states its value, and is left out if
+            there is none. If ``by_model`` is empty, rules extract the preferences.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -565,9 +536,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Return whether a text contains the words of a preference, or states the same value in another
-    language.
-    """
+    """Return whether a text states a preference in the same words or in another language."""
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {
@@ -579,11 +548,7 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of a conversation's summary.
-
-    The id is made of the session id, the agent id and the conversation's creation time, and sorts
-    by this time.
-    """
+    """Return the id of a conversation's summary. The ids sort by creation time."""
     return summary_id(
         f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}",
         int(transcript.mark, 16) / 1000,
@@ -591,14 +556,13 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the turns of a session as passages with the words of the user and the assistant, each
-    short enough to be quoted.
+    """Return the turns of a session as passages, each short enough to be quoted.
 
-    Turns of small talk are left out. If the user corrects an earlier turn, the correction is added
-    to a passage of that turn, so that no outdated value is recalled alone. This passage is the
-    latest one that contains a number of two or more digits from the correction, or else the
-    previous passage. If the passage is then too long, only the user's words are kept in it. If
-    these are too long as well, the correction becomes a passage of its own.
+    Turns of small talk are left out. A correction of an earlier turn is added to a passage of that
+    turn, so that no outdated value is recalled alone: the latest passage with a number of two or
+    more digits from the correction, or else the previous passage. If that passage becomes too long,
+    only the user's words are kept in it. If these are too long as well, the correction stays
+    separate.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -626,8 +590,8 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
     """Return the texts of a turn as passages of whole sentences.
 
-    A passage may contain several texts. Each text in a passage begins with the role of the speaker.
-    The middle of a long text is left out.
+    A passage may contain several texts, each after the role of its speaker. The middle of a long
+    text is left out.
     """
     passages: list[str] = []
     current = ""
@@ -645,8 +609,9 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return the topics of at least 3 sessions in the last 30 days, each with the ids and end times
-    of its sessions.
+    """Return the topics of at least 3 sessions in the last 30 days.
+
+    The value of each topic maps the ids of its sessions to their ends.
     """
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()
@@ -675,11 +640,9 @@ def _covers(record: MemoryRecord, transcript: Transcript) -> bool:
 def _without_removed(
     transcript: Transcript, removals: Sequence[Removal], *, after: float
 ) -> Transcript:
-    """Return a session's transcript without the messages up to the time ``after``, and without
-    turns with removed content.
+    """Return a transcript without messages up to the time ``after`` and turns with removed content.
 
-    A turn has removed content if one of its messages was retracted or states a preference that was
-    deleted later.
+    Removed content is a retracted message, or a preference that was deleted later.
     """
     retracted = {each.message for each in removals}
 

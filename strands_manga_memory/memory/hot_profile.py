@@ -85,14 +85,12 @@ class ProfileState:
     Attributes:
         epoch: Number that each erasure of the user increments.
         version: Version of the record. Each write changes the version.
-        exists: Whether there is an active record. A tombstone (mark of an erasure) is not an active
-            record.
+        exists: Whether there is an active record. A tombstone (mark of an erasure) is not active.
         is_erased: Whether the tombstone of an erasure replaces the record.
         context: Text about the user for agents, read at the last session start, or None.
-        statements: Recent statements of the user on all devices, in the order of their times.
+        statements: Recent statements of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
-        revision: Last known token of the user's preference log in the table. The log gets a new
-            token when agents must read the memories again.
+        revision: Last known revision of the user's preference log.
         removed: Token that each removal of memories replaces. A process that knows another token
             must not use its ``context``.
     """
@@ -109,9 +107,7 @@ class ProfileState:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of the preferences that the user stated recently, keyed by subject such as
-        ``genre``, the latest last.
-        """
+        """Values of recently stated preferences by subject, such as ``genre``, the latest last."""
         return {
             slot: state.value
             for slot, state in fold(recent(self.statements, self.removals)).items()
@@ -119,7 +115,7 @@ class ProfileState:
 
     @property
     def content(self) -> dict[str, Any]:
-        """Content of the user's record in the hot tier, as a mapping that can be stored."""
+        """Content of the user's record in the form in which it is stored."""
         return {
             "context": None if self.context is None else asdict(self.context),
             "statements": [each.row for each in self.statements],
@@ -130,9 +126,7 @@ class ProfileState:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create the state of a user's record from stored content.
-        Damaged data raises KeyError, TypeError or ValueError.
-        """
+        """Create the state from stored content. Damage raises KeyError, TypeError or ValueError."""
         context = content["context"]
         if (
             context is not None
@@ -149,11 +143,9 @@ class ProfileState:
 
 
 class HotProfile:
-    """Record of a user in the hot tier, with the text about the user, recent preferences, and
-    cached memories.
+    """Record of a user in the hot tier, changed by compare-and-set.
 
-    The record is changed by compare-and-set. Each change of a memory removes the cached memories
-    from the record.
+    Each change of a memory removes the cached memories from the record.
 
     Args:
         hot: Hot tier of the record.
@@ -169,7 +161,7 @@ class HotProfile:
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
-        """Return the user's stored record in the hot tier, or None, in one round trip.
+        """Return the user's stored record, or None, in one round trip.
 
         ``touch`` renews the record's expiry.
 
@@ -181,7 +173,7 @@ class HotProfile:
     def update(
         self, change: Callable[[ProfileState], ProfileState | None], *, drops: bool = False
     ) -> ProfileState:
-        """Change the user's record in the hot tier by compare-and-set, and return its new state.
+        """Change the user's record by compare-and-set, and return its new state.
 
         Args:
             change: Function from the current state to the next state. If it returns None, nothing
@@ -229,16 +221,15 @@ class HotProfile:
         is_removal: bool = False,
         drops_context: bool = False,
     ) -> None:
-        """Publish a change of the memory table to new sessions and live agents, and drop the cached
-        memories.
+        """Publish a change of the memory table to new sessions and live agents.
 
-        If the hot tier is unavailable, the change is published later, in the background.
+        The cached memories are dropped. If the hot tier is unavailable, the change is published
+        later, in the background.
 
         Args:
-            statements: Preferences that the application has just set. Live agents load these before
-                their next model call.
-            removals: Deletions of preferences and retractions of messages. Earlier statements that
-                they delete stay deleted, even if another device writes them later.
+            statements: Preferences that the application has just set.
+            removals: Deletions of preferences and retractions of messages. Earlier statements stay
+                removed, even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories other than those in ``removals`` were removed. After either
@@ -285,18 +276,16 @@ class HotProfile:
             )
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds, and
-        return its epoch.
+        """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds.
 
-        The epoch is a number that each erasure increments.
+        Return the epoch, a number that each erasure increments.
         """
         return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Cached memories
 
     def load_memories(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories of the user, and the epoch and version of their record, in one
-        round trip.
+        """Return the cached memories, and epoch and version of their record, in one round trip.
 
         The memories are None if they are not cached. Epoch and version are None if there is no
         active record. Both are None if the hot tier is unavailable or the data is damaged.
@@ -312,11 +301,9 @@ class HotProfile:
         return None, None
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories in the user's record in the hot tier, if the record has not changed since
-        ``load_memories``.
+        """Cache memories, if the record still has ``seen``, its epoch and version at the read.
 
-        Return whether they were cached. ``seen`` is the epoch and version that ``load_memories``
-        returned. Memories over 512 KiB, or with unreadable records, are not cached.
+        Return whether they were cached. Memories over 512 KiB, or with unreadable records, are not.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(
@@ -344,7 +331,7 @@ class HotProfile:
             return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
-        """Decode a user's record from the hot tier. Without a record, the result is an empty state.
+        """Decode a user's record. Without a record, the result is an empty state.
 
         Raises:
             CorruptRecordError: The record is damaged.
@@ -369,8 +356,7 @@ class ProfileCache:
 
     The hot tier stores the context for all devices and workers. A session loads the context once
     and keeps the text, so that the prefix of the prompt stays the same. ``refresh`` reads a new
-    context after a memory of the user was removed, or after the user's record in the hot tier has
-    expired.
+    context after a memory of the user was removed, or after the user's record has expired.
 
     A preference that the user states during the session is an override of the context. ``refresh``
     also loads the overrides from other devices. While the hot tier is unavailable, the process uses
@@ -384,11 +370,9 @@ class ProfileCache:
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
         clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
-        log: Log of the user's preferences in the memory table. With None, only the hot tier stores
-            preferences.
-        reads_revision: Whether each refresh also looks for changes in the memory table, and reads a
-            new context after a change. This is needed if processes with another hot tier change the
-            table. Default False.
+        log: Preference log in the memory table. With None, only the hot tier stores preferences.
+        reads_revision: Whether each refresh also looks for changes in the memory table. This is
+            needed if processes with another hot tier change the table. Default False.
 
     Attributes:
         context: Text about the user.
@@ -431,20 +415,14 @@ class ProfileCache:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of recent preferences that ``context`` lacks, keyed by subject such as ``genre``,
-        the latest last.
-
-        These values override the values in ``context``, the text about the user.
-        """
+        """Values in ``stated``, keyed by subject such as ``genre``, the latest last."""
         return {slot: state.value for slot, state in self.stated.items()}
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Recent preferences that ``context``, the text about the user, lacks, keyed by subject
-        such as ``genre``.
+        """Recent preferences that ``context`` lacks, keyed by subject such as ``genre``.
 
-        Each has a value and the last statement of the value. Statements that are not yet in the hot
-        tier are included.
+        Statements that are not yet in the hot tier are included.
         """
         with self._lock:
             slots = fold(recent([*self._state.statements, *self._unsaved], self._state.removals))
@@ -458,9 +436,7 @@ class ProfileCache:
     def load(
         self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None
     ) -> None:
-        """Load the context (text about the user) from the hot tier.
-
-        If it is missing there, call ``read`` and store the result.
+        """Load the context from the hot tier, or else read it and store it there.
 
         Args:
             read: Function that reads the user's context from the memories. It is called again after
@@ -479,8 +455,7 @@ class ProfileCache:
         session_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Store the preferences of a message in this cache and the hot tier, and then in the memory
-        table, in the background.
+        """Store the preferences of a message here, in the hot tier, and later in the memory table.
 
         A preference is left out if the policy for personal data refuses the text, or if the message
         is from before an erasure of the user's data.
@@ -518,8 +493,7 @@ class ProfileCache:
     def remove(self, removal: Removal) -> None:
         """Discard a deleted preference, or the preferences of a retracted message, from this cache.
 
-        The text about the user is discarded, too. The next ``refresh`` makes it from the memories
-        again.
+        The context is discarded, too. The next ``refresh`` makes it from the memories again.
         """
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
@@ -527,8 +501,7 @@ class ProfileCache:
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
-        """Load new preferences and notices of changed memories, which other devices and processes
-        wrote to the hot tier.
+        """Load the changes that other devices and processes wrote to the hot tier.
 
         If memories were removed, or the user's record has expired, ``context`` is read again.
         """
@@ -554,9 +527,8 @@ class ProfileCache:
     def _look(self, *, touch: bool) -> ProfileState | None:
         """Return the user's record in the hot tier, or None if the hot tier fails.
 
-        ``touch`` renews the record's expiry.
-
-        With ``reads_revision``, the record is first updated if the memory table has changed.
+        ``touch`` renews the record's expiry. With ``reads_revision``, the record is first updated
+        if the memory table has changed.
         """
         loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
         if loaded is None:
@@ -567,8 +539,7 @@ class ProfileCache:
         return self._health.tried(lambda: self._followed(state, log))
 
     def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
-        """Return the user's record ``state``, updated from the preference log in the table if the
-        log has changed.
+        """Return the user's record, updated if the preference log in the table has changed.
 
         Statements that the context lacks are added. If the log's revision is new, the context is
         dropped.
@@ -611,10 +582,9 @@ class ProfileCache:
         return followed
 
     def _reload(self, state: ProfileState) -> None:
-        """Discard the context (text about the user) and use the context in ``state``, or else read
-        a new context.
+        """Discard the context, and use that in ``state``, or else read a new context.
 
-        After an erasure of the user's data, statements from before the erasure are discarded, too.
+        After an erasure of the user's data, earlier statements are discarded, too.
         """
         is_erased = (
             self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
@@ -626,11 +596,10 @@ class ProfileCache:
         self._adopt(state)
 
     def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context (text about the user) in the user's record ``state``.
+        """Use the context in ``state``, or read and store a new one if it is missing or too old.
 
-        If the context is missing or older than ``TTL``, a new context is read and stored. The new
-        context is not stored if the record changes during the read, if the user's data were erased,
-        or if the hot tier fails (``state`` is None).
+        The new context is not stored if the record changes during the read, if the user's data were
+        erased, or if the hot tier fails (``state`` is None).
         """
         found = state or ProfileState()
         context = found.context
@@ -666,9 +635,7 @@ class ProfileCache:
             self._take(stored, context)
 
     def _save(self) -> None:
-        """Write newly stated preferences to the user's record in the hot tier.
-        If this fails, a later call writes them.
-        """
+        """Write new statements to the hot tier. If this fails, a later call writes them."""
         mine: list[Statement] = []
 
         def added(state: ProfileState) -> ProfileState | None:
@@ -704,9 +671,7 @@ class ProfileCache:
 
 
 def _last_erasure(log: PreferenceLog) -> float:
-    """Return the time of the user's last erasure.
-    A damaged marker gives infinity, so that no erased data is shown.
-    """
+    """Return the time of the user's last erasure. A damaged marker counts as now and later."""
     try:
         return erased_at(log.partition.erased())
     except CorruptRecordError:

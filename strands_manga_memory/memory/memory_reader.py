@@ -50,17 +50,16 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 
 
 class MemoryReader:
-    """Reader of one user's memories, for agent contexts (texts about the user), searches and
-    recalls.
+    """Reader of one user's memories, for searches, recalls and the text about the user.
 
-    A session start reads the memories for the context into a snapshot, a copy in the process.
-    Recent facts and messages, which only searches need, are then read in the background. Both reads
-    are limited, so their cost does not grow with the number of memories.
+    A session start reads the memories for the text into a snapshot, a copy in the process. Recent
+    facts and messages, which only searches need, are then read in the background. Both reads are
+    limited, so their cost does not grow with the number of memories.
 
-    A search uses the snapshot. If no memory in the snapshot has enough words of the query, older
-    memories are read from the table. A recall always reads the table: the latest and the most
-    important memories, or all memories if too few of these pass the recall's filters. Results of
-    both are recorded for the access counts.
+    A search uses the snapshot. If no memory in it has enough words of the query, older memories are
+    read from the table. A recall always reads the table: the latest and the most important
+    memories, or all if too few of these pass its filters. Results of both are recorded for the
+    access counts.
     """
 
     def __init__(
@@ -94,43 +93,33 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the user's memories at session start, unless they were just read to render the
-        system prompt.
-        """
+        """Read the user's memories, unless they were just read for the system prompt."""
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
         self._with_recent()
 
     def drop_snapshot(self) -> None:
-        """Discard the copy of the user's memories in this process after another process changed
-        them.
-
-        The next use reads the memories again.
-        """
+        """Discard the snapshot after another process changed memories."""
         with self._lock:
             self._snapshot = None
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Put a changed memory into the snapshot (the copy in this process), or remove it if
-        ``record`` is None.
-        """
+        """Put a changed memory into the snapshot, or remove it if ``record`` is None."""
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that this process has read at session start or added since, with
-        personal data decrypted.
-        """
+        """Return the memories in the snapshot, with personal data decrypted."""
         return [self._cleaning.opened(record) for record in list(self._current().records.values())]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
-        Texts that this package adds to requests are first removed from the query. The memories that
-        this process has read are searched. If none of these has enough words of the query, up to 64
-        older memories with such words are read and searched.
+        Texts that this package adds to requests are first removed from the query. If no memory in
+        the snapshot has enough words of the query, up to 64 older memories with such words are
+        read, too.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -140,9 +129,7 @@ class MemoryReader:
         return [Hit(hit.record, self._cleaning.opened_text(hit.content), hit.score) for hit in hits]
 
     def context(self, max_tokens: int) -> AgentContext:
-        """Return the text about the user for an agent, rendered from memories, with at most
-        ``max_tokens`` tokens.
-        """
+        """Return the text about the user for an agent, of at most ``max_tokens`` tokens."""
         snapshot, now = self._current(), self._clock()
         worth = {
             hit.record.memory_id: hit.score for hit in snapshot.ranked(now, wanted=_PREFERENCES)
@@ -165,11 +152,9 @@ class MemoryReader:
     def recall(
         self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read from the table the memories that meet the conditions ``wanted``, the best matches
-        for ``query`` first.
+        """Read the memories that meet the conditions ``wanted``, the best matches first.
 
-        If ``type_`` is None, all types are read except those in ``DERIVED`` (stored messages, open
-        questions, and weekly and monthly summaries).
+        If ``type_`` is None, all types except those in ``DERIVED`` are read.
         """
         if limit is not None:
             positive("limit", limit)
@@ -197,8 +182,7 @@ class MemoryReader:
         return next(self._each([memory_id]))
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries from which a weekly or monthly summary was made, keyed by
-        id.
+        """Return the session summaries behind a weekly or monthly summary, keyed by id.
 
         The value of a session summary that no longer exists is ``"expired"``.
         """
@@ -222,11 +206,10 @@ class MemoryReader:
         )
 
     def _read(self) -> None:
-        """Read the user's profile and memories into this process.
+        """Read the user's profile, and the memories from the hot tier or else from the table.
 
-        The memories come from the hot tier, or else from the table. After a read from the table, a
-        later background read adds the recent memories, which only searches need, and stores all in
-        the hot tier.
+        After a read from the table, a later background read adds the memories that only searches
+        need, and stores all in the hot tier.
         """
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
@@ -250,13 +233,7 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories in this process.
-
-        If no result answers the query, search older memories, too.
-
-        A result answers the query if it has all content words of the query, or at least three of
-        them. If texts are compared by vectors, any result answers the query.
-        """
+        """Search the snapshot. If no result answers the query, search older memories, too."""
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
         if snapshot.content.is_partial and not snapshot.answers(query, hits):
@@ -281,11 +258,10 @@ class MemoryReader:
     def _add_older(
         self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]
     ) -> None:
-        """Read memories from the table that ``snapshot``, the copy of the latest memories in this
-        process, does not contain.
+        """Add memories from the table that the snapshot lacks.
 
-        With a query, memories of any type with a word of the query are read. Without a query, the
-        most important memories of ``types`` are read. The first call for a snapshot also reads the
+        With a query, these are memories of any type with a word of the query. Without a query, they
+        are the most important memories of ``types``. The first call for a snapshot also adds the
         preferences that the snapshot may lack.
         """
         older = self.older.find(
@@ -299,22 +275,16 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Start the background read of recent memories, unless it has been started, and return its
-        future.
-
-        None means that no read is needed.
-        """
+        """Start the background read of recent memories once, and return its future, or None."""
         with self._lock:
             if self._read_recent is not None and self._recent is None:
                 self._recent = self._writer.submit(self._partition.owner, self._read_recent)
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot of the user's memories, with the recent memories that only searches
-        need.
+        """Return the snapshot after the background read of recent memories.
 
-        The call waits up to 5 seconds for the background read of the recent memories. If the read
-        fails or takes longer, the snapshot lacks them.
+        If the read fails or takes longer than 5 seconds, the snapshot lacks them.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:
@@ -360,11 +330,10 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule the addition of recorded recalls to the access counts of memories, at ``due``
-        (monotonic seconds).
+        """Schedule ``UserPartition.fold`` at ``due`` (monotonic seconds).
 
-        If the process exits before ``due``, or the table is unavailable, the next search or recall
-        schedules an update again.
+        If the process exits before, or the table is unavailable, the next recall schedules it
+        again.
         """
 
         def fold() -> None:
@@ -410,8 +379,7 @@ def agent_context(
         now: Current time, in seconds since 1970.
         profile: Values from the user's profile in another service, keyed by subject such as
             ``genre``. A preference of the same subject overrides a value.
-        worth: Function that returns the score of a preference. Preferences with higher scores come
-            first.
+        worth: Function that returns the score of a preference. The highest come first.
         max_tokens: Most tokens of the text.
     """
     known = list(records)
@@ -553,9 +521,7 @@ to its period's name.
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the texts in which a memory may appear in a request to the model, such as its full and
-    its short form.
-    """
+    """Return the texts in which a memory may appear in a request to the model."""
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -590,11 +556,9 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
-    """Return as many of the lines as fit into ``most`` tokens, as one text.
+    """Return a title and as many of the next lines as fit into ``most`` tokens, as one text.
 
-    The first line is a title.
-
-    The last line of the text may be truncated. The text is empty if no line after the title fits.
+    The last line may be truncated. The text is empty if no line after the title fits.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -615,9 +579,7 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Return a title and as many of the last lines as fit into ``most`` tokens, as one text.
-    It is empty if no line fits.
-    """
+    """Return a title and as many of the last lines as fit into ``most`` tokens, or nothing."""
     kept: list[str] = []
     for line in reversed(lines):
         if estimate_tokens("\n".join([title, line, *kept])) > most:

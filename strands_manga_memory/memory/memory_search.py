@@ -88,15 +88,13 @@ class MemoryQuery:
 
     Attributes:
         types: Types of the memories. None means all types except those in ``DERIVED`` (stored
-            messages, open questions, and weekly and monthly summaries). Summaries of single
-            sessions are included.
+            messages, open questions, and weekly and monthly summaries).
         min_importance: Least importance of a memory.
         metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a
             list, one element must be equal.
-        since: Earliest time of a memory, in seconds since 1970. The time is the end of the memory's
-            session. Without a session, it is the time of the last update.
-        until: End of the period that begins at ``since``. Memories of this time or later are left
-            out.
+        since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
+            time of the last update counts.
+        until: End of the period that begins at ``since``, exclusive.
 
     Raises:
         ValueError: A value is out of range.
@@ -174,9 +172,7 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the search result, such as the type of the memory.
-        A model sees them in a Strands ``MemoryEntry``.
-        """
+        """Metadata that a model sees with the search result."""
         named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
         extra = {
             name: _escaped(self.record.metadata[name])
@@ -192,9 +188,7 @@ class Hit:
 
 
 def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
-    """Convert search results to Strands memory entries of one line without markup, at most 800
-    tokens in total.
-    """
+    """Convert search results to memory entries of one line each, at most 800 tokens in total."""
     entries, left = list[MemoryEntry](), MOST_TOKENS
     for hit in hits:
         line = escape_line(hit.content, ENTRY_CHARACTERS)
@@ -223,9 +217,7 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """The text without the roles of the speakers, so that a question about a "user" does not
-        match every passage.
-        """
+        """Text without the speakers' roles, so that "user" does not match every passage."""
         return _ROLE.sub("", self.own)
 
     @property
@@ -235,9 +227,7 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user that were read into the process, with a search index that the first search
-    after a change builds.
-    """
+    """Memories of a user in this process, with a search index."""
 
     def __init__(
         self,
@@ -258,18 +248,13 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Add a memory to the snapshot (the user's memories in this process), or replace the memory
-        with the same id.
-        """
+        """Add a memory, or replace the memory with the same id."""
         with self._lock:
             self.records[record.memory_id] = record
             self._texts = None
 
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add memories to the snapshot (the user's memories in this process).
-
-        Memories that are in the snapshot already, or were removed from it, are left out.
-        """
+        """Add memories that are not in the snapshot yet and were not removed from it."""
         with self._lock:
             new = {
                 id_: each
@@ -281,16 +266,14 @@ class Snapshot:
                 self._index_texts(new.values(), self._texts)
 
     def remove(self, memory_id: str) -> None:
-        """Remove a memory from the snapshot (the user's memories in this process)."""
+        """Remove a memory."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
             self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
-        """Add a recall at the time ``now`` to the access counts of memories, for their ranking in
-        this process.
-        """
+        """Add a recall at the time ``now`` to the access counts of memories, for their ranking."""
         with self._lock:
             for id_ in self.records.keys() & ids:
                 self.records[id_] = counted(self.records[id_], {id_: (1, now)})
@@ -306,8 +289,8 @@ class Snapshot:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
         With a query, each passage of a session's messages is a separate result. If ``matching`` is
-        True, results without a word of the query in their text or topics are left out. If texts are
-        compared by vectors, results without a positive similarity are left out instead.
+        True, results without a word of the query in their text or topics are left out; with
+        vectors, those without a positive similarity.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -334,11 +317,10 @@ class Snapshot:
         return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
-        """Return whether one of the search results has all content words of the query, or at least
-        three of them.
+        """Return whether a search result has all content words of the query, or three of them.
 
-        If texts are compared by vectors, any result is enough. True is also returned for a query
-        without content words.
+        If texts are compared by vectors, any result is enough. A query without content words counts
+        as answered.
         """
         if self._embed is not None:
             return bool(hits)
@@ -354,18 +336,14 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _indexed(self) -> dict[str, _Text]:
-        """Return the texts of all memories, keyed by an id of the text.
-        After a change, index them for searches by words.
-        """
+        """Return the texts of all memories by the text's id. Index them again after a change."""
         if self._texts is None:
             self._texts, self._index = {}, LexicalIndex()
             self._index_texts(self.records.values(), self._texts)
         return self._texts
 
     def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
-        """Add the texts of memories to ``known``, and to the index for searches by words unless
-        ``embed`` is set.
-        """
+        """Add the texts of memories to ``known`` and, without ``embed``, to the index of words."""
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
         if self._embed is None:
@@ -388,8 +366,7 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the texts of a memory that a search compares with its query, keyed by an id of the
-    text.
+    """Return the texts of a memory that a search compares with its query, keyed by the text's id.
 
     A memory has one text, its content. Stored messages of a session have one text for each passage.
     """
@@ -406,8 +383,7 @@ def texts_of(record: MemoryRecord) -> dict[str, _Text]:
 
 
 def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
-    """Return the user's text in the current turn as a search query, without the blocks that this
-    package adds to a request.
+    """Return the user's text in the current turn as a search query.
 
     Pass this function to a ``MemoryManager`` that you build yourself. Strands' default query is the
     whole last message, including texts that plugins added.
@@ -425,9 +401,7 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's text in the message that opened the last turn, or None if it is empty or
-    small talk.
-    """
+    """Return the user's text that began the last turn, or None if it is empty or small talk."""
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None
@@ -448,12 +422,10 @@ _MOST_FOUND, _MOST_IMPORTANT = 64, 192
 
 
 class WordList:
-    """List of the words in a user's memories, with which a search need not read all memories.
+    """Index of the words in a user's memories, so that a search need not read all memories.
 
-    Preferences are not listed.
-
-    The list has parts, so that a search decodes only a few of them. Each listed memory has a row
-    number. The latest memory has the number 0.
+    Preferences are not listed. The list has parts, so that a search decodes only a few of them.
+    Each listed memory has a row number; the latest has the number 0.
 
     - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum
       determines ``N``.
@@ -471,9 +443,7 @@ class WordList:
         self._part = functools.cache(part)
 
     def find(self, terms: Iterable[str]) -> Iterator[str]:
-        """Yield the ids of the listed memories that contain a search term.
-        Memories with more and rarer terms come first.
-        """
+        """Yield the ids of memories with a search term, those with more and rarer terms first."""
         scores: dict[int, float] = {}
         for word in sorted(map(_checksum, terms)):
             rows = self._part(_part_of(word)).get(word, "").split()
@@ -482,9 +452,7 @@ class WordList:
         return map(self._id, sorted(scores, key=lambda row: (-scores[row], row)))
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
-        """Yield the ids of the most important memories of some types, the most important first,
-        then the latest first.
-        """
+        """Yield the ids of the most important memories of some types, then the latest first."""
         important = self._part("important")
         return (
             self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types))
@@ -495,9 +463,7 @@ class WordList:
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
-    """Return the parts of a word list of memories, keyed by name.
-    Memories beyond the limits of a list are left out.
-    """
+    """Return the parts of a word list, keyed by name. Memories beyond its limits are left out."""
     rows: dict[str, list[int]] = defaultdict(list)
     important: dict[str, list[tuple[float, int]]] = defaultdict(list)
     ids, size = list[str](), 0
@@ -528,10 +494,9 @@ class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
     The first search reads all memories and makes the list. Searches of the next seven days, in all
-    processes, read the list and then the memories with matching words. The caller of a search has
-    read all memories since a given time. A list from before this time is made again, because the
-    memories in between would not be found. The list is deleted when a memory is deleted, gets other
-    words, or is stored with an old date.
+    processes, read the list and then the memories with matching words. A list is made again if
+    memories may exist that neither it nor the caller has. It is deleted when a memory is deleted,
+    gets other words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -548,9 +513,7 @@ class OlderMemories:
         known: Collection[str],
         with_preferences: bool,
     ) -> PartitionContent:
-        """Return up to 64 memories with a word of the query.
-
-        Without a query, return the most important memories of ``types``.
+        """Return up to 64 memories with a word of the query, or the most important of ``types``.
 
         All preferences are added if the call makes the word list. Otherwise, they are added if
         ``with_preferences`` is True and ``known`` has at least 40 preferences, the most that a
@@ -558,8 +521,7 @@ class OlderMemories:
 
         Args:
             query: Text to search for, or None.
-            types: Types of the memories without a query. With a query, memories of any type are
-                returned.
+            types: Types of the memories without a query. With a query, the type does not matter.
             since: Time from which on the caller has read all memories, in seconds since 1970.
             known: Ids of the memories that the caller has read. They are left out.
             with_preferences: Whether preferences may be added if the list exists.
@@ -629,13 +591,12 @@ class OlderMemories:
         return WordList(made_at, part)
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories, make and store a list of their words, and return the memories and the
-        list.
+        """Read all memories, make and store a list of their words, and return both.
 
-        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. If the
-        store fails, or the user's memories change or are erased during the call, the list is not
-        stored. The record ``CHANGES`` reveals such a change, because each change of memories writes
-        this record, and an erasure deletes this record before the memories.
+        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. It is not
+        stored if the store fails, or if memories change or are erased during the call. The record
+        ``CHANGES`` shows that, because each change of memories writes it, and an erasure deletes it
+        first.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)
@@ -673,7 +634,5 @@ def _checksum(term: str) -> str:
 
 
 def _part_of(word: str) -> str:
-    """Return the name of the part of a word list that contains a word.
-    ``word`` is the checksum of the word.
-    """
+    """Return the name of the part of a word list that contains the word with this checksum."""
     return f"words.{int(word, 16) % _SHARDS:02}"

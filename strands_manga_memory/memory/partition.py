@@ -1,8 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-Erasing a user deletes all their data and leaves a marker of the erasure. A write can require that
-the marker has not changed. A recall of memories is first recorded in an item of its own, and later
-added to the access counts of the memories.
+An erasure deletes all data of a user and leaves a marker. A write can require that the marker has
+not changed. A recall is first recorded in an item of its own (the ledger), and later added to the
+access counts of the memories.
 """
 
 from __future__ import annotations
@@ -62,11 +62,9 @@ class PartitionContent:
     """Memories that were read from a user's partition.
 
     Attributes:
-        records: Memories that have not expired, keyed by id.
-        uses: Number and last time of the recalls that the stored access counts do not include yet,
-            keyed by memory id. The access counts in ``records`` include these recalls.
-        unreadable: Ids of records that are damaged or of a later version. Such records are not
-            changed.
+        records: Memories that have not expired, keyed by id. Their access counts include ``uses``.
+        uses: Recalls that the stored access counts do not include yet.
+        unreadable: Ids of records that are damaged or of a later version. They are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
@@ -82,9 +80,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories of another read of the same partition.
-        If both reads have a memory, that in ``more`` is kept.
-        """
+        """Add the memories of another, later read of the same partition."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -100,10 +96,10 @@ MOST_PREFERENCES = 40
 
 @dataclass(frozen=True)
 class _Range:
-    """Range of sort keys for a query of the memory table.
+    """Range of sort keys for a query.
 
-    With a limit, only that many items are read, those with the highest sort keys. With
-    ``is_lowest``, those with the lowest.
+    With a limit, only the items with the highest sort keys are read, or the lowest with
+    ``is_lowest``.
     """
 
     first: str | None = None
@@ -168,12 +164,11 @@ damaged.
 class UserPartition:
     """Memories of one user in the memory table.
 
-    Without a codec, content and metadata are stored in clear text. The messages of a session are
-    always encoded, which compresses them.
+    Without a codec, content and metadata are stored in clear text. Only the messages of a session
+    are always encoded, which compresses them.
 
     Attributes:
-        guard: Condition of each ``update``: the user's data were not erased since a given time.
-            None: there is no condition.
+        guard: Check in each ``update`` that the user's data were not erased meanwhile, or None.
     """
 
     def __init__(
@@ -207,13 +202,10 @@ class UserPartition:
         )
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
-        """Read the memories that are needed to finalize a conversation: session, weekly and monthly
-        summaries.
+        """Read the session, weekly and monthly summaries that a finalizing needs.
 
         The ids of expired memories, and the recalls that are not in the access counts yet, are
-        read, too.
-
-        Of over 128 session and monthly summaries, only some are read:
+        read, too. Of over 128 session and monthly summaries, only some are read:
 
         - The latest 128.
         - For each of ``ages``, the latest 32 session summaries of at least this age. Instead of 32,
@@ -251,7 +243,7 @@ class UserPartition:
         return loaded
 
     def load_start(self) -> PartitionContent:
-        """Read the memories for a session start: preferences, summaries and open questions.
+        """Read the preferences, summaries and open questions for a session start.
 
         At most 66 records are read, in three queries. Raises CorruptRecordError if no encrypted
         record can be decrypted.
@@ -259,8 +251,7 @@ class UserPartition:
         return self._load(_START)
 
     def load_recent(self, latest: Sequence[str]) -> PartitionContent:
-        """Read the memories that only searches need: the latest messages of sessions, behavioral
-        patterns, facts and feedback.
+        """Read the memories that only searches need: messages, patterns, facts and feedback.
 
         At most 88 records are read, in two requests. ``latest`` lists the ids of the latest facts
         and feedback. Raises CorruptRecordError if no encrypted record can be decrypted.
@@ -285,8 +276,7 @@ class UserPartition:
         return self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST, uses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
-        """Read the memories with the given ids, and all preferences if ``with_preferences`` is
-        True.
+        """Read the memories with the given ids and, ``with_preferences``, all preferences.
 
         Raises CorruptRecordError if no encrypted record can be decrypted.
         """
@@ -309,8 +299,7 @@ class UserPartition:
             ids: Ids of further memories to read.
             are_all: False if the table may have facts or feedback older than those in ``ids``. The
                 result is then partial.
-            uses: Recalls that an earlier read returned. The access counts in the result include
-                these recalls.
+            uses: Recalls that an earlier read returned, to be counted, too.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -362,8 +351,7 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Log an unreadable record in a ``with`` block instead of raising its error, and add its id
-        to ``unreadable``.
+        """Log an unreadable record instead of raising its error, and add its id to ``unreadable``.
 
         A missing encryption key still raises ``KeyMissingError``.
         """
@@ -385,8 +373,7 @@ class UserPartition:
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Change a memory by compare-and-set and return the stored memory, or None if there is none
-        afterwards.
+        """Change a memory by compare-and-set, and return the stored memory or None.
 
         If ``guard`` finds that the user's data were erased, nothing is written and the result is
         None.
@@ -438,22 +425,16 @@ class UserPartition:
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, prefix: str) -> list[str]:
-        """Return the ids of all records whose id begins with ``prefix`` and ``#``, such as the
-        memories of one type.
-
-        Expired records are included.
-        """
+        """Return the ids of all records, also expired, that begin with ``prefix`` and ``#``."""
         first, last = type_range(prefix)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary ``name``.
+        """Return the id of the summary ``name``, and set the expiry of the stored id.
 
-        The name is an encoded session id or a digest of the summary's text.
-
-        The first call makes the id from the current time and stores it. Later calls return the
-        stored id. Each call sets the expiry of the stored id to ``expires_at``.
+        The first call makes the id from the current time and stores it. The name is an encoded
+        session id or a digest of the summary's text.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -467,11 +448,7 @@ class UserPartition:
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Add facts or feedback to the front of the stored list of the user's latest facts and
-        feedback.
-
-        Searches read the listed memories.
-        """
+        """Add facts or feedback to the front of the list of the latest, which searches read."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -492,17 +469,14 @@ class UserPartition:
         repeat_until_written(attempt, record=place_of(self.owner, LATEST))
 
     def episode_ids(self, summary_id: str) -> list[str]:
-        """Return the ordered ids of the records with a session's messages, given the id of the
-        session's summary.
-        """
+        """Return the ids of a session's stored messages in order, given the id of its summary."""
         return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> MemoryRecord | None:
-        """Store the open questions of a session summary as a record of their own, and return the
-        record.
+        """Store the open questions of a session summary as a record, and return the record.
 
-        If the summary has no open questions, those of an earlier version of the summary are
-        deleted, and the result is None. ``rule`` is the retention of open questions.
+        If there are none, those of an earlier version of the summary are deleted. ``rule`` is the
+        retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
@@ -522,9 +496,7 @@ class UserPartition:
     # counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record in one write that memories were recalled.
-
-        A later update adds it to their access counts.
+        """Record in one write that memories were recalled. ``fold`` counts the recall later.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
@@ -548,18 +520,14 @@ class UserPartition:
         )
 
     def uses(self) -> UseCounts:
-        """Return the recalls of memories that are not in the access counts yet: number and last
-        time, keyed by memory id.
-        """
+        """Return the recalls that the stored access counts do not include yet."""
         return self._ledger()[1]
 
     def fold(self) -> int:
-        """Add the recorded recalls to the access counts of the memories and return the number of
-        added recalls.
+        """Add the recorded recalls to the access counts, and return the number of added recalls.
 
-        The record of a recall is deleted before the recall is counted, and only one process
-        succeeds in deleting it. So no recall is counted twice, but a recall is lost if the process
-        stops after the deletion.
+        Only one process succeeds in deleting a recorded recall, and counts it then. So no recall is
+        counted twice, but a recall is lost if the process stops after the deletion.
         """
         rows, _ = self._ledger()
         used, folded = UseCounts(), 0
@@ -586,9 +554,7 @@ class UserPartition:
         return rows, used
 
     def _count(self, item: Item, used: UseCounts) -> None:
-        """Add recalls to the access count of a stored memory.
-        A memory that is deleted meanwhile stays deleted.
-        """
+        """Add recalls to a memory's access count, unless the memory is deleted meanwhile."""
         found: Item | None = item
 
         def attempt() -> bool | None:
@@ -630,9 +596,7 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a check for a transaction.
-
-    The check fails if the user's data were erased after ``erased`` was read.
+    """Return a check for a transaction: no erasure of the user since ``erased`` was read.
 
     ``erased`` is the marker of the user's last erasure, or None if there was none.
     """
@@ -641,10 +605,7 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
 
 
 def unchanged(item: Item | None) -> Condition:
-    """Return a condition for a write: the stored record has not changed since it was read.
-
-    ``item`` is the record that was read, or None if there was none.
-    """
+    """Return a condition for a write: the record is still ``item``, or still missing."""
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 
 

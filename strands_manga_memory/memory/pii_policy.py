@@ -20,19 +20,17 @@ _SEALED = re.compile(r"\[pii:([a-z_]+):([A-Za-z0-9+/=]+)\]")
 class PiiPolicy:
     """Policy for personal data in texts that are stored.
 
-    The rules find personal data. The action of a rule replaces the data, encrypts the data, or
-    refuses the text.
+    Rules find personal data. The action of a rule replaces the data, encrypts it, or refuses the
+    text.
 
     Args:
         rules: Detection rules, in order. Default ``DEFAULT_RULES``. With ``()``, all texts are
             stored unchanged.
-        actions: Actions by rule name, which override the actions of the rules themselves:
-            ``{"card": "refuse"}``.
+        actions: Actions by rule name, instead of the rules' own: ``{"card": "refuse"}``.
         cipher: Cipher for the action ``encrypt``, and for decryption when texts are read.
 
     Raises:
-        ValueError: An action is unknown, belongs to no rule, or is ``encrypt`` although there is no
-            cipher.
+        ValueError: An action is unknown, belongs to no rule, or needs a cipher that is not given.
     """
 
     @checked
@@ -87,8 +85,7 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Return a value with the policy for personal data applied to all its texts, including the
-        keys of dicts.
+        """Return a value with the policy applied to all its texts, including the keys of dicts.
 
         ``place`` is the storage key of the user.
         """
@@ -106,9 +103,8 @@ class PiiPolicy:
     def opened(self, text: str, *, place: str = "") -> str:
         """Decrypt the encrypted parts of a text.
 
-        ``place`` is the user's storage key, with which the parts were encrypted.
-
         A part that cannot be decrypted is replaced by the name of its rule, such as ``[card]``.
+        ``place`` is the user's storage key, with which the parts were encrypted.
         """
         if "[pii:" not in text:
             return text
@@ -131,8 +127,7 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 
 @dataclass(frozen=True)
 class PiiFilter:
-    """Filter that applies a policy for personal data to one user's texts before storage, and
-    decrypts stored texts.
+    """Filter of one user's texts: removes personal data before storage, and decrypts stored texts.
 
     ``place`` is the storage key of the user.
     """
@@ -141,8 +136,7 @@ class PiiFilter:
     place: str
 
     def text(self, text: str) -> str:
-        """Apply the policy for personal data to a text, truncate the text to 4,000 characters, and
-        return it.
+        """Return a text with the policy applied, at most 4,000 characters long.
 
         Raises:
             PersonalDataError: The policy refuses the text.

@@ -1,6 +1,4 @@
-"""Plugin that shows an agent the memories of its user and extracts preferences from the user's
-messages.
-"""
+"""Plugin that shows an agent the memories of its user and extracts preferences from messages."""
 
 from __future__ import annotations
 
@@ -148,9 +146,7 @@ class Learner:
             self._writer.submit(("learn", id(self)), lambda: self._ask(model), slow=True)
 
     def drop(self, message_id: str) -> None:
-        """Remove an edited or redacted message from the messages that wait for the extraction by
-        the model.
-        """
+        """Remove an edited or redacted message from the messages that wait for the model."""
         with self._lock:
             self._waiting.pop(message_id, None)
 
@@ -221,10 +217,9 @@ class UserContext(Plugin):
     """Plugin that adds the user's memories to every model call.
 
     The preferences known at session start are a block of the system prompt that stays the same
-    during the session. The history of earlier sessions and the preferences stated later come before
-    the user's text, in the user's message that began the turn. Preferences stated later override
-    the block in the system prompt. None of these texts is in the stored history of the
-    conversation.
+    during the session. The history of earlier sessions and the preferences stated later, which
+    override that block, come before the user's text in the message that began the turn. None of
+    these texts is in the stored history of the conversation.
 
     Args:
         store: Store of the user's memories.
@@ -269,8 +264,7 @@ class UserContext(Plugin):
         self._learner = Learner(cache.writer, cache.lane, self._hear)
 
     def init_agent(self, agent: Agent) -> None:
-        """Read the text about the user from the hot tier or else from the table, and register hooks
-        and middleware.
+        """Read the text about the user, and register hooks and middleware.
 
         Raises:
             KeyMissingError: The text is encrypted, and its key is missing or destroyed.
@@ -315,9 +309,7 @@ class UserContext(Plugin):
             self._pending.append((event.message, self._clock()))
 
     def _look(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
-        """Extract preferences from the user's new messages and retract those of edited messages, in
-        the background.
-        """
+        """Extract preferences from new messages and retract those of edited messages."""
         agent, added, self._pending = event.agent, self._pending, []
         texts = _texts_of(agent)
         gone = [
@@ -392,8 +384,7 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the summaries of its session, from the memory
-        table and all caches.
+        """Delete the preferences of a message, and the summaries of its session, everywhere.
 
         A service to which preferences are sent is notified of the retraction. The call waits for
         the table and the hot tier. Edits in the agent's history need no call: the plugin detects
@@ -411,9 +402,7 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
-        """Hide the preferences of a message from the agent, from the next model call on.
-        The memory table does not change.
-        """
+        """Hide the preferences of a message from the agent. The memory table does not change."""
         self._hide(message_id, self._clock())
         self._memories_changed(is_removal=True)
 
@@ -423,16 +412,12 @@ class UserContext(Plugin):
 
     @property
     def agent(self) -> Agent | None:
-        """Agent of the plugin.
-        None before the agent is built and after it was garbage collected.
-        """
+        """Agent of the plugin, or None before it is built and after it was garbage collected."""
         return None if self._agent is None else self._agent()
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences stated since session start that the system prompt lacks, keyed by subject
-        such as ``genre``.
-        """
+        """Preferences that the system prompt lacks, keyed by subject such as ``genre``."""
         shown = self._overrides()
         return {
             slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown
@@ -459,11 +444,7 @@ class UserContext(Plugin):
             self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load changes of the user's memories by other processes, before a model call.
-
-        After 0.25 seconds, the model call continues without them. ``context`` is returned
-        unchanged.
-        """
+        """Load changes by other processes before a model call, for at most 0.25 seconds."""
         # In the queue after this turn's own extractions, so that the turn's model calls include
         # them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
@@ -481,8 +462,7 @@ class UserContext(Plugin):
     def _found_for(self, context: InvokeModelContext) -> list[str]:
         """Return the memories found for the current turn, as lines for a request to the model.
 
-        The search runs before the first request of the turn. Later requests of the turn contain the
-        same lines.
+        The search runs before the first request of the turn. Later requests contain the same lines.
         """
         found, self._found = self._found, []
         turn = opening_id(context.agent.messages)
@@ -491,29 +471,25 @@ class UserContext(Plugin):
         return self._found_in_turn[1] if self._found_in_turn[0] == turn else []
 
     def collect_found(self, context: InjectionFormatContext, **_: Any) -> str:
-        """Store the search results of a ``MemoryManager`` for the requests of this turn, and return
-        an empty text.
+        """Store the search results of a ``MemoryManager`` for the requests of this turn.
 
         Pass this method as ``MemoryManager(injection={"format": ...})``. A manager appends search
         results to the user's text, in the first request of a turn only. This plugin puts the
-        results before the user's text, in each request of the turn.
+        results before the user's text, in each request of the turn, so the returned text is empty.
         """
         self._found = self.found(context)
         return ""
 
     def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
-        """Return the user's text of the current turn as a search query, or None if it is only small
-        talk.
+        """Return the user's text of the current turn as a search query.
 
-        Pass this method as ``MemoryManager(injection={"query": ...})``. Text that plugins added to
-        the request is left out.
+        The result is None if the text is only small talk, and has no text that plugins added to the
+        request. Pass this method as ``MemoryManager(injection={"query": ...})``.
         """
         return user_query(context.messages if self.agent is None else self.agent.messages)
 
     def found(self, context: InjectionFormatContext) -> list[str]:
-        """Return lines for a request to the model: a title and one line for each search result.
-
-        Empty if no result is added.
+        """Return a title and one line for each search result, or an empty list.
 
         Results that the request already contains and results beyond the token budget are left out.
         A line begins with the date of the memory's session, if known.
@@ -544,8 +520,7 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the new preferences that the system prompt lacks, keyed by subject such as
-        ``genre``.
+        """Return the new preferences that the system prompt lacks, keyed by subject.
 
         The texts for ``likes`` and ``dislikes`` list the new values first, then those that the
         system prompt contains.
@@ -564,9 +539,7 @@ class UserContext(Plugin):
         return {key: value for key, value in overrides.items() if _line(key, value) not in shown}
 
     def _history(self) -> list[str]:
-        """Return lines for a request to the model, about earlier sessions and preferences stated
-        since session start.
-        """
+        """Return lines about earlier sessions and preferences stated since session start."""
         cached = self._cache.context
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
@@ -575,9 +548,7 @@ class UserContext(Plugin):
 
 
 def _day_of(entry: MemoryEntry) -> str:
-    """Return the date of a memory's session, for the start of a line.
-    The text is empty if the date is unknown.
-    """
+    """Return the date of a memory's session for the start of a line, or an empty text."""
     at = (entry.metadata or {}).get("ended_at")
     return (
         f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}: "

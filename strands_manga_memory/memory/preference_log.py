@@ -1,6 +1,4 @@
-"""Log of the preferences that a user stated, in the memory table.
-The records of current preferences are derived from it.
-"""
+"""Log of the preferences that a user stated, from which the preference records are made."""
 
 from __future__ import annotations
 
@@ -101,19 +99,18 @@ application set last.
 
 
 class PreferenceLog:
-    """Log of a user's statements (preferences in messages), and the records with the resulting
-    values.
+    """Log of a user's stated preferences, and the records with the resulting values.
 
     Each change is one transaction. Each subject, such as ``genre``, has a record with the value
-    that results from its statements. A value that the application sets by
-    ``UserMemoryStore.prefer`` is stored in the record, not in the log.
+    that results from its statements. Only the record has a value that ``UserMemoryStore.prefer``
+    set.
 
     Args:
         partition: Memories of the user in the memory table.
         publish: Function that reports changes to live agents.
         importance: Importance of the records.
-        send_later: Function that sends the user's signals (notifications of statements) to another
-            service in the background. None: there is no such service.
+        send_later: Function that sends the user's signals to another service in the background.
+            None: there is no such service.
     """
 
     def __init__(
@@ -131,15 +128,15 @@ class PreferenceLog:
 
     def revision(self) -> str:
         """Return a token that changes whenever agents must read the user's memories again.
+
         It is empty at first.
         """
         return _revision_of(*self._marks())
 
     def tokens(self) -> tuple[str, str]:
-        """Return the log's revision and version.
+        """Return the log's revision, and its version, which changes with each write of the log.
 
-        The revision changes whenever agents must read the user's memories again. The version
-        changes with each write of the log. Both are empty at first.
+        Both are empty at first.
         """
         item, erased = self._marks()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
@@ -148,9 +145,8 @@ class PreferenceLog:
         """Read the deletions of the user's data in one query.
 
         Returns:
-            Deletions of preferences and retractions of messages; and the deletion time of each
-            deleted memory that was derived from a session, keyed by the ``forgotten_id`` of the
-            memory.
+            Deletions of preferences and retractions of messages. Then the deletion times of other
+            memories, keyed by the ``forgotten_id`` of the memory.
         """
         rows = self.partition.table.query(
             self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~"
@@ -172,7 +168,7 @@ class PreferenceLog:
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to new sessions and live agents.
 
-        Statements that were deleted, retracted, or stated before an erasure are left out.
+        Statements that were removed, or stated before an erasure, are left out.
 
         Returns:
             The changed preference records, keyed by id. None means that the record was deleted.
@@ -204,16 +200,12 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Store and publish a change in the background, after the earlier changes.
-        If the table fails, try again later.
-        """
+        """Store and publish a change in the background. If the table fails, try again later."""
         writer = shared_writer(None, self.partition.table)
         writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
 
     def signals_of(self, statements: Iterable[Statement]) -> list[PreferenceSignal]:
-        """Create the signals of new statements for another service.
-        The list is empty without such a service.
-        """
+        """Create the signals of new statements, if another service receives signals."""
         return (
             []
             if self._send_later is None
@@ -221,11 +213,11 @@ class PreferenceLog:
         )
 
     def waiting(self) -> tuple[PreferenceSignal, ...]:
-        """Read the signals that another service has not accepted yet, in order."""
+        """Read the signals that the other service has not accepted yet, in order."""
         return self.read()[0].signals
 
     def acknowledge(self, ids: Collection[str]) -> None:
-        """Delete the signals with the given ids, which another service has accepted."""
+        """Delete the signals with the given ids, which the other service has accepted."""
 
         def attempt() -> bool | None:
             logged, item, _ = self.read()
@@ -244,9 +236,8 @@ class PreferenceLog:
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
-        The preference log gets a new revision, a token by which agents notice the change. This
-        works on an encrypted log without its key. The arguments are passed to
-        ``HotProfile.publish``.
+        The log gets a new revision, by which agents notice the change. An encrypted log needs no
+        key for that. The arguments are passed to ``HotProfile.publish``.
         """
         revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
@@ -272,9 +263,7 @@ class PreferenceLog:
         )
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record the deletion of a memory derived from sessions.
-        Finalizing an earlier session must not restore the memory.
-        """
+        """Record the deletion of a memory, so that a later finalizing does not restore it."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             owner, expires_at = self.partition.owner, int(at + _NOTE_SECONDS)
             note = {
@@ -297,7 +286,7 @@ class PreferenceLog:
     def _attempt(
         self, change: PreferenceChange
     ) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
-        """Write a change in one transaction. Return None if the preference log changed meanwhile.
+        """Write a change in one transaction. Return None if the log changed meanwhile.
 
         Otherwise, return the changed records, and the revisions before and after the write (None if
         nothing was written).
@@ -347,9 +336,7 @@ class PreferenceLog:
         statements: Sequence[Statement],
         change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
-        """Return the preference records to write after a change of the log, keyed by id.
-        None means a record to delete.
-        """
+        """Return the preference records to write, keyed by id. None means a record to delete."""
         now = self.partition.clock()
         known = {
             id_: record
@@ -386,8 +373,8 @@ class PreferenceLog:
     def _new_id(self, slot: str) -> str:
         """Return an id for the record of a subject.
 
-        The id usually contains the subject. If the records are encrypted and the subject may reveal
-        something about the user, the id is random.
+        The id contains the subject. It is random if the records are encrypted and the subject may
+        reveal something about the user.
         """
         codec = self.partition.codec
         if codec is not None and codec.encrypts and slot not in _USUAL_SLOTS:
@@ -402,9 +389,7 @@ class PreferenceLog:
         known: MemoryRecord | None,
         statements: Sequence[Statement],
     ) -> MemoryRecord:
-        """Return the record of a subject: ``known`` if it has the current value, or else a new or
-        changed record.
-        """
+        """Return the record of a subject: ``known`` if it has the current value already."""
         has_slot = not slot.startswith("~")
         if known is not None and (
             not has_slot or str(known.metadata.get("value") or "") == state.value
@@ -432,10 +417,9 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return the stored preference ``known`` with the value of ``new``, which the application
-        has set.
+        """Return the stored preference ``known`` with the value of ``new``, which ``prefer`` set.
 
-        Earlier values that the application set are kept, because they may have changed other
+        Earlier values that ``prefer`` set are kept, because they may have changed other
         preferences.
         """
         earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
@@ -452,9 +436,7 @@ class PreferenceLog:
         )
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
-        """Return the table item and the record (None if unreadable) of each stored preference,
-        keyed by id.
-        """
+        """Return item and record (None if unreadable) of each stored preference, keyed by id."""
         first, last = type_range(MemoryType.PREFERENCE)
         owner, stored = self.partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
         for item in self.partition.table.query(owner.partition, first=first, last=last):
@@ -467,9 +449,6 @@ class PreferenceLog:
         return stored
 
     def _logged(self, item: Item | None) -> LoggedChanges:
-        """Decode the stored preference log.
-        A missing log is empty. A damaged log raises ``CorruptRecordError``.
-        """
         if item is None:
             return LoggedChanges()
         place = place_of(self.partition.owner, CHANGES)
@@ -505,22 +484,17 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key under which the table lists a user with signals that another service
-    has not accepted yet.
-    """
+    """Return the partition key under which the table lists a user with pending signals."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a preference log: the log's token, followed by the token of the user's
-    last erasure.
-    """
+    """Return a log's token, followed by the token of the user's last erasure."""
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
 
 def erased_at(marker: Item | None) -> float:
-    """Return the time of an erasure in seconds since 1970, or minus infinity without an erasure
-    marker.
+    """Return the time of an erasure in seconds since 1970, or minus infinity without a marker.
 
     A damaged marker raises ``CorruptRecordError``.
     """
@@ -536,9 +510,7 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
-    """Return subject and value of a preference record.
-    Without a subject, return an empty text and the whole content.
-    """
+    """Return subject and value of a preference record, or an empty text and the whole content."""
     key, value = record.metadata.get("preference_key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value
@@ -546,16 +518,12 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record.
-    If the record has no subject, return a digest of the record's content.
-    """
+    """Return the subject of a preference record, or else a digest of its content."""
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
 def _bases(record: MemoryRecord) -> list[Statement]:
-    """Return each value that ``UserMemoryStore.prefer`` set in a record as a ``Statement`` with its
-    time, oldest first.
-    """
+    """Return the values that ``UserMemoryStore.prefer`` set in a record, oldest first."""
     slot, value = slot_and_value(record)
     given = record.metadata.get(SET)
     if given is None:
@@ -568,9 +536,7 @@ def _bases(record: MemoryRecord) -> list[Statement]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each of the values that ``value`` lists to the id of the latest message that stated the
-    single value.
-    """
+    """Map each value in the list ``value`` to the id of the latest message that states it."""
     ids = {
         canonical_value(one): each.message_id or ""
         for each in statements

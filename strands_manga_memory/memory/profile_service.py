@@ -1,9 +1,8 @@
-"""Connections to the service that owns user profiles: it is asked for profiles, and notified of
-stated preferences.
+"""Connections to a service that owns user profiles: it is read, and notified of preferences.
 
-Profiles are read at session start within a deadline and never written. A signal is the notification
-of one preference. A sink receives signals. The outbox sends signals from the users' preference logs
-until a sink has accepted them.
+Profiles are read at session start within a deadline and never written. A signal reports one stated
+preference or retraction. A sink receives signals. The outbox sends signals from the users'
+preference logs until a sink has accepted them.
 """
 
 from __future__ import annotations
@@ -77,9 +76,7 @@ _PROFILES = TypeAdapter(Profile)
 
 
 def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
-    """Convert the answer of a profile source to a profile.
-    Fields with a value of a wrong type are left out, and logged.
-    """
+    """Convert an answer to a profile. Fields with a value of a wrong type are dropped."""
     found = vars(answer) if isinstance(answer, Profile) else answer
     found = {
         name: (
@@ -127,8 +124,8 @@ class TableProfileSource:
         sort: Sort key of a profile record. Default ``profile``.
         attributes: Attribute names that differ from the defaults, keyed by field of ``Profile``:
             ``{"language": "lang"}``.
-        partition: Function from user id and tenant to the partition key. By default, the key is
-            that of ``UserMemoryStore``.
+        partition: Function from user id and tenant to the partition key. Default: the key of
+            ``UserMemoryStore``.
 
     Raises:
         ValueError: ``attributes`` contains a name that is not a field of ``Profile``.
@@ -180,8 +177,9 @@ class TableProfileSource:
 
 
 def _summary_text(value: object) -> object:
-    """Convert a mapping to one text, such as ``total orders: 12, last title: Uzumaki``.
-    Return any other value unchanged.
+    """Convert a mapping to a text such as ``total orders: 12, last title: Uzumaki``.
+
+    Any other value is returned unchanged.
     """
     if not isinstance(value, Mapping):
         return value
@@ -225,9 +223,7 @@ class ProfileReader:
     def of(
         cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE
     ) -> ProfileReader | None:
-        """Return a ``ProfileReader`` for a source of profiles.
-        If ``source`` is a reader or None, it is returned unchanged.
-        """
+        """Return a reader for a source. A reader or None is returned unchanged."""
         return (
             source
             if source is None or isinstance(source, ProfileReader)
@@ -235,17 +231,13 @@ class ProfileReader:
         )
 
     def renew_after_fork(self) -> None:
-        """Forget pending reads after a fork, because their threads exist only in the parent
-        process.
-        """
+        """Forget pending reads after a fork, because their threads exist only in the parent."""
         self._writer = Writer(
             threads=_MOST_THREADS
         )  # of its own, so that a source that hangs delays no other work
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user.
-        The result is None if there is none, or the source fails or misses the deadline.
-        """
+        """Return a user's profile, or None if there is none in time."""
         error: BaseException | None = TimeoutError()
         if self._writer.backlog < _MOST_THREADS:  # a source that hangs holds all threads
             context = contextvars.copy_context()
@@ -271,13 +263,11 @@ class PreferenceSink(Protocol):
     """
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Receive a signal, a stated preference or a retraction.
-        After an exception, the signal is sent again later.
-        """
+        """Receive a signal. After an exception, the signal is sent again later."""
 
 
 class CallablePreferenceSink:
-    """Receiver of preference signals that passes each signal to a function.
+    """Sink that passes each signal to a function.
 
     If the function raises an exception, the signal is sent again later.
     """
@@ -287,13 +277,12 @@ class CallablePreferenceSink:
         self._function = function
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Pass a preference signal to the function of this sink."""
+        """Pass a signal to the function."""
         self._function(signal)
 
 
 class TablePreferenceSink:
-    """Sink that stores preference signals in a memory table, one record for each subject such as
-    ``genre``.
+    """Sink that stores preferences in a memory table, one record for each subject.
 
     The latest message about a subject wins, even if its signal arrives first.
 
@@ -309,9 +298,7 @@ class TablePreferenceSink:
         self._codec = codec
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Store the preference of a signal.
-        If the signal is a retraction, delete the preferences of the retracted message.
-        """
+        """Store the preference of a signal, or delete the preferences of a retracted message."""
         log = PreferenceLog(
             UserPartition(self._table, signal.owner, codec=self._codec, clock=lambda: signal.at)
         )
@@ -323,8 +310,7 @@ class TablePreferenceSink:
 
 
 class KinesisPreferenceSink:
-    """Sink that writes signals to an Amazon Kinesis data stream, as JSON with the user as partition
-    key.
+    """Sink that writes signals to an Amazon Kinesis data stream as JSON, keyed by user.
 
     Each signal is one request, because a batch that fails in part would change the order.
 
@@ -344,7 +330,7 @@ class KinesisPreferenceSink:
         self._stream = stream_name
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Write a signal (a stated preference or the retraction of a message) to the data stream.
+        """Write a signal to the data stream.
 
         Raises:
             StoreUnavailableError: The stream throttles, does not exist or is unavailable.
@@ -366,13 +352,11 @@ _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Sender of the signals in the users' preference logs to the sink, the service that receives
-    preferences.
+    """Sender of the signals in the users' preference logs to a sink.
 
-    A signal is a stated preference or the retraction of a message. It is stored in the user's log
-    by the write that stores the preference or retraction, and deleted after the sink has accepted
-    it. So each signal is sent at least once. The log numbers the signals of a user, and the sink
-    gets them in this order. A lease lets only one worker at a time send the signals of a user.
+    The write that stores a preference or a retraction also stores its signal in the user's log. The
+    signal is deleted after the sink has accepted it, so each is sent at least once. A lease lets
+    only one worker at a time send the signals of a user, in the order of their numbers.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -399,9 +383,7 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the pauses after failures of the sink, in a child process.
-        The retries remain in the parent process.
-        """
+        """Discard the pauses after failures in a child process. The parent process retries."""
         self._waits: dict[Owner, float] = {}
 
     def log_of(self, owner: Owner) -> PreferenceLog:
@@ -410,13 +392,11 @@ class PreferenceOutbox:
         return PreferenceLog(partition, send_later=self.send_later)
 
     def waiting(self, owner: Owner) -> tuple[PreferenceSignal, ...]:
-        """Return the user's pending signals (stored, but not accepted by the receiver) in order."""
+        """Return the user's signals that the sink has not accepted yet, in order."""
         return self.log_of(owner).waiting()
 
     def send_later(self, owner: Owner) -> None:
-        """Send a user's pending signals in the background.
-        While a retry after a failure is scheduled, send nothing.
-        """
+        """Send a user's signals in the background, unless a retry after a failure is scheduled."""
         self._writer.submit((self, owner), lambda: self._send(owner))
 
     def _send(self, owner: Owner, *, is_retry: bool = False) -> None:
@@ -435,9 +415,7 @@ class PreferenceOutbox:
             self._waits.pop(owner, None)
 
     def drain(self, owner: Owner) -> int:
-        """Send a user's pending signals to the sink in order.
-
-        Return the number of signals that the sink accepted.
+        """Send a user's signals to the sink in order, and return the number of accepted signals.
 
         Raises:
             StoreUnavailableError: Another worker sends the user's signals.
@@ -480,8 +458,7 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send the pending signals of all users to the sink, and return the number of signals that
-        the sink accepted.
+        """Send the signals of all users, and return the number of signals that the sink accepted.
 
         No agent needs to run. A user is skipped if another worker sends the user's signals, or if
         the sink fails.

@@ -1,5 +1,4 @@
-"""Records of a user's memory: types, retention times, ids, and the conversion to and from stored
-items.
+"""Records of a user's memory: types, retention, ids, and conversion to and from stored items.
 
 Finalizing a session means to create memories from its messages after its end.
 """
@@ -75,7 +74,7 @@ DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, Memo
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return ``value`` as a float if it is an importance, from 0 to 1.
+    """Return ``value`` as a float if it is from 0 to 1.
 
     ``name`` is the argument's name for the error message.
 
@@ -113,9 +112,7 @@ class Retention:
         checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return the expiry time of a memory learned at ``learned_at``, in seconds since 1970.
-        None means never.
-        """
+        """Return when a memory of ``learned_at`` expires, in seconds since 1970, or None."""
         return None if self.seconds is None else int(learned_at + self.seconds)
 
 
@@ -183,8 +180,7 @@ class MemoryRecord:
             time.
         covers: Versions of the session summaries in a weekly or monthly summary, keyed by id. Reads
             at a session start omit this attribute.
-        unknown: Attributes written by a later version of this package. They are preserved on
-            writes.
+        unknown: Attributes that a later version of this package wrote, kept on writes.
     """
 
     __pydantic_config__ = ConfigDict(validate_by_name=True)
@@ -204,15 +200,11 @@ class MemoryRecord:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
-        """Return whether the memory has expired at the time ``now``.
-        Stores delete expired memories later.
-        """
+        """Return whether the memory has expired. Stores delete expired memories later."""
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return the metadata value with the name ``name`` if it is a list, or else an empty
-        list.
-        """
+        """Return the list ``name`` in the metadata, or an empty list if it is no list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
@@ -276,9 +268,7 @@ class Owner:
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """User id and tenant as the application passed them.
-        Each stored record has both, to detect records of other users.
-        """
+        """User id and tenant, stored in each record to detect records of other users."""
         return {"user": self.user_id, "tenant": self.tenant}
 
 
@@ -287,7 +277,7 @@ _LATEST = 253_402_300_799.0
 
 
 def ended_at(record: MemoryRecord) -> float:
-    """Return the end of the session to which a memory belongs, in seconds since 1970.
+    """Return the end of a memory's session, in seconds since 1970.
 
     For a weekly or monthly summary, it is the end of the last session. For a memory without a
     session, it is the time of the last update.
@@ -319,33 +309,26 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history of the user in one text.
-        If both are empty, a sentence says that there is no history.
-        """
+        """Preferences and history in one text, or a sentence if both are empty."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
 def content_key(content: str) -> str:
-    """Return a digest that is the same for texts that differ only in case, character width or white
-    space.
-    """
+    """Return a digest of a text that ignores case, character width and white space."""
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of a session summary, made of its name (usually an encoded session id) and its
-    time ``at``.
+    """Return the id of a session summary. Ids sort by the time ``at``, in seconds since 1970.
 
-    The ids sort by this time, in seconds since 1970.
+    ``name`` is usually an encoded session id.
     """
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
 
 def question_id(summary_id: str) -> str:
-    """Return the id of the record with the open questions of a session, given the id of the
-    session's summary.
-    """
+    """Return the id of the record with a session's open questions, given the id of its summary."""
     return f"{MemoryType.QUESTION}#{summary_id.partition('#')[2]}"
 
 
@@ -367,16 +350,12 @@ def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
 
 
 def content_id(type_: str, content: str) -> str:
-    """Return the id of a memory, derived from its content so that the same content is stored
-    once.
-    """
+    """Return a memory's id, derived from its content so that the same content is stored once."""
     return f"{type_}#~{content_key(content)}"
 
 
 def preference_id(key: str) -> str:
-    """Return the id of the preference ``key``.
-    Case and white space of the key make no difference.
-    """
+    """Return the id of the preference ``key``, which ignores case and white space."""
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
@@ -442,9 +421,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
     """Return attributes of a record in the form in which the table stores them.
 
-    With a codec, all of them are encoded in one attribute ``sealed``. Without a codec, they stay
-    unchanged, unless DynamoDB rejects a value such as NaN. In that case, the attributes are encoded
-    in ``sealed``, too, but not encrypted. ``place`` is the storage key of the record.
+    With a codec, they are encoded in one attribute ``sealed``. Without a codec, they are encoded
+    (but not encrypted) only if DynamoDB rejects a value such as NaN. ``place`` is the storage key
+    of the record.
     """
     if codec is None and _fits_a_table(body):
         return body
@@ -452,11 +431,9 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the attributes of a stored item, decoded if they are encoded in its attribute
-    ``sealed``.
+    """Return the attributes of a stored item, decoded if they are in its attribute ``sealed``.
 
-    ``place`` is the place of the record in its table, such as ``user/id``. Attributes from another
-    place are refused.
+    ``place`` is the storage key of the record. Encoded attributes from another place are refused.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
@@ -514,25 +491,19 @@ _MOST_LEVELS, _MOST_BITS = 20, 63
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return the storage key of a memory record.
-    Its encoded content can be decoded only under this key.
-    """
+    """Return a record's storage key, under which alone its encoded content can be decoded."""
     return f"{owner.partition}/{memory_id}"
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of part number ``part`` of a session's stored messages, given the id of the
-    session's summary.
-    """
+    """Return the id of a part of a session's stored messages, given the id of its summary."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
 def parts_of(
     values: Iterable[_Value], size_of: Callable[[_Value], int], most: int
 ) -> Iterator[list[_Value]]:
-    """Split values into lists with at most ``most`` bytes, as counted by ``size_of``.
-    A larger value is a list of its own.
-    """
+    """Split values into lists of at most ``most`` bytes by ``size_of``, or of one larger value."""
     part: list[_Value] = []
     size = 0
     for value in values:
@@ -551,8 +522,7 @@ UseCounts = dict[str, tuple[int, float]]
 
 
 def add_uses(counts: UseCounts, entry: Item) -> None:
-    """Add a recorded recall to ``counts``, which maps memory ids to number and last time of
-    recalls.
+    """Add a recorded recall to ``counts``.
 
     Raises:
         ValueError: The entry is invalid.
@@ -570,9 +540,7 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
 
 
 def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
-    """Return a copy of a memory with the recalls in ``uses`` added to its access count and access
-    time.
-    """
+    """Return a memory with the recalls in ``uses`` added to its access count and access time."""
     count, at = uses.get(record.memory_id, (0, 0.0))
     return replace(
         record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at)

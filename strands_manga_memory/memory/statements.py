@@ -1,8 +1,8 @@
-"""Statements of preferences by users, their removal, and the current values that result from them.
+"""Stated preferences, their removal, and the current values that result from both.
 
-A statement is a preference from a message. A removal deletes a preference or retracts a message: it
-makes earlier statements void, so that they no longer count. A slot is the subject of a preference,
-such as ``genre``. A signal notifies another service of a statement.
+A statement is a preference in a message. A removal deletes a preference or retracts a message, and
+makes earlier statements void. A slot is the subject of a preference, such as ``genre``. A signal
+reports a statement or a retraction to another service.
 """
 
 from __future__ import annotations
@@ -44,16 +44,13 @@ _REMOVAL = TypeAdapter(tuple[float, str, tuple[str, ...], str])
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Preference that a user stated in a message, or that the application set by
-    ``UserMemoryStore.prefer``.
+    """Preference that a user stated in a message, or that ``UserMemoryStore.prefer`` set.
 
     Attributes:
         at: Time of the message or of the call, in seconds since 1970.
-        message_id: ``tracking_id`` of the message. None if the id is unknown or the application set
-            the value.
+        message_id: ``tracking_id`` of the message, or None.
         session_id: Session of the message, or None.
-        is_set: Whether the application set the value. Such a value replaces all earlier values of
-            the subject.
+        is_set: Whether ``prefer`` set the value, in place of all earlier values of the subject.
     """
 
     preference: Preference
@@ -64,30 +61,26 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject: ``dislikes`` for an unwanted value, and a digest of the value for a preference
-        without a subject.
-        """
+        """Subject: ``dislikes`` for a rejected value, a digest of the value without a subject."""
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
 
     @property
     def row(self) -> list[Any]:
-        """Stored form of the statement: a list of its values, without their names."""
+        """Stored form of the statement."""
         return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Create a statement from its stored form, ``row``. Damaged data raises ValueError."""
+        """Create a statement from its stored form. Damaged data raises ValueError."""
         slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(
             row
         )
         return cls(Preference(slot, value, liked, adds), at, message_id, session_id, is_set)
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether two statements state the same preference in the same message, in any
-        spelling of the value.
-        """
+        """Return whether both statements state the same preference in the same message."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -99,15 +92,11 @@ class Statement:
 class Removal:
     """Deletion of a preference or retraction of a message.
 
-    Earlier statements (stated preferences) that it matches become void.
-
     Attributes:
-        at: Time of the removal, in seconds since 1970.
-        slot: Subject of the deleted preference, such as ``genre``. It may be empty.
-        values: Digests of the deleted values. Earlier statements of any subject with one of these
-            values become void.
-        message: Digest of the ``tracking_id`` of the retracted message. It is empty for a deleted
-            preference.
+        at: Time of the removal, in seconds since 1970. Later statements stay valid.
+        slot: Subject of the deleted preference. It may be empty.
+        values: Digests of the deleted values, which become void under any subject.
+        message: Digest of the retracted message's ``tracking_id``. Empty for a deleted preference.
     """
 
     at: float
@@ -117,28 +106,22 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Stored form of the removal: a list of its values, with digests in place of the removed
-        texts.
-        """
+        """Stored form of the removal."""
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Create a removal from its stored form, ``row``. Damaged data raises ValueError."""
+        """Create a removal from its stored form. Damaged data raises ValueError."""
         return cls(*_REMOVAL.validate_python(row))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the deletion of a stored preference.
-        Without a subject, ``slot`` is empty and ``value`` is the whole text.
-        """
+        """Create the deletion of a stored preference. Without a subject, ``slot`` is empty."""
         values = split_values(value) if slot else [value]
         return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether this removal makes a statement void, as an earlier statement of the same
-        message, subject or value.
-        """
+        """Return whether this removal makes a statement void."""
         if statement.at > self.at:
             return False
         if self.message:
@@ -167,23 +150,21 @@ def message_digest(message_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceSignal:
-    """Notification of a preference that a user stated, or of a message that was redacted.
+    """Report of a stated preference or of a redacted message, for another service.
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Number that increases with each signal of the user, also after an erasure of the
-            user. It is 0 before the signal is stored. A receiver should ignore a signal after
-            another signal of the same key with a higher number.
+        number: Number that increases with each signal of the user, also after an erasure. 0 before
+            the signal is stored. A receiver should ignore a signal after another signal of the same
+            key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
-        key: Subject of the preference, such as ``genre``; empty for a statement without a subject.
+        key: Subject of the preference, such as ``genre``. Empty for a statement without a subject.
         value: Preferred value.
         at: Time of the message, in seconds since 1970.
         session_id: Session of the message, or None.
-        liked: Whether the user wants the value. None means that a value wanted earlier no longer
-            applies.
-        adds: Whether the value is added to earlier values of the subject. Otherwise, it replaces
-            the earlier values.
+        liked: Whether the user wants the value. None means that an earlier wish no longer applies.
+        adds: Whether the value is added to earlier values of the subject, or replaces these.
         message_id: ``tracking_id`` of the message, or None.
         retracted: Whether the message was redacted and its preferences must be deleted. Key and
             value are then empty.
@@ -204,7 +185,7 @@ class PreferenceSignal:
 
     @classmethod
     def of(cls, owner: Owner, statement: Statement) -> PreferenceSignal:
-        """Create the signal of a preference that a user stated in a message."""
+        """Create the signal of a stated preference."""
         slot, value, liked, adds = astuple(statement.preference)
         return cls(
             user_id=owner.user_id,
@@ -225,27 +206,21 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Preference of the signal as a statement.
-        Without a message id, the statement has the signal's id.
-        """
+        """Preference of the signal. Without a message id, its ``message_id`` is the signal's id."""
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a subject such as ``genre``, with the last statement that changed or
-    repeated the value.
-    """
+    """Current value of a subject, with the last statement that changed or repeated the value."""
 
     value: str
     by: Statement
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Apply statements by time, and return the current value of each subject.
-    The subject stated last comes last.
-    """
+    """Apply statements in order of time, and return the current values by subject, latest last."""
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
         preference = each.preference
@@ -276,7 +251,7 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
-    """Return the stated preferences that no deletion or retraction in ``removals`` deletes."""
+    """Return the statements that no removal makes void."""
     return tuple(
         each for each in statements if not any(removal.voids(each) for removal in removals)
     )
@@ -285,14 +260,13 @@ def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple
 def recent(
     statements: Iterable[Statement], removals: Sequence[Removal] = ()
 ) -> tuple[Statement, ...]:
-    """Return the latest 30 stated preferences that no deletion or retraction deletes, in the order
-    of their times.
-    """
+    """Return the latest 30 valid statements in order of time."""
     return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge statements by time, without repetitions.
+    """Merge statements in order of time, without repetitions.
+
     Keep the latest 100 subjects, with the latest 8 statements of each.
     """
     rows = list(known)
@@ -317,11 +291,11 @@ class PreferenceChange:
 
     Attributes:
         statements: New statements of messages.
-        removals: Deleted preferences, or retracted messages.
+        removals: Deleted preferences and retracted messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. A value that ``prefer`` set is stored
-            only in the record, so ``removals`` do not delete it.
-        signals: Notifications of the statements and retractions for another service.
+        dropped: Id of a preference record to delete, or None. ``removals`` do not delete a value
+            that ``prefer`` set, because only the record has it.
+        signals: Signals of the statements and retractions.
     """
 
     statements: Sequence[Statement] = ()
@@ -335,17 +309,13 @@ class PreferenceChange:
 class LoggedChanges:
     """Content of a user's preference log.
 
-    Statements and removals take effect in the order of their times.
-
     Attributes:
-        statements: Preferences stated in messages, in the order of their times.
+        statements: Preferences stated in messages, in order of time.
         removals: Deleted preferences and retracted messages.
         revision: Token that changes whenever live agents must read the preferences again.
-        signals: Reports of preferences and retractions that another service has not accepted yet,
-            in order of their numbers.
+        signals: Signals that the other service has not accepted yet, in order of their numbers.
         next_number: Number of the next signal.
-        erased_at: Time of the user's last erasure, in seconds since 1970. It is minus infinity if
-            there was none.
+        erased_at: Time of the user's last erasure, in seconds since 1970, or minus infinity.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -356,16 +326,12 @@ class LoggedChanges:
     erased_at: float = -math.inf
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the given preferences that may be stored: those that no deletion, retraction or
-        erasure deletes.
-        """
+        """Return the statements that no removal or erasure forbids to store."""
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the preference log after a change of preferences, or None if the change has no
-        effect.
-        """
+        """Return the log after a change, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
@@ -388,16 +354,10 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the signals that are pending after a change.
+        """Return the pending signals after a change that leaves ``statements`` in the log.
 
-        Signals of removed statements are left out, and the new signals get numbers. If more than
-        400 signals are pending, signals of statements that are not in ``statements`` are left out,
-        too.
-
-        Args:
-            change: The change with the new signals.
-            removals: Removals of the change.
-            statements: Statements that the log has after the change.
+        The new signals get numbers. Signals of removed statements are dropped. If over 400 signals
+        are pending, those of statements that are no longer in the log are dropped, too.
         """
         kept = [
             each for each in self.signals if each.retracted or valid([each.statement], removals)
@@ -423,17 +383,14 @@ class LoggedChanges:
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 300 distinct deletions of preferences and retractions of messages, in the
-    order of their times.
-    """
+    """Return the latest 300 distinct removals in order of time."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time from which on all removals are known, in seconds since 1970.
+    """Return the time since which the log has all removals, in seconds since 1970.
 
-    The log keeps only the latest 300 removals. The result is the time of the earliest one if there
-    are 300, and minus infinity if there are fewer. Statements up to this time must not be stored
-    any more, because they may have been removed.
+    The log keeps only the latest 300 removals. Statements up to this time must not be stored any
+    more, because they may have been removed. With fewer removals, the time is minus infinity.
     """
     return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf

@@ -77,8 +77,8 @@ class UserMemoryStore(MemoryStore):
 
     When an agent is built, the latest memories are read into the process, from the hot tier if
     possible. ``search`` uses these memories, so that model calls do not wait for the table. A
-    search that these memories do not answer reads older memories that have the words of the
-    question. ``recall`` always reads the table.
+    search that these memories do not answer also reads older memories with the words of the query.
+    ``recall`` always reads the table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
@@ -97,8 +97,7 @@ class UserMemoryStore(MemoryStore):
         pii: Policy for personal data. Default ``PiiPolicy()``.
         codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are
             stored in clear text.
-        hot: Hot tier that caches the memories of active users, so that the start of an agent reads
-            no table.
+        hot: Hot tier that caches the memories of active users.
         profile: Source of the user's profile in another service, read at session start within 0.25
             seconds.
         outbox: Sender of stated and retracted preferences to another service.
@@ -169,9 +168,7 @@ class UserMemoryStore(MemoryStore):
     # Strands' memory store interface
 
     async def initialize(self) -> None:
-        """Read the user's memories into the process.
-
-        Strands' ``MemoryManager`` calls this method once.
+        """Read the user's memories into the process, when Strands' ``MemoryManager`` starts.
 
         If the table is unavailable, the agent starts without memories.
 
@@ -189,19 +186,16 @@ class UserMemoryStore(MemoryStore):
             )
 
     async def search(self, query: str, options: SearchOptions | None = None) -> list[MemoryEntry]:
-        """Return the memories most similar to ``query``, each as one line without markup, at most
-        800 tokens in total.
-        """
+        """Return the memories most similar to ``query``, at most 800 tokens in total."""
         limit = (options or {}).get("max_search_results") or self.max_search_results
         return entries_of(await asyncio.to_thread(self.reader.search, query, limit))
 
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Store a memory from an extractor or a model, and return its ``memory_id``.
 
-        Adding the same content renews its expiry.
-
-        ``metadata`` may contain ``memory_type`` and ``importance``. By default, a text that states
-        a preference is stored as a preference, and any other text as a fact.
+        Adding the same content renews its expiry. ``metadata`` may contain ``memory_type`` and
+        ``importance``. By default, a text that states a preference is stored as a preference, and
+        any other text as a fact.
         """
         given = dict(metadata or {})
         is_preference = dialogue_act(content, "user") is DialogueAct.PREFERENCE
@@ -224,11 +218,11 @@ class UserMemoryStore(MemoryStore):
         importance: float | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> MemoryRecord:
-        """Store a memory, or renew the expiry of a stored memory with the same content and type.
+        """Store a memory, or renew the expiry of a memory with the same content and type.
 
         Args:
-            content: Text of the memory. It is truncated to 4,000 characters, and the policy for
-                personal data is applied.
+            content: Text of the memory. The policy for personal data is applied, and the text is
+                truncated to 4,000 characters.
             type: A ``MemoryType``. Default ``fact``.
             importance: From 0 to 1. Default: the importance of the type.
             metadata: Additional JSON values.
@@ -251,22 +245,18 @@ class UserMemoryStore(MemoryStore):
     ) -> MemoryRecord:
         """Store a preference of the user, and replace an earlier value of the same key.
 
-        The case of the key is ignored.
-
         Args:
-            key: Subject of the preference, such as ``genre``. Common variants, such as
-                ``favorite genres``, count as this key.
+            key: Subject of the preference, such as ``genre``. Case is ignored, and common variants,
+                such as ``favorite genres``, count as this key.
             value: Preferred value.
-            importance: From 0 to 1. Default: the importance of the type ``preference``, usually
-                0.9.
+            importance: From 0 to 1. Default: the importance of preferences, usually 0.9.
             metadata: Additional JSON values.
 
         Raises:
             ValueError: Key or value are empty, the key has over 200 characters, the importance is
                 out of range, or the metadata are too large.
             PersonalDataError: The policy refuses the texts.
-            CorruptRecordError: The log of the user's preferences or the stored preference is
-                damaged.
+            CorruptRecordError: The user's preference log or the stored preference is damaged.
             StoreUnavailableError: The table is unavailable.
         """
         filled("key", key)
@@ -339,8 +329,7 @@ class UserMemoryStore(MemoryStore):
         turn_count: int = 0,
         open_questions: Sequence[str] = (),
     ) -> MemoryRecord:
-        """Store the summary of a session whose messages are stored elsewhere, or replace the
-        session's stored summary.
+        """Store or replace the summary of a session whose messages are stored elsewhere.
 
         Args:
             session_id: Id of the session.
@@ -385,12 +374,11 @@ class UserMemoryStore(MemoryStore):
     ) -> list[MemoryRecord]:
         """Read unexpired memories from the table.
 
-        Memories that are similar to ``query``, important or recent come first.
-
-        Usually, only the latest, the most important and the matching memories are read. All
-        memories are read if ``limit`` is None, if the filters leave too few memories, or if
-        ``query`` is compared by vectors. The recall is recorded in the background. The returned
-        ``access_count`` and ``accessed_at`` do not include it.
+        Memories that are similar to ``query``, important or recent come first. Usually, only the
+        latest, the most important and the matching memories are read. All memories are read if
+        ``limit`` is None, if the filters leave too few memories, or if ``query`` is compared by
+        vectors. The recall is recorded in the background, so the returned ``access_count`` and
+        ``accessed_at`` do not include it.
 
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
@@ -400,10 +388,9 @@ class UserMemoryStore(MemoryStore):
             query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or
                 ``{"session_id": "s1"}``.
-            since: Earliest time of a memory, in seconds since 1970. The time is the end of the
-                memory's session. Without a session, it is the time of the last update.
-            until: End of the period that begins at ``since``. Memories of this time or later are
-                left out.
+            since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
+                time of the last update counts.
+            until: End of the period that begins at ``since``, exclusive.
 
         Raises:
             ValueError: An argument is out of range.
@@ -421,11 +408,7 @@ class UserMemoryStore(MemoryStore):
         return self.reader.recall(type_, wanted, limit=limit, query=query)
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return the memory with this id, or None if there is no such memory or the memory has
-        expired.
-
-        A second request reads the latest recalls of the memory, which the stored access count
-        lacks.
+        """Return a memory with its access count, or None if it is missing or has expired.
 
         Raises:
             CorruptRecordError: The memory is damaged or cannot be decrypted.
@@ -440,8 +423,7 @@ class UserMemoryStore(MemoryStore):
 
         Raises:
             ValueError: ``memory_id`` is not the id of a memory.
-            CorruptRecordError: ``memory_id`` is the id of a preference, and the log of the user's
-                preferences is damaged.
+            CorruptRecordError: The memory is a preference, and the preference log is damaged.
         """
         if not isinstance(memory_id, str) or not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
@@ -464,19 +446,18 @@ class UserMemoryStore(MemoryStore):
     ) -> int:
         """Delete the preferences that a message stated, for example after a redaction.
 
-        Return the number of changed memories.
-
-        Deleted summaries and changed preferences count as changed memories, too. Live agents stop
-        using the preferences before their next model call. A service to which the ``outbox`` sends
-        preferences gets a retraction.
+        Live agents stop using the preferences before their next model call. A service to which the
+        ``outbox`` sends preferences gets a retraction.
 
         Args:
-            message_id: ``tracking_id`` of the message. When its session is finalized (summarized),
-                the message is ignored.
+            message_id: ``tracking_id`` of the message. Later summaries leave out its turn.
             session_id: Session of the message. Its summary and stored messages are deleted, and
                 finalizing creates them again.
             at: Time of the removal, in seconds since 1970. Preferences that the message stated
                 later are kept. Default: now.
+
+        Returns:
+            Number of changed or deleted memories.
 
         Raises:
             ValueError: ``message_id`` is empty, or ``at`` is not a valid time.
@@ -511,8 +492,7 @@ class UserMemoryStore(MemoryStore):
         return len(changed) + len(made)
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries from which a weekly or monthly summary was made, keyed by
-        id.
+        """Return the session summaries behind a weekly or monthly summary, keyed by id.
 
         The value of a session summary that no longer exists is ``"expired"``.
         """
@@ -533,9 +513,7 @@ class UserMemoryStore(MemoryStore):
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
-        """Return a text about the user in two parts: preferences for the system prompt, and history
-        for the messages.
-        """
+        """Return the text about the user, divided between system prompt and messages."""
         return self.reader.context(positive("max_tokens", max_tokens))
 
     # Inside
@@ -551,8 +529,7 @@ class UserMemoryStore(MemoryStore):
     ) -> MemoryRecord:
         """Store a memory, or renew the expiry of the stored memory with the same content.
 
-        With ``summary_name``, an encoded session id, the stored summary of that session is
-        replaced.
+        With ``summary_name``, an encoded session id, replace the stored summary of that session.
         """
         type_ = checked_type(type_)
         filled("content", content)
@@ -603,12 +580,7 @@ class UserMemoryStore(MemoryStore):
             return None
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the memories derived from a session summary: open questions, messages, and weekly
-        and monthly summaries.
-
-        The copies in this process are removed, too. A memory of another type has no derived
-        memories.
-        """
+        """Delete the open questions, messages and roll-ups derived from a session summary."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             gone += [question_id(memory_id), *self.partition.episode_ids(memory_id)]
@@ -642,10 +614,9 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject of a preference key, such as ``genre`` for ``favorite genres``.
+    """Return the subject of a key, such as ``genre`` for ``favorite genres``.
 
-    A key that differs from its subject only in case or spaces is returned unchanged, such as
-    ``Genre``.
+    A key that differs from its subject only in case or spaces stays, such as ``Genre``.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot
