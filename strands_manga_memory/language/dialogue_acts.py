@@ -365,14 +365,16 @@ _COMMON_TERMS = frozenset(
 _OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words(
     "instructions.of_answers"
 )
+_REPLACED = any_language("instructions.replaced")
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
     """Return whether an instruction contradicts an earlier one.
 
     Two instructions contradict each other if they ask for different lengths or politeness of all
-    answers, or if one forbids the thing that the other asks for. An earlier instruction with a
-    second order, such as "keep answers short, and never use emojis", is never contradicted.
+    answers, or if one forbids or replaces the thing that the other asks for. An earlier
+    instruction with a second order, such as "keep answers short, and never use emojis", is never
+    contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -380,6 +382,10 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     said = [each for each in _clauses(text) if _forbids(each)] or _clauses(text)[:1]
     sides = _sides(before) if others else _sides(earlier)
     if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
+        return True
+    replaced = _REPLACED.search(text)
+    terms = _subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
+    if terms and terms <= _subject_terms(before):
         return True
     return any(
         _forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier)

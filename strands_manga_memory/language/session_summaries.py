@@ -294,7 +294,8 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
         topic
         for topic in topics
         if any(
-            topic in other != topic and (other in titles or often[topic] == often[other])
+            (topic in other != topic and (other in titles or often[topic] == often[other]))
+            or topic.removeprefix(f"{other} ").isdigit()
             for other in topics
         )
     }
