@@ -1,6 +1,4 @@
-"""Conversation managers and their parts: budgets, scorers of importance, token counters, summaries,
-compaction and recall.
-"""
+"""Conversation managers, and their budgets, scorers, token counters, summaries and recall."""
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,

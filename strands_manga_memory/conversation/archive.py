@@ -1,6 +1,4 @@
-"""Archive of a conversation's earlier messages, which ``HistoryRecall`` searches by words, by
-vectors or by both.
-"""
+"""Searchable archive of a conversation's earlier messages."""
 
 from __future__ import annotations
 
@@ -66,9 +64,8 @@ class ArchivedMessage:
     Attributes:
         id: Tracking id of the message.
         speaker: ``"user"``, ``"assistant"`` or ``"tool"``.
-        text: Text of the message. For a tool result, its text with each JSON value written as
-            ``name: value`` lines.
-        at: Time of the message, in seconds since the epoch. None if the time is unknown.
+        text: Text of the message. JSON of a tool result is written as ``name: value`` lines.
+        at: Time of the message, in seconds since the epoch. None if unknown.
     """
 
     id: str
@@ -78,23 +75,19 @@ class ArchivedMessage:
 
     @property
     def searched(self) -> str:
-        """Text of the message for the search index.
-
-        For a tool result, field names are left out, because all results of a tool share them.
-        """
+        """Text for the search index: without field names, which all results of a tool share."""
         return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that a search in the message archive found, with its score.
+    """Message that a search in the archive found, with its score.
 
     Attributes:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
         score: Degree to which the message fits the question. Higher is better.
-        by_words: Whether only the search by words found the message, and not a retriever. Set by
-            ``MessageArchive.search``.
+        by_words: Whether only the search by words found the message, and no retriever.
     """
 
     number: int
@@ -104,30 +97,23 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Protocol for a search engine that a message archive uses in addition to its own search by
-    words.
+    """Protocol for a search engine that an archive uses besides its own search by words.
 
-    The retriever gets the text of each message with the number of the message. A retriever begins
-    empty and serves one conversation. The archive makes one call at a time, and none on an event
-    loop.
+    A retriever begins empty and serves one conversation. The archive makes one call at a time, and
+    none on an event loop.
 
     If ``put`` or ``remove`` raises an error, the archive sends the same changes again with its next
     change. If ``search`` raises an error, the archive searches by words alone.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts to the search engine.
-        A text replaces the earlier text with the same number.
-        """
+        """Add numbered texts. A text replaces the earlier text with the same number."""
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts with these numbers from the search engine.
-        Unknown numbers are ignored.
-        """
+        """Remove the texts with these numbers. Unknown numbers are ignored."""
 
     def search(self, question: str, limit: int) -> Mapping[int, float]:
-        """Search for a question, and return the scores of at most ``limit`` texts, keyed by the
-        number of the text.
+        """Return the scores of at most ``limit`` texts that fit a question, keyed by number.
 
         The best text has the score 1. All scores are above 0.
         """
@@ -137,27 +123,24 @@ class Retriever(Protocol):
 
 
 class MessageArchive:
-    """Searchable messages of a conversation, numbered from 1 in the order of the conversation.
-
-    Thread-safe.
+    """Searchable messages of a conversation, numbered from 1. Thread-safe.
 
     A search finds English and Japanese messages that share a term with the question. The ranking is
     BM25, in memory. A message takes about 700 bytes in addition to its text.
 
-    The method ``update`` adds new messages of an agent's history, and replaces messages that have
-    changed there. A new message is added only after its turn, because a guardrail may redact the
-    message until then.
+    The method ``update`` adds new messages of an agent's history, and replaces changed messages. A
+    new message is added only after its turn, because a guardrail may redact the message until then.
 
     If the history contains no message of the archive, it belongs to another conversation, or the
     session was deleted. The archive is then emptied, so that nobody reads the messages of another
     user.
 
     Args:
-        retriever: Second search engine. A quarter of its score is added to the BM25 score of a
-            message. None: BM25 alone.
-        source: Function that returns the messages from before the start of this process. ``update``
-            calls it once, and again after the archive was emptied. A failed call is repeated at
-            most twice, in later turns.
+        retriever: Second search engine. A quarter of its score is added to the BM25 score. None:
+            BM25 alone.
+        source: Function that returns the messages from before the start of this process. It is
+            called once, and again after the archive was emptied. A failed call is repeated at most
+            twice, in later turns.
         most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
@@ -193,9 +176,7 @@ class MessageArchive:
     # --- Search -----------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Search the archive for a question, and return up to ``limit`` messages, the best
-        first.
-        """
+        """Return up to ``limit`` messages that fit a question, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
@@ -216,15 +197,11 @@ class MessageArchive:
             ][:limit]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the position of a message in the conversation, counted from 1.
-        None if the archive lacks the message.
-        """
+        """Return the position of a message, counted from 1. None if the archive lacks it."""
         return self._numbers.get(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return the neighbours of message ``number`` in the conversation: up to two on each side,
-        keyed by their numbers.
-        """
+        """Return up to two neighbours on each side of message ``number``, keyed by number."""
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
@@ -232,9 +209,7 @@ class MessageArchive:
     # --- Content ----------------------------------------------------------------------------------
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages to the archive, oldest first.
-        A message with a known id replaces the earlier message with this id.
-        """
+        """Add messages, oldest first. A message replaces the earlier message with the same id."""
         with self._lock:
             changed: dict[int, str] = {}
             for message in list(messages):  # all of them or, if they cannot be read, none
@@ -253,18 +228,14 @@ class MessageArchive:
             self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
 
     def forget(self, id_: str) -> None:
-        """Remove a message from the archive for good, even if the history or log still contains the
-        message.
-        """
+        """Remove a message for good, even if the history or the log still contains it."""
         with self._lock:
             self._forgotten.add(id_)
             if id_ in self._numbers:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages from the archive, and send all unsent additions and removals to the
-        retriever (if there is one).
-        """
+        """Remove messages, and send all unsent changes to the retriever."""
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
@@ -282,22 +253,18 @@ class MessageArchive:
     # --- Conversation -----------------------------------------------------------------------------
 
     def note(self, message: Message, at: float) -> None:
-        """Queue a message, which ``update`` adds to the archive after the turn of the message.
+        """Queue a message, which ``update`` adds after the turn of the message.
 
-        ``at`` is the time of the message in seconds since the epoch. 0 means that the time is
-        unknown.
+        ``at`` is the time of the message in seconds since the epoch. 0 if unknown.
         """
         self._pending.append((message, at))
 
     def begin_turn(self) -> None:
-        """Record that a new turn begins, so that ``update`` may add the queued messages of earlier
-        turns to the archive.
-        """
+        """Record that a new turn begins: ``update`` may add the messages of earlier turns."""
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add the queued messages of ended turns, and the new or changed messages of the agent's
-        history, to the archive.
+        """Add the queued messages of ended turns, and all new or changed messages of the history.
 
         Blocks: must not run on an event loop.
         """
@@ -347,7 +314,7 @@ class MessageArchive:
 
 
 class DenseRetriever:
-    """Retriever that compares the vectors of messages with the vector of the question, in memory.
+    """Retriever that compares the vectors of messages and question, in memory.
 
     A search finds the messages whose similarity to the question is above average. A message is
     embedded at the first search after it was added. A search among 1,000 messages with vectors of
@@ -371,8 +338,9 @@ class DenseRetriever:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts to the retriever.
-        A text replaces the earlier text of its number. Blank texts are never found.
+        """Add numbered texts. A text replaces the earlier text with the same number.
+
+        Blank texts are never found.
         """
         for number, text in texts:
             self.remove([number])
@@ -381,17 +349,15 @@ class DenseRetriever:
         self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts with these numbers from the retriever. Unknown numbers are ignored."""
+        """Remove the texts with these numbers. Unknown numbers are ignored."""
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)
 
     def search(self, question: str, limit: int) -> dict[int, float]:
-        """Return the scores of the at most ``limit`` texts most similar to a question, keyed by the
-        number of the text.
+        """Return the scores of at most ``limit`` texts similar to a question, keyed by number.
 
-        Only texts with above-average similarity are returned. The most similar text has the score
-        1.
+        Only texts with above-average similarity are returned. The most similar has the score 1.
         """
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
@@ -419,8 +385,7 @@ class DenseRetriever:
 def archived_messages(
     messages: Iterable[TimedMessage], *, with_truncated: bool = False
 ) -> Iterator[ArchivedMessage]:
-    """Convert messages to searchable archived messages, with redacted identifiers (such as card
-    numbers).
+    """Convert messages to searchable ones, with redacted identifiers (such as card numbers).
 
     These messages are skipped: summaries, truncated messages, quotes of earlier messages, small
     talk, and failed tool results. If all tool results of a message failed, the assistant's message
@@ -428,7 +393,7 @@ def archived_messages(
 
     Args:
         messages: The messages and their times, oldest first.
-        with_truncated: If true, truncated messages are not skipped. Their truncated text is used.
+        with_truncated: If true, truncated messages are included, with their truncated text.
     """
     has_failed = False
     for message, at in messages:
@@ -453,9 +418,7 @@ def archived_messages(
 
 
 def _result_values(result: Any) -> str:
-    """Return the text of a tool result, with JSON converted to readable lines.
-    Empty if the tool failed.
-    """
+    """Return a tool result as readable lines. Empty if the tool failed."""
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))
@@ -470,11 +433,9 @@ def _result_values(result: Any) -> str:
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Return whether a JSON value is an error report of the tool guard, which blocks calls of
-    failing tools.
+    """Return whether a JSON value is an error report of the tool guard.
 
-    The guard may answer a failed call with an earlier result. It then appends such a report to this
-    result.
+    The guard may answer a failed call with an earlier result, to which it appends such a report.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 

@@ -28,7 +28,7 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Future[_T]):
-    """Result of a coroutine that runs in the background, in a thread of its own.
+    """Coroutine that runs in the background, in a thread of its own, and its result.
 
     The constructor starts the thread.
 
@@ -52,19 +52,15 @@ class Run(Future[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process is a fork of the process that started the coroutine.
-        The coroutine then does not run here.
-        """
+        """Whether the coroutine runs in the process from which this process was forked."""
         return self._process != os.getpid()
 
     def join(self, seconds: float) -> bool:
-        """Block up to ``seconds`` seconds until the background coroutine has ended.
-        Return whether it has ended.
-        """
+        """Block up to ``seconds`` seconds until the coroutine has ended. Return whether it has."""
         return bool(futures.wait([self], seconds).done)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` seconds for the background coroutine. Return whether it has ended.
+        """Wait up to ``seconds`` seconds for the coroutine. Return whether it has ended.
 
         Does not block the event loop.
         """

@@ -1,8 +1,4 @@
-"""Scorers that rate the importance of messages in the background, with a model or with embeddings.
-
-Until a message has been rated, or if the rating fails, the message has the score of a scorer that
-uses rules.
-"""
+"""Scorers that rate messages in the background, with a model or with embeddings."""
 
 from __future__ import annotations
 
@@ -57,8 +53,7 @@ It may block, and never runs on the agent's event loop.
 
 
 class BackgroundScorer:
-    """Scorer that asks a slow function, the judge, for the importance of messages in the
-    background.
+    """Scorer that asks a slow function, the judge, for scores in the background.
 
     The method ``score`` never waits. Until the judge has answered, or if the judge fails, a message
     has the score of a ``RuleScorer``.
@@ -91,8 +86,7 @@ class BackgroundScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message, from 0 to 1, without waiting.
 
-        If the function ``judge`` has rated the message, the score is from ``judge``. Otherwise, the
-        message is queued for ``judge``, and the score is from rules.
+        A message that the judge has not rated yet is queued for the judge, and scored by rules.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
@@ -112,10 +106,9 @@ class BackgroundScorer:
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Wait up to ``seconds`` seconds until the function ``judge`` has rated all queued
-        messages. Return whether it has.
+        """Block up to ``seconds`` seconds until the judge has rated all queued messages.
 
-        Blocks the event loop.
+        Return whether it has.
         """
         with self._lock:
             run = self._run
@@ -233,18 +226,15 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class EmbeddingScorer(BackgroundScorer):
-    """Scorer that compares the embeddings of messages with those of example sentences, in the
-    background.
+    """Scorer that compares messages with example sentences by embeddings, in the background.
 
     A message gets the score of the dialogue act of its most similar example.
 
     Args:
-        embed: Function that turns a list of texts into vectors of one length. The function may
-            block.
+        embed: Function that turns a list of texts into vectors of one length. It may block.
         examples: Example sentences of each dialogue act, typical of your application. Default: a
             few in English and Japanese.
-        weights: Score of each dialogue act, for scores from embeddings and for scores from rules.
-            Default ``ImportanceWeights()``.
+        weights: Score of each dialogue act. Default ``ImportanceWeights()``.
         least: Least similarity to an example, from -1 to 1. A message with less similarity to all
             examples gets the score ``weights.unmatched``. Default 0.5. A good value depends on the
             vectors.

@@ -1,8 +1,4 @@
-"""Token budgets of a request and of its history.
-
-A long user message raises the budget of the history. Token counts of the local counter are
-corrected with the counts that the model reports.
-"""
+"""Token budgets of a request and of its history, and corrections of token counts."""
 
 from __future__ import annotations
 
@@ -44,11 +40,9 @@ def history_tokens(window: int | None) -> int:
     """Return the default token budget of the history for a context window.
 
     The budget is a quarter of the window, but at most 16,384 tokens. If the window is unknown
-    (None), it is 4,096 tokens.
-
-    The rest of the window is for the system prompt, tools, quotes of evicted messages and the
-    answer. With summaries, the history may grow to three times the budget before model calls wait
-    for a summary.
+    (None), it is 4,096 tokens. The rest of the window is for the system prompt, tools, quotes of
+    evicted messages and the answer. With summaries, the history may grow to three times the budget
+    before model calls wait for a summary.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -96,19 +90,16 @@ class BudgetPlan:
 
     @property
     def total(self) -> int:
-        """Sum of all parts of the request (such as system prompt, history and answer), in
-        tokens.
-        """
+        """Sum of all parts, in tokens."""
         return sum(getattr(self, part.name) for part in fields(self))
 
     def fits(self, window: int) -> bool:
-        """Return whether the planned parts of a request together fit a context window of ``window``
-        tokens.
-        """
+        """Return whether all parts together fit a context window of ``window`` tokens."""
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """Return the tokens of a context window that the planned request leaves free.
+        """Return the tokens of a context window that the request leaves free.
+
         Negative if the request does not fit.
         """
         return window - self.total
@@ -117,8 +108,7 @@ class BudgetPlan:
 def budget_plan(
     *, window: int | None = None, history: int | None = None, **parts: int
 ) -> BudgetPlan:
-    """Plan the tokens of a whole request: one number for each part, such as the system prompt or
-    the history.
+    """Plan the tokens of a whole request, one number for each part.
 
     The sum is more than a request needs. ``ImportanceWeightedConversationManager`` counts the
     current message and its tool results as history, but the plan also has separate parts for both.
@@ -153,7 +143,7 @@ _HARD = 0.95
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Sizes of a request, in tokens, at which compaction of its history starts, stops and blocks.
+    """Sizes of a request, in tokens, at which compaction starts, stops and blocks.
 
     Attributes:
         window: Size of the model's context window.
@@ -169,9 +159,7 @@ class Thresholds:
 
 
 def window_of(model: Any) -> int | None:
-    """Return the context window of a model in tokens.
-    None if the model does not state its window.
-    """
+    """Return the context window of a model in tokens. None if the model does not state it."""
     window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
@@ -186,8 +174,8 @@ def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
-        trigger: Largest share of the window that a request may fill before compaction. Above 0, and
-            at most 1.
+        trigger: Share of the window, above 0 and at most 1, that a request may fill before
+            compaction.
 
     Raises:
         ValueError: ``trigger`` is not above 0 and at most 1, or ``window`` is not positive.
@@ -240,11 +228,7 @@ class Calibration:
         self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio between the model's and the local token counts after one request.
-
-        ``counted`` are the request's tokens by the local counter, and ``reported`` are its tokens
-        by the model.
-        """
+        """Adjust the ratio after a request with both token counts: the local and the reported."""
         if (
             counted < _SMALLEST
             or reported <= 0
@@ -259,23 +243,18 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set the ratio between the model's and the local token counts.
-        ``ratio`` is limited to the allowed range.
-        """
+        """Set the ratio, limited to the allowed range."""
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return the largest local token count of a history that the model should count as at most
-        ``max_tokens``.
+        """Return the largest local count that the model should count as at most ``max_tokens``.
 
         The result is never above ``max_tokens``.
         """
         return int(max_tokens / max(1.0, self.ratio))
 
     def reported(self, counted: int) -> int:
-        """Convert a token count of the local counter to the count that the model would report,
-        rounded up.
-        """
+        """Convert a local token count to the count that the model would report, rounded up."""
         return -int(-counted * self.ratio // 1)
 
     def sending(
@@ -293,10 +272,7 @@ class Calibration:
         self._model_class = type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Adjust the ratio between the model's and the local token counts after a model call.
-
-        Without reported usage, nothing changes.
-        """
+        """Adjust the ratio after a model call, if the model reported its usage."""
         sent, self._sent = self._sent, 0
         if event.stop_response is not None:
             usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
@@ -364,33 +340,26 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Budget of the history in tokens of the model, without the tokens reserved for quotes of
-        evicted messages.
-        """
+        """Budget of the history without the tokens for quotes, as the model counts."""
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Budget of the history in tokens of the local counter, without the tokens reserved for
-        quotes of evicted messages.
-        """
+        """Budget of the history without the tokens for quotes, as the local counter counts."""
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens of the history's budget for quotes of evicted messages.
+        """Reserve tokens for quotes of evicted messages, and return their number (at least 1).
 
-        Return their number (at least 1).
-
-        At most half of the budget is reserved. The reservation is for every request, with or
-        without quotes. So adding quotes does not change the history, and the provider's prompt
-        cache stays usable.
+        At most half of the budget is reserved, for every request, with or without quotes. So quotes
+        do not change the history, and the provider's prompt cache stays usable.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
 
     @property
     def lowest(self) -> int:
-        """Smallest size to which a history over its budget may be trimmed, in tokens of the model.
+        """Smallest size to which a history over its budget may be trimmed, as the model counts.
 
         If this size is below ``most``, each trimming makes room for later turns. Otherwise, a full
         history is trimmed a little in every turn.
@@ -400,7 +369,7 @@ class HistoryLimits:
     def low_mark(
         self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]
     ) -> int:
-        """Return the size to which a history over its budget is trimmed, in tokens of the model.
+        """Return the size to which a history over its budget is trimmed, as the model counts.
 
         If ``trim_every`` is set, the result leaves room for this number of turns of the same size
         as the latest turns.
@@ -418,8 +387,8 @@ class HistoryLimits:
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.
 
-        The number is the size of the largest of the user's last four messages, but at most a
-        sixteenth of the budget. The number is 0 if the budget is less than 1,024 tokens.
+        This is the size of the largest of the user's last four messages, but at most a sixteenth of
+        the budget. 0 if the budget is less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

@@ -1,7 +1,4 @@
-"""Conversation manager that makes a history smaller in stages, and the stages.
-
-Each stage runs only if the earlier stages did not free enough tokens.
-"""
+"""Conversation manager that makes a history smaller in stages, and the stages."""
 
 from __future__ import annotations
 
@@ -55,10 +52,9 @@ class Compaction:
         untouched: Number of messages at the end of the history that a stage must not remove. Their
             tool results may be truncated.
         goal: Size of the history to reach, in tokens.
-        overflow: Error that reports an overflow of the model's context window. None without an
-            overflow.
-        history: Trimmer of the history. It counts tokens, rates messages, and keeps the full texts
-            of truncated messages.
+        overflow: Error of the model whose context window overflowed, or None.
+        history: Trimmer of the history, which counts tokens and keeps the full texts of truncated
+            messages.
     """
 
     agent: Agent
@@ -70,23 +66,17 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens of the history above the size that the compaction must reach.
-        Negative if the history is smaller.
-        """
+        """Tokens above the size to reach. Negative if the history is smaller."""
         return self.history.tokens(self.messages) - self.goal
 
     @property
     def touchable(self) -> int:
-        """Number of messages at the start of the history that a compaction stage may remove or
-        change.
-        """
+        """Number of messages at the start of the history that a stage may remove or change."""
         return max(0, len(self.messages) - self.untouched)
 
 
 class Stage(Protocol):
-    """Step of a compaction that makes the history smaller.
-    Any object with ``name`` and ``apply`` is a stage.
-    """
+    """Step of a compaction: any object with ``name`` and ``apply``."""
 
     name: str
 
@@ -101,8 +91,7 @@ class Stage(Protocol):
 class ToolResultCap:
     """Compaction stage that truncates large tool results in all messages, also in the latest.
 
-    A result is truncated according to its format. The model can read the full text with the tool
-    ``read_cut_message``.
+    The model can read the full text with the tool ``read_cut_message``.
 
     Args:
         characters: Most characters of all tool results in a message together. Default 10,000.
@@ -117,27 +106,19 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate the tool results of every message whose tool results have too many characters.
-
-        Return the changed history, or None if nothing changed.
-        """
+        """Return the history with truncated tool results. None if nothing changed."""
         return _with_results(
             compaction, len(compaction.messages), lambda _: self.characters, until_enough=False
         )
 
 
 class Snip:
-    """Compaction stage that removes unimportant turns, such as greetings and thanks.
-    The oldest are removed first.
-    """
+    """Compaction stage that removes unimportant turns, such as greetings, the oldest first."""
 
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Remove unimportant turns, the oldest first, until the history has its goal size.
-
-        Return the smaller history, or None if there are no such turns.
-        """
+        """Return the history without unimportant turns. None if there are none."""
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
         gone: set[int] = set()
@@ -158,8 +139,7 @@ class Snip:
 
 
 class MicroCompaction:
-    """Compaction stage that truncates the tool results of older messages, because the assistant has
-    already answered with them.
+    """Compaction stage that truncates tool results which the assistant has already used.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -174,11 +154,7 @@ class MicroCompaction:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Truncate the tool results of older messages, the oldest first, until the history has its
-        goal size.
-
-        Return the changed history, or None if nothing changed.
-        """
+        """Return the history with truncated older tool results, or None if nothing changed."""
         return _with_results(
             compaction,
             compaction.touchable,
@@ -230,9 +206,7 @@ class Reactive:
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Keep only the most important half of the history.
-
-        Without an overflow of the context window, do nothing.
+        """Keep the most important half of the history if the context window has overflowed.
 
         Always returns None, because the agent's list of messages is changed in place.
 
@@ -257,7 +231,6 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
 
 
 def _ends_turn(messages: Sequence[Message], end: int) -> bool:
-    """Return whether a turn ends just before position ``end`` of a list of messages."""
     return end >= len(messages) or (
         is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1])
     )
@@ -266,18 +239,15 @@ def _ends_turn(messages: Sequence[Message], end: int) -> bool:
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Truncate the tool results in the messages before position ``until``.
+    """Return the history with truncated tool results before position ``until``.
 
-    Pinned messages stay unchanged.
+    Pinned messages stay unchanged. None if nothing changed.
 
     Args:
         compaction: The history and the size to reach.
         until: Position after the last message to truncate.
         most: Function that returns how many characters of tool results a message may have.
         until_enough: If true, stop as soon as the history has the size to reach.
-
-    Returns:
-        The changed history, or None if nothing changed.
     """
     excess, cut = compaction.excess, dict[int, Message]()
     for at, message in enumerate(compaction.messages[:until]):
@@ -295,9 +265,7 @@ def _with_results(
 
 
 def _capped(message: Message, characters: int) -> Message:
-    """Truncate the tool results of a message to ``characters`` in total.
-    A message within the limit is returned unchanged.
-    """
+    """Truncate the tool results of a message to ``characters`` in total."""
     total, of_results = (
         _characters(message),
         sum(len(result_text(result)) for result in results_of(message)),
@@ -312,9 +280,7 @@ def _characters(message: Message) -> int:
 
 
 def default_stages(**summary: Any) -> list[Stage]:
-    """Return the five default stages in order.
-    ``summary`` contains the settings of the ``VerifiedSummary`` stage.
-    """
+    """Return the five default stages. ``summary`` has the settings of ``VerifiedSummary``."""
     return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(**summary), Reactive()]
 
 
@@ -327,7 +293,7 @@ UNTOUCHED = 10
 
 @dataclass
 class StageStats:
-    """Statistics of one compaction stage (a step that makes the history smaller).
+    """Statistics of one compaction stage.
 
     Attributes:
         runs: Number of runs of the stage.
@@ -345,8 +311,7 @@ class CompactionStats:
     """Statistics of a compaction manager.
 
     Attributes:
-        compactions: Number of compactions that began because the history reached its share of the
-            context window (``trigger``).
+        compactions: Number of compactions, without those that ``reduce_context`` began.
         failures: Number of failed compactions in a row. A failed compaction raised an error, or
             changed the history without making it smaller.
         stopped: Whether compaction has stopped after three failures in a row. It resumes once
@@ -361,8 +326,7 @@ class CompactionStats:
 
 
 class TieredCompactionConversationManager(StackedConversationManager):
-    """Conversation manager that makes the history smaller in stages before a request fills the
-    model's context window.
+    """Conversation manager that makes the history smaller in stages before it is too large.
 
     There are five default stages. The first truncates large tool results. The second removes
     unimportant turns. The third shortens older tool results further. The fourth replaces older
@@ -455,9 +419,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Compact the history if it is too large, and then apply the conversation managers that
-        this manager wraps.
-        """
+        """Compact the history if it is too large, then apply the wrapped managers."""
         self._compact(agent)
         super()._manage(agent)
 
@@ -492,6 +454,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def stats(self) -> CompactionStats:
         """Return the statistics of all stages.
+
         Tokens freed by a summary are counted when the summary is installed.
         """
         for stage in self.stages:
@@ -501,9 +464,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:
-        """Return the sizes of a request at which compaction starts, stops and blocks, for the
-        agent's model.
-        """
+        """Return the sizes of a request at which compaction starts, stops and blocks."""
         return thresholds(self._window or window_of(agent.model), trigger=self._share)
 
     # --- Compacting -------------------------------------------------------------------------------
@@ -512,8 +473,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the token limits of the wrapped conversation managers from the model's context
-        window, and return the limits.
+        """Set the wrapped managers' token limits from the context window, and return them.
 
         The limits are for the history alone: the tokens of the system prompt and the tools are
         subtracted.

@@ -1,15 +1,16 @@
-"""An agent's history: its list class, its difference from the session's message log, and the
-evicted messages. Does no I/O.
+"""An agent's history: its list class, its difference from the message log, and evicted messages.
 
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
 a log. A restore skips the oldest log records, and returns all later messages of the log. An agent's
-history differs from the log if messages were evicted, truncated, pinned or edited. This module
-calls the difference the layout of the history. The conversation manager's state contains the
-layout, so that a restart restores the exact history.
+history differs from the log if messages were evicted, truncated, pinned or edited. This difference
+is called the layout of the history. The conversation manager's state contains the layout, so that a
+restart restores the exact history.
 
 Usually, the latest messages of the history and of the log are the same. For the messages before
 these, the layout contains the ids, and the full content of each message that differs from its log
 record.
+
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class History(list[Message]):
-    """List of messages with a faster deep copy, because Strands copies the history twice for each
-    model call.
+    """List of messages with a fast deep copy, because Strands copies it twice per model call.
 
     An object that the list contains twice is copied twice. A list that contains itself is copied by
     ``copy.deepcopy``.
@@ -53,7 +53,6 @@ class History(list[Message]):
     __slots__ = ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> History:
-        """Return a deep copy of the list."""
         try:
             return History(_copied(list(self), memo))
         except RecursionError:
@@ -91,8 +90,7 @@ _BODY = "#"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Difference between an agent's history and the session manager's message log, from which the
-    history is restored.
+    """Difference between an agent's history and the session manager's message log.
 
     The history consists of the messages in ``keys``, followed by the latest messages of the log.
 
@@ -102,9 +100,8 @@ class Layout:
             by a key of ``bodies``.
         bodies: Full messages that are not in the log in this form, or whose log record is too old
             to read at a restore.
-        after: Tracking id of a log record. The log's messages after this record are the end of the
-            history. None: all messages of the log, except the first ``skip``, are the end of the
-            history.
+        after: Tracking id of the log record after which the end of the history begins. None: the
+            end of the history is the whole log, except the first ``skip`` records.
     """
 
     skip: int = 0
@@ -113,11 +110,10 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout (the difference between history and message log) as JSON values,
-        without the attribute ``skip``.
+        """Return the layout as JSON values, without the attribute ``skip``.
 
-        None if there is no difference: the history equals the message log without its first
-        ``skip`` records.
+        None if there is no difference: the history equals the log without its first ``skip``
+        records.
         """
         if not self.keys and self.after is None:
             return None
@@ -130,7 +126,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Read a layout of a history from the JSON values that :meth:`to_state` returned.
+        """Read a layout from the JSON values that :meth:`to_state` returned.
 
         Raises:
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
@@ -195,8 +191,7 @@ def _record_of(message: Message) -> _Record:
 class MessageLog:
     """Content hashes of the messages in a session manager's log.
 
-    By these hashes, the difference between an agent's history and the log is computed without
-    reading the log.
+    With these, the layout of a history is computed without reading the log.
 
     Args:
         skipped: Number of log records before the first record that is added.
@@ -211,24 +206,21 @@ class MessageLog:
 
     @property
     def length(self) -> int:
-        """Number of records in the session manager's log."""
+        """Number of records in the log."""
         return self._skipped + len(self._records)
 
     def adding(self, message: Message) -> None:
-        """Record a message that the session manager is about to write to its log.
-        ``added`` confirms the write.
-        """
+        """Record a message that is about to be written to the log. ``added`` confirms the write."""
         self.settle()
         self.add(message)
         self._is_confirmed = False
 
     def added(self) -> None:
-        """Confirm that the session manager has written the latest recorded message to its log."""
+        """Confirm that the latest recorded message was written to the log."""
         self._is_confirmed = True
 
     def settle(self) -> None:
-        """Forget the latest recorded message if its write to the session manager's log was not
-        confirmed.
+        """Forget the latest recorded message if its write was not confirmed.
 
         If the message was written without confirmation, the number of log records is too small by
         one, which does no harm.
@@ -238,7 +230,7 @@ class MessageLog:
             self._latest.pop(self._records.pop().id, None)
 
     def add(self, message: Message) -> None:
-        """Record that a message is in the session manager's log, with a hash of its content."""
+        """Record that a message is in the log, with a hash of its content."""
         record = _record_of(message)
         if record.id in self._latest:
             self._repeated.add(record.id)
@@ -246,7 +238,7 @@ class MessageLog:
         self._records.append(record)
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record that the log of the session contains the restored messages.
+        """Record that the log contains the restored messages.
 
         Results that Strands adds for interrupted tool calls are left out, because the log does not
         contain them.
@@ -256,9 +248,7 @@ class MessageLog:
                 self.add(message)
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Return the layout of a history: its difference from the message log, by which a session
-        can restore it.
-        """
+        """Return the layout of a history, from which a session can restore it."""
         head, end = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(end))
@@ -324,9 +314,7 @@ class MessageLog:
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Raise ``ValueError`` if a saved state was written by another class of conversation
-    manager.
-    """
+    """Raise ``ValueError`` if another class of conversation manager wrote a saved state."""
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(
@@ -336,9 +324,7 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a hash of those parts of a message that may change after logging: its content and its
-    custom metadata.
-    """
+    """Return a hash of a message's content and custom metadata, which may change after logging."""
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
@@ -346,8 +332,8 @@ def logged_fingerprint(message: Message) -> int:
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:
     """Give each message without a tracking id an id that is the same at every restore.
 
-    The id is computed from the position and the content of the message. Logs written before Strands
-    had tracking ids contain such messages.
+    The id is computed from the position and the content of the message. Logs of old versions of
+    Strands contain such messages.
     """
     for at, message in enumerate(messages, start=skipped):
         if not message.get("tracking_id"):
@@ -389,19 +375,17 @@ Evicted messages are considered again once this part is free, or this many token
 
 
 class LogTail:
-    """Latest messages of one conversation, in order and in full: the history, and evicted messages
-    that may return to it.
+    """Latest messages of a conversation in full: the history, and evicted messages that may return.
 
-    The log tail never changes the history. The trimmer evicts and truncates messages of the
-    history. "Other code" means all code except the trimmer.
-
-    If other code changes a message in the history, the log tail stores the new form. If other code
-    removes or inserts messages (such as a summary), the messages evicted before never return.
+    The log tail never changes the history; the trimmer does. "Other code" means all code except the
+    trimmer. If other code changes a message in the history, the log tail stores the new form. If
+    other code removes or inserts messages (such as a summary), the messages evicted before never
+    return.
 
     Attributes:
         settled: Tracking id of the newest message when other code last removed or inserted
             messages. ``restore`` adds no evicted messages up to this message. None if other code
-            has not removed or inserted messages.
+            has done neither.
     """
 
     def __init__(self) -> None:
@@ -413,14 +397,14 @@ class LogTail:
         self._said = 0
 
     def __iter__(self) -> Iterator[Message]:
-        """Return an iterator over the latest messages of the conversation, oldest first."""
+        """Return an iterator over the messages, oldest first."""
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
         """Record the ids of a history's messages.
 
-        Forget all evicted messages if code other than the trimmer has removed or inserted messages.
-        Messages appended at the end do not count as inserted.
+        Forget all evicted messages if other code has removed or inserted messages. Messages
+        appended at the end do not count as inserted.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -433,9 +417,7 @@ class LogTail:
         self._hold(history)
 
     def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add new messages of a history to the log tail.
-
-        Update messages that code other than the trimmer has changed.
+        """Add new messages of a history, and update messages that other code has changed.
 
         Args:
             history: The history.
@@ -487,10 +469,10 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the untruncated form of a message in this log tail.
+        """Return the untruncated form of a message.
 
-        If an earlier process truncated the message, return ``logged`` (the form of the message in
-        the conversation's log).
+        This is ``logged`` (the form in the conversation's log) if an earlier process truncated the
+        message.
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -517,8 +499,7 @@ class LogTail:
         total: Callable[[Sequence[Message]], int],
         narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
-        """Return the messages from which the trimmer selects a new history: the history and stored
-        evicted messages.
+        """Return the messages from which the trimmer selects: the history and evicted messages.
 
         Args:
             history: The history.
@@ -537,9 +518,7 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return how many messages to read from the end of a log, to select a history of ``budget``
-        tokens from them.
-        """
+        """Return how many messages of a log to read, to select a history of ``budget`` tokens."""
         return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
 
     @staticmethod
@@ -550,7 +529,7 @@ class LogTail:
         """Record that a selection of messages replaces the history.
 
         Truncated messages are remembered, so that ``follow`` does not mistake them for changes by
-        code other than the trimmer.
+        other code.
 
         Args:
             history: The history before the replacement.

@@ -1,5 +1,4 @@
-"""Importance of messages: scorers, importance levels, and measured properties (features) of each
-message.
+"""Importance of messages: scorers, importance levels, and measured features of each message.
 
 Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. A
 message is measured again only if its content has changed. Some features depend on earlier messages,
@@ -42,12 +41,11 @@ logger = logging.getLogger(__name__)
 class ImportanceScorer(Protocol):
     """Protocol for scorers that rate the importance of messages.
 
-    A message is scored again only if its content or its dialogue act changes. The dialogue act
-    changes if the message answers the previous message. A scorer may be slow, but must not wait for
-    I/O.
+    A message is scored again only if its content or its dialogue act changes. A scorer may be slow,
+    but must not wait for I/O.
 
-    A scorer whose scores can change later has a whole number ``revision``. When ``revision``
-    increases, all messages are scored again.
+    If the scores can change later, the scorer has a whole number ``revision``. When it increases,
+    all messages are scored again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
@@ -136,16 +134,12 @@ class RuleScorer:
         self.weights = weights or WEIGHTS
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the score of a message's dialogue act.
-        An empty ``act`` is determined from the message.
-        """
+        """Return the score of a message's dialogue act. An empty ``act`` is determined by rules."""
         return float(getattr(self.weights, act or message_act(message)))
 
 
 def message_act(message: Message) -> str:
-    """Return the dialogue act of a message: a ``DialogueAct``, or ``"tool_use"`` or
-    ``"tool_result"`` for messages of tools.
-    """
+    """Return a ``DialogueAct``, or ``"tool_use"`` or ``"tool_result"`` for messages of tools."""
     kinds = set[str]().union(*message["content"])
     if "toolResult" in kinds:
         return "tool_result"
@@ -206,12 +200,10 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Properties of the text alone, such as numbers and names.
-        answers: Whether the previous message asked a question. False if the dialogue act of that
-            message is a recommendation.
+        answers: Whether the message follows a question that is not a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
         takes_back: Whether the user revokes an earlier instruction with this message.
-        condensed: Shortened form of the message and its number of tokens. None until the shortened
-            form is needed.
+        condensed: Shortened form of the message and its number of tokens. None until needed.
     """
 
     tokens: int
@@ -225,7 +217,7 @@ class MessageFeatures:
 
 
 def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
-    """Return the weighted signals of a message, keyed by name. Signals that are 0 are left out.
+    """Return the weighted signals of a message, keyed by name, without those that are 0.
 
     A signal is a property that raises or lowers the value of a message, such as a number in the
     text.
@@ -261,8 +253,9 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
 
 
 def size_of(value: Any) -> int:
-    """Return the approximate size of a nested value: characters of texts, bytes of bytes, and 8 for
-    any other item.
+    """Return the approximate size of a nested value.
+
+    Characters of texts, bytes of bytes, and 8 for any other item are added up.
     """
     size, left = 0, [value]
     while left:
@@ -279,9 +272,7 @@ def size_of(value: Any) -> int:
 
 
 def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Return whether two lists contain the same message objects in the same order.
-    Equal copies do not count.
-    """
+    """Return whether two lists contain the same objects, not copies, in the same order."""
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
@@ -290,8 +281,7 @@ def _key(message: Message) -> int:
 
 
 class Vocabulary:
-    """Statistics of the words in a conversation, and of the texts in which the assistant talks
-    about itself.
+    """Statistics of the words in a conversation, and of the assistant's texts about itself.
 
     The oldest 10,000 words are removed when there are more than 20,000.
     """
@@ -310,8 +300,7 @@ class Vocabulary:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, role: str, words: Iterable[str], *, tells: bool, tokens: int) -> int:
-        """Add a text to the word statistics of a conversation, and return the number of words that
-        are new.
+        """Add a text to the statistics, and return the number of its new words.
 
         Args:
             role: Role of the message.
@@ -345,11 +334,10 @@ class Vocabulary:
 
 
 class FeatureCache:
-    """Cache of measured properties of a conversation's messages, such as the tokens and the
-    importance score.
+    """Cache of the features of a conversation's messages, such as tokens and importance.
 
-    A property that is not in the cache is measured. Token counts are cached separately, because
-    trimming needs the other properties only if the history exceeds its budget.
+    A missing feature is measured. Token counts are cached separately, because trimming needs the
+    other features only if the history exceeds its budget.
 
     If the scorer fails or returns no number, the message gets a default score. Only the first
     failure is logged as a warning.
@@ -377,18 +365,14 @@ class FeatureCache:
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens that messages take in a request, including the placeholders
-        that providers require.
-        """
+        """Return the tokens of messages in a request, with the required placeholders."""
         placeholders = placeholder_count(messages)
         return sum(map(self.tokens, messages)) + (
             placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0
         )
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Return the approximate size in characters of the messages whose token counts are not in
-        the cache.
-        """
+        """Return the approximate characters of the messages whose tokens are not in the cache."""
         size = 0
         for message in messages:
             size += 0 if _key(message) in self._tokens else size_of(message)
@@ -400,8 +384,7 @@ class FeatureCache:
         history: Sequence[Message] = (),
         before: tuple[Message, MessageFeatures] | None = None,
     ) -> MessageFeatures:
-        """Return the tokens, importance score, dialogue act and other features of a message, from
-        the cache if possible.
+        """Return the features of a message, from the cache if possible.
 
         The dialogue act of a user's message may depend on the previous message of the assistant,
         which the user may be answering. The previous message is ignored if the message revokes an
@@ -450,8 +433,7 @@ class FeatureCache:
         return len(self._tokens)
 
     def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
-        """Return the features of each message in a history, such as tokens, importance score and
-        dialogue act, in order.
+        """Return the features of each message in a history, in order.
 
         All messages are scored again if the scorer has a new ``revision``. Instructions that the
         user has revoked get the dialogue act and the score of ordinary messages.
@@ -480,9 +462,7 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Remove the cached features (such as tokens and importance score) of all messages except
-        the given messages.
-        """
+        """Remove the cached features of all messages except the given messages."""
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}

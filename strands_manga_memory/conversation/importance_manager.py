@@ -1,6 +1,4 @@
-"""Conversation manager that keeps the most important messages, and the base class of managers that
-wrap it.
-"""
+"""Conversation manager that keeps the most important messages, and a base class for wrappers."""
 
 from __future__ import annotations
 
@@ -57,8 +55,7 @@ _NO_LAYOUT = Layout()
 
 
 class ImportanceWeightedConversationManager(ConversationManager):
-    """Conversation manager that keeps the most important messages of a history within a token
-    budget.
+    """Conversation manager that keeps the most important messages within a token budget.
 
     The history is within the budget at every model call, also in the middle of a turn. The first
     turn, the current turn and pinned messages (see Strands' ``pin_message``) always stay. Other
@@ -181,9 +178,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks that restore the history and keep the history within the
-        budget.
-        """
+        """Register the callbacks that restore the history and keep it within the budget."""
         registry = timed(registry)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
@@ -204,11 +199,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Attach this manager to the agent that is being constructed, and give ids to the agent's
-        messages.
+        """Attach this manager to the agent that is being constructed.
 
-        Runs before the session is restored. If ``max_tokens`` is None, sets the budget from the
-        model's context window.
+        Runs before the session is restored. Gives ids to the agent's messages. If ``max_tokens`` is
+        None, sets the budget from the model's context window.
         """
         self.history.attach(event.agent)
         if self.follows_window:
@@ -218,9 +212,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Rebuild the history from the restored message log, and register the middleware that trims
-        requests.
-        """
+        """Rebuild the history from the restored log, and register the middleware that trims."""
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -302,9 +294,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.history.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of this manager, for a session to store.
-        Calls without changes in between return equal states.
-        """
+        """Return the state for a session to store. Without changes in between, states are equal."""
         state = super().get_state()
         if (ratio := self.history.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -383,18 +373,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.limits.calibration.prompt_tokens(agent.system_prompt, tools)
 
     def reserve(self, tokens: int) -> int:
-        """Return the tokens that ``HistoryRecall`` may use for quotes of evicted messages in a
-        request, at most ``tokens``.
+        """Return the tokens that ``HistoryRecall`` may use for quotes in a request.
 
-        If the manager has ``includes_recall``, the result is at most half of its budget, and the
-        history can no longer use these tokens. Otherwise, the result is ``tokens``.
+        At most ``tokens``. If the manager has ``includes_recall``, at most half of its budget, and
+        the history can no longer use these tokens.
         """
         return self.history.limits.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message, for example after its redaction in the log.
-        The message never returns to the history.
-        """
+        """Forget an evicted message for good, for example after its redaction in the log."""
         self.history.tail.forget(tracking_id)
 
 
@@ -413,9 +400,7 @@ class HistoryManagerLookup(HookEvent):
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the conversation manager of an agent's history.
-    None if the agent has no such manager of this package.
-    """
+    """Return the manager of an agent's history. None if it is not of this package."""
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
     return lookup.found[0] if lookup.found else None
@@ -447,8 +432,7 @@ class StackedConversationManager(ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the saved state of this manager contains the layout of the history (its
-        difference from the message log).
+        """Whether the saved state contains the layout (the history's difference from the log).
 
         Session managers that store the history themselves set this value to False.
         """
@@ -474,26 +458,21 @@ class StackedConversationManager(ConversationManager):
         self._below.register_hooks(registry, **kwargs)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Keep the history within the budget before a model call: this manager first, then the
-        wrapped managers.
+        """Keep the history within the budget before a model call. Errors are logged, not raised.
 
-        Errors are logged, not raised.
+        The wrapped managers follow this manager.
         """
         await self._before_model_call(event)
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do the work of this manager before a model call, without the wrapped managers.
-        Subclasses override this method.
-        """
+        """Do the work before a model call, without the wrapped managers. For subclasses."""
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation.
 
-        Errors are logged, not raised.
-
-        If the work would block the event loop for long, a hook does it in a thread before the agent
-        returns its answer.
+        Errors are logged, not raised. If the work would block the event loop for long, a hook does
+        it in a thread before the agent returns its answer.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -508,7 +487,7 @@ class StackedConversationManager(ConversationManager):
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of this manager and the wrapped manager, for a session to store."""
+        """Return the states of this manager and the wrapped manager, for a session to store."""
         state: dict[str, Any] = self._below.get_state()
         self.removed_message_count = self.trimmer.removed_message_count
         return {**state, "__name__": type(self).__name__}

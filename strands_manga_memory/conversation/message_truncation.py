@@ -1,5 +1,4 @@
-"""Truncation of messages that are too large, and the full texts of truncated messages, which a
-model can read with a tool.
+"""Truncation of messages that are too large, and their full texts, which a tool reads.
 
 Long texts and tool results are shortened, large members of tool inputs are removed, and media are
 replaced by notes.
@@ -44,15 +43,13 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 def name_of(message: Message) -> str:
     """Return the short name of a message: the first 8 letters and digits of its tracking id.
 
-    If the message is truncated, a model can request its full text by this name.
+    A model can request the full text of a truncated message by this name.
     """
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether one of the messages is truncated and shows a name by which a model can request
-    its full text.
-    """
+    """Return whether a truncated message shows a name by which its full text can be requested."""
     texts = (
         text for message in messages for text in _strings(message["content"]) if READER in text
     )
@@ -60,7 +57,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 
 def is_truncated(message: Message) -> bool:
-    """Return whether parts of a message were removed by truncation, and replaced by a marker."""
+    """Return whether parts of a message were truncated, and replaced by a marker."""
     texts = _strings(message["content"])
     return any(
         text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in texts
@@ -68,8 +65,7 @@ def is_truncated(message: Message) -> bool:
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the size to which large content blocks must be truncated, so that ``excess`` is freed
-    in total.
+    """Return the size to which large blocks must be truncated to free ``excess`` in total.
 
     Smaller blocks stay unchanged. If truncation cannot free enough, the result is ``floor``.
 
@@ -91,8 +87,8 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 class MessageTruncator:
     """Truncates and removes messages until they are small enough.
 
-    Message objects are replaced, not changed in place. Locked messages stay unchanged. Messages are
-    locked, for example, because they are pinned.
+    Message objects are replaced, not changed in place. Locked messages, such as pinned ones, stay
+    unchanged.
 
     Args:
         messages: The messages, keyed by position.
@@ -117,13 +113,11 @@ class MessageTruncator:
 
     @property
     def locked_tokens(self) -> int:
-        """Sum of the tokens of the locked messages, which must not be truncated."""
+        """Tokens of the locked messages."""
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions.
-        If one of them is locked (must stay unchanged), none is removed.
-        """
+        """Remove the messages at the given positions. If one of them is locked, remove none."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
@@ -221,6 +215,7 @@ def truncate_result(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
     """Truncate the texts and JSON of a tool result, joined to one text.
+
     The id, the status and the media stay unchanged.
     """
     result = block["toolResult"]
@@ -279,7 +274,6 @@ _CUTS: dict[
 
 
 def _without_media(block: dict[str, Any]) -> dict[str, Any]:
-    """Replace the media in a content block by notes, also the media in a tool result."""
     if "toolResult" in block:
         result = block["toolResult"]
         return {
@@ -293,9 +287,7 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in the content of a message, except those in JSON values of tool
-    results.
-    """
+    """Yield the strings in a message, except those in JSON values of tool results."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -330,8 +322,8 @@ def condensed_message(message: Message) -> Message | None:
     condition. If the message has several content blocks, texts without information, such as thanks,
     are replaced by ``[…]``.
 
-    Return None if the message is of another kind, has no information, is short already, or was
-    truncated before.
+    None if the message is of another kind, has no information, is short already, or was truncated
+    before.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []
@@ -365,8 +357,8 @@ def _telling_passages(text: str, message: Message) -> str:
     """Reduce a user's long text to its most important passages, with a truncation marker.
 
     A short text stays unchanged. A long text is truncated if it has no important passage of
-    suitable length. However, the long text stays unchanged if no dialogue act (such as a wish or a
-    correction) is recognized in the whole text.
+    suitable length. However, it stays unchanged if no dialogue act (such as a wish) is recognized
+    in it.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -447,8 +439,7 @@ Beyond this, the oldest texts are removed, and are later read from the log.
 
 
 class FullTextArchive:
-    """Full texts of one agent's truncated messages, keyed by a short name that each truncated
-    message shows.
+    """Full texts of one agent's truncated messages, keyed by the short names that these show.
 
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
@@ -471,8 +462,7 @@ class FullTextArchive:
         self._characters = 0
 
     def keep(self, agent: Agent, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
-        """Keep the full texts of messages that are being truncated, and give the agent the tool
-        that reads them.
+        """Keep the full texts of truncated messages, and give the agent the tool that reads them.
 
         A full text that is already in memory is not replaced, because ``messages`` may contain a
         truncated form.
@@ -493,10 +483,9 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages, if needed.
+        """Give an agent the tool that reads truncated messages, if any shows a name.
 
-        The tool is needed if a message of the conversation, such as one of ``messages``, names a
-        text that the tool can read.
+        The messages that count are those of the conversation, such as ``messages``.
         """
         if READER in agent.tool_names:
             return
@@ -505,9 +494,7 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message by the short name that its truncated form shows.
-
-        None if the name is unknown.
+        """Return the full text of a message by the name in its truncated form. None if unknown.
 
         The log is searched before the texts in memory, because a redaction may have changed the
         message in the log.
@@ -533,14 +520,11 @@ class FullTextArchive:
 
 
 def _full_text(message: Message) -> str:
-    """Return the texts, tool inputs and tool results of a message, joined to one text."""
     return "\n".join(filter(None, texts_of(message)))
 
 
 def texts_of(message: Message) -> list[str]:
-    """Return the text, tool input or tool result of each content block of a message.
-    Empty for media.
-    """
+    """Return the text, tool input or tool result of each block of a message. Empty for media."""
     texts: list[str] = []
     for block in cast("list[dict[str, Any]]", message["content"]):
         kind = (

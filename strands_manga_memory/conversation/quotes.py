@@ -76,8 +76,6 @@ class QuoteFormatter:
     ) -> str:
         """Return the quotes that fit the budget as one text, in the order of the conversation.
 
-        Empty without quotes.
-
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is
                 quoted once.
@@ -115,17 +113,15 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
-        """Select further messages to quote, the best first, and return the text to quote from each.
+        """Select further messages, the best first, and return the text to quote from each.
 
         Args:
             hits: Messages that may be quoted, the best first.
             left: Tokens that remain for quotes.
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
-            shown: Texts that the request already contains. Passages of these texts are not quoted.
-            latest: Position of the last message with each passage, keyed by the passage with ``#``
-                in place of each number. Earlier passages that are not the user's are outdated, and
-                are not quoted.
+            shown: Texts that the request already contains. Their passages are not quoted.
+            latest: Result of ``_latest_passages``.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -157,8 +153,7 @@ class QuoteFormatter:
         asked: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens of the whole line with this
-        quote.
+        """Return the text to quote from a message, and the tokens of the whole line.
 
         Of a long message, only the passages that fit are quoted. If nothing can be quoted, the text
         is empty, and the number of tokens is above ``room``.
@@ -190,11 +185,7 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text of all quotes in the order of the conversation, and the tokens that
-        remain in the budget.
-
-        The tokens are negative if the quotes exceed the budget.
-        """
+        """Return the text of all quotes, and the remaining tokens (negative if over the budget)."""
         lines, last = [_HEAD], 0
         for hit in sorted(chosen, key=lambda hit: hit.number):
             if (day := _day(hit.message)) and day != last:
@@ -219,8 +210,7 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
             with None are ignored.
 
     Returns:
-        Position of the last message in the conversation, keyed by the passage with ``#`` in place
-        of each number.
+        Position of the last message, keyed by the passage with ``#`` in place of each number.
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
     texts += [(text, number) for text, number in shown.items() if number is not None]
@@ -232,13 +222,11 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
-    """Return whether a passage of a message is not quoted, because it is outdated, or long and in
-    the text ``known``.
+    """Return whether a passage is not quoted: it is outdated, or long and in the text ``known``.
 
     A passage with numbers is outdated if a later message repeats it, usually with other numbers,
     such as a new price. Passages of the user are never outdated: "I bought volume 1" and "I bought
-    volume 2" are both true. ``latest`` has the position of the last message with each passage,
-    keyed by the passage with ``#`` in place of each number.
+    volume 2" are both true. ``latest`` is the result of ``_latest_passages``.
     """
     plain = passage.strip()
     is_outdated = (
@@ -261,16 +249,14 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with each number replaced by ``#``.
-    Empty if the passage is short or contains no number.
-    """
+    """Return a passage with ``#`` for each number. Empty if it is short or has no number."""
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""
 
 
 def _day(message: ArchivedMessage) -> int:
-    """Return the day of a message in days since 1970-01-01, or 0 if its time is unknown."""
+    """Return the day of a message in days since 1970-01-01, or 0 if unknown."""
     return int(message.at // _SECONDS_A_DAY) if message.at else 0
 
 

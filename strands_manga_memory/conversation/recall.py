@@ -164,7 +164,7 @@ class HistoryRecall(Plugin):
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens that all quotes together may take."""
+        """Most tokens of all quotes together."""
         return self._quotes.max_tokens
 
     # --- Indexing ---------------------------------------------------------------------------------
@@ -204,9 +204,7 @@ class HistoryRecall(Plugin):
         self.archive.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
-        """Remove a message from the index for good, for example a message that was redacted after
-        it left the history.
-        """
+        """Remove a message from the index for good, for example after its redaction."""
         self.archive.forget(tracking_id)
 
     # --- Quoting ----------------------------------------------------------------------------------
@@ -248,9 +246,7 @@ class HistoryRecall(Plugin):
         return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
-        """Return earlier messages that fit a question, as one text of quotes.
-
-        Empty if there are none.
+        """Return earlier messages that fit a question as quotes. Empty if there are none.
 
         Args:
             question: The question.
@@ -342,8 +338,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive a second time, with the question and the texts of the best messages of the
-    first search.
+    """Search an archive again, with the question and the texts of the best messages.
 
     Returns:
         Two dictionaries keyed by message number: the weighted sums of the scores of both searches,
@@ -361,8 +356,7 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message of the user replies to a question in the assistant's message just
-    before.
+    """Return whether a user's message replies to the question in the assistant's message before.
 
     False if the assistant's question is not among the ``related`` messages.
 
@@ -381,8 +375,7 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message shares a content word with a ``related`` message just before or
-    after it.
+    """Return whether a message shares a content word with a ``related`` neighbour.
 
     False for tool results, long messages, neighbours that only ask, and confirmations that repeat
     their neighbour.
@@ -410,8 +403,7 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
 
 
 def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
-    """Return whether a message of the assistant only confirms its neighbour, as in "Noted, four
-    nights in Kyoto".
+    """Return whether the assistant only confirms the message before: "Noted, four nights in Kyoto".
 
     At most a quarter of the message's content words are new, and none of the new words has a digit.
 
@@ -429,16 +421,13 @@ def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection
 
 
 def _subject_terms(text: str) -> frozenset[str]:
-    """Return the content words of a text.
-    Numbers of up to three digits count only if the text has no other content words.
-    """
+    """Return the content words of a text, without short numbers if there are others."""
     terms = content_terms(text)
     return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
-    """Return the user's corrections as a dictionary: number of the correcting message to number of
-    the corrected message.
+    """Return the numbers of corrected messages, keyed by the number of the user's correction.
 
     A correction that repeats a number ("13,870, not 14,720") belongs to the user's latest earlier
     message with this number. Any other correction belongs to the user's previous message.
@@ -464,9 +453,7 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search hits in their order, but with the assistant's question before each of the
-    user's replies in ``replies``.
-    """
+    """Return search hits with the assistant's question before each of the user's ``replies``."""
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -490,9 +477,7 @@ def _only_asks(message: ArchivedMessage) -> bool:
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of found messages.
-    Part of each score is added to the message's neighbours in the conversation.
-    """
+    """Return the scores of found messages, with a part of their neighbours' scores."""
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:
@@ -504,10 +489,8 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 def without_asides(question: str) -> str:
     """Return a question without small talk and without instructions on how to answer.
 
-    Empty if nothing else remains.
-
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my
-    course?".
+    course?". Empty if nothing else remains.
     """
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:
         return ""
@@ -520,11 +503,9 @@ def without_asides(question: str) -> str:
 
 
 def complete_question(question: str, history: Sequence[Message]) -> str:
-    """Return a question, followed by the user's previous message if the question is a short
-    follow-up.
+    """Return a question, with the user's previous message added to a short follow-up.
 
-    A short follow-up is a question such as "And the second one?" or 「それは？」. A long question
-    is truncated.
+    Short follow-ups are "And the second one?" and 「それは？」. A long question is truncated.
     """
     question = head_and_tail(question)
     if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:

@@ -93,8 +93,8 @@ class Selection:
             their truncated form.
         truncated: Positions of the truncated messages.
         reasons: Reason why each message stays or is evicted, keyed by position.
-        tokens: Tokens of the messages that stay, and of the placeholder messages that a request
-            needs between them.
+        tokens: Tokens of the messages that stay, with the placeholders that a request needs between
+            them.
         budget: Most tokens that were allowed.
     """
 
@@ -106,7 +106,7 @@ class Selection:
 
     @property
     def messages(self) -> list[Message]:
-        """Messages that stay in the history after the selection, in order."""
+        """Messages that stay, in order."""
         return list(self.kept.values())
 
 
@@ -208,9 +208,7 @@ class _Unit(NamedTuple):
 
 
 def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
-    """Divide messages into units (groups of messages that stay together or are evicted
-    together).
-    """
+    """Divide messages into units (groups that stay together or are evicted together)."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
         parts: list[tuple[int, ...]] = []
@@ -236,7 +234,7 @@ def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> 
 
 
 def is_pinned(message: Message) -> bool:
-    """Return whether a message is pinned, that is, has ``pinned`` in its ``metadata.custom``."""
+    """Return whether a message has ``pinned`` in its ``metadata.custom``."""
     return custom_metadata(message).get("pinned") is True
 
 
@@ -247,8 +245,7 @@ def _required(
     *,
     spares_request: bool,
 ) -> tuple[dict[int, str], frozenset[int]]:
-    """Return the messages that always stay, and the positions of the messages that must not be
-    truncated.
+    """Return the messages that always stay, and those that must not be truncated.
 
     The first turn, the current turn and pinned messages stay. If several messages have the same
     tracking id, only the first of them can belong to the first turn.
@@ -389,8 +386,7 @@ class _Item:
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
-        condensed: Short form of the group's last message. None for a candidate without a short
-            form.
+        condensed: Short form of the group's last message, or None.
         needs: For an omitted part, the candidate with the short form of the same message. None for
             other candidates.
         is_taken: Whether the candidate has been selected.
@@ -413,12 +409,7 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Return the candidates for the selection of optional messages, the highest rank first.
-
-    Each group of messages that are evicted together is a candidate. If the last message of a group
-    has a short form, there are two candidates: the group with the short form, and the part that the
-    short form omits.
-    """
+    """Return the candidates for the selection of optional messages, the highest rank first."""
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
@@ -458,11 +449,10 @@ def _take(
     most_turns: int | None,
     reasons: dict[int, str],
 ) -> list[_Item]:
-    """Select candidates (groups of messages) by rank, and return the selected candidates in this
-    order.
+    """Select candidates by rank, and return the selected ones in this order.
 
-    Candidates that do not fit are skipped. A candidate that is the omitted part of a shortened
-    message is selected only together with the short form of the message.
+    Candidates that do not fit are skipped. The omitted part of a message is selected only together
+    with the short form of the message.
 
     Args:
         items: The candidates, the highest rank first.

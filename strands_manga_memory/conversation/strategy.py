@@ -76,10 +76,9 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the conversation manager, and hooks that apply the manager, restore
-        its state and save it.
+        """Register the hooks of the manager, and hooks that apply, restore and save it.
 
-        The agent applies, restores and saves only the manager that was given as
+        The agent itself applies, restores and saves only the manager that was given as
         ``conversation_manager``.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
@@ -89,8 +88,7 @@ class PolicyStrategy:
         agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
 
     async def apply(self, context: ContextState) -> bool:
-        """Keep the history within the limits of the conversation manager, and return whether the
-        history changed.
+        """Keep the history within the manager's limits, and return whether it changed.
 
         After an overflow of the model's context window, the history is reduced.
         """

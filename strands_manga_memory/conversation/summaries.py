@@ -1,6 +1,4 @@
-"""Parts of summarizing: conditions for a summary, the messages it covers, and writing it in the
-background.
-"""
+"""Parts of summarizing: conditions, covered messages, and writing in the background."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ due.
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryTrigger:
-    """Sizes of a history at which old turns are replaced by a summary, and the number of recent
-    turns that stay.
+    """Size of a history at which old turns are summarized, and number of turns that stay.
 
     Attributes:
         tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly
@@ -146,11 +143,9 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Divide this history again, so that the old messages end with the message whose id is
-        ``last``.
+        """Divide this history again: the old messages end with the message whose id is ``last``.
 
-        None if ``last`` is not the id of a message in ``fresh`` (messages of old turns that no
-        summary covers yet).
+        None if ``last`` is not the id of a message in ``fresh``.
         """
         history = (*self.old, *self.recent)
         found = [
@@ -166,9 +161,7 @@ Marks = list[tuple[str | None, int]]
 
 
 def marks(messages: Iterable[Message]) -> Marks:
-    """Return the tracking id and the content hash of each message, by which later changes of a
-    message are noticed.
-    """
+    """Return the id and content hash of each message, by which later changes are noticed."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
@@ -228,9 +221,7 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return a circuit breaker that blocks calls of a summarizer for five minutes after three
-    failures in a row.
-    """
+    """Return a circuit breaker that blocks a summarizer for 5 minutes after 3 failures in a row."""
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:
@@ -291,9 +282,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read the range of messages for a summary from JSON values.
-        None if the values are missing or unreadable.
-        """
+        """Read the range from JSON values. None if they are missing or unreadable."""
         match state:
             case {"first": str(first), "last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(first, last, begun)
@@ -402,20 +391,14 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Find the summary run that an earlier agent of this conversation started in this process,
-        and continue with it.
-        """
+        """Continue with the run that an earlier agent of this conversation started."""
         if not self.is_writing:
             self.pending = None
             if self.covered is not None:
                 self.pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether a summary that another process is writing is overdue.
-
-        It is overdue if it was started at least ``seconds`` seconds ago and is not in the history
-        yet.
-        """
+        """Return whether another process has taken ``seconds`` seconds for a missing summary."""
         return (
             self.covered is not None
             and not self.is_writing
@@ -424,9 +407,7 @@ class SummaryJobs:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a summary is being written in this process, or is finished and has not been
-        fetched yet.
-        """
+        """Whether this process is writing a summary, or has one that has not been fetched."""
         return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
@@ -486,18 +467,14 @@ class SummaryJobs:
         return summary, pending.replaced
 
     def forget(self) -> None:
-        """Discard the summary that is being written, because the messages it covers are no longer
-        in the history.
-        """
+        """Discard the summary that is being written, because its messages left the history."""
         if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self.pending)
         self.pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
-        """Wait at most ``seconds`` seconds for the summary that is being written, without blocking
-        the event loop.
-        """
+        """Wait at most ``seconds`` seconds for the summary, without blocking the event loop."""
         if self.pending is not None and not self.pending.done():
             self.stats.waits += 1
             if not await self.pending.wait(seconds):
@@ -507,6 +484,7 @@ class SummaryJobs:
 
     def finish(self, seconds: float) -> bool:
         """Block at most ``seconds`` seconds until no summary is being written.
+
         Return False if the time expired before.
         """
         return self.pending is None or self.pending.is_lost or self.pending.join(seconds)

@@ -83,8 +83,7 @@ _TRIGGER, _MAX_TOKENS = 8_000, 4_096
 
 
 class VerifiedSummarizingConversationManager(StackedConversationManager):
-    """Conversation manager that replaces old turns by a verified summary, and keeps the last turns
-    whole.
+    """Conversation manager that replaces old turns by a verified summary.
 
     When the history reaches a trigger size, a summary of the old turns is written in the
     background. The summary replaces these turns before a later model call, if the turns have not
@@ -279,8 +278,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def get_state(self) -> dict[str, Any]:
         """Return the state that a session stores.
 
-        The state includes the summary that is being written (its range of messages) and the recent
-        failures of the summarizer.
+        The state includes the range of messages of the summary that is being written, and the
+        recent failures of the summarizer.
         """
         state = super().get_state()
         if self._jobs.covered is not None:
@@ -390,8 +389,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             )
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace the summarized turns by a finished summary in one step, if these turns have not
-        changed.
+        """Replace the summarized turns by a finished summary, if these turns have not changed.
 
         If no summary has finished, and another process has restored the turns of the latest
         summary, that summary replaces them again.
@@ -438,15 +436,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         )
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace all turns before the recent turns by facts that rules extract from them, without
-        a model.
+        """Replace all but the recent turns by facts that rules extract from them.
 
         If there are no turns to replace, nothing changes. Errors are logged, not raised.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            budget: Tokens that the history should have at most. The list of facts is limited
-                accordingly.
+            budget: Most tokens of the history afterwards. The list of facts is limited accordingly.
             only_fresh: If true, the turns are replaced if some of them have no summary yet, even if
                 the history becomes larger. If false, they are replaced if the history becomes
                 smaller.
@@ -467,8 +463,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int
     ) -> list[Message]:
-        """Return the replacement of the beginning of the history: messages with the summary, then
-        turns with pinned messages.
+        """Return the new beginning of the history: the summary, then turns with pinned messages.
 
         Args:
             summary: The summary.
@@ -504,11 +499,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return split_history(agent.messages, self.keep_recent_turns).summary
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the size of the history and the limit at which it is summarized, in tokens as the
-        model counts.
+        """Return the size of the history and the limit at which it is summarized.
 
-        The keys are ``tokens`` (size of the history), ``budget`` (the limit) and ``left`` (the
-        difference).
+        All numbers are tokens as the model counts. The keys are ``tokens`` (size of the history),
+        ``budget`` (the limit) and ``left`` (the difference).
         """
         tokens = self._history.tokens(agent.messages[:])
         return {
@@ -555,8 +549,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Install a finished summary, then start to summarize the older turns, at any size of the
-        history.
+        """Install a finished summary, then start another at any size of the history.
 
         Nothing is started if a summary is being written already.
         """
@@ -565,10 +558,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default size of a history, in tokens, at which it is summarized.
-
-    The size depends on the budget of the history after a summary and on the context window, both in
-    tokens.
-    """
+    """Return the default size of a history, in tokens, at which it is summarized."""
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

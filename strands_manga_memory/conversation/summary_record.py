@@ -202,8 +202,7 @@ def render_summary(
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
 ) -> list[Message]:
-    """Render a summary as messages for the model: one or two user messages, each acknowledged by
-    the assistant.
+    """Render a summary as one or two user messages, each acknowledged by the assistant.
 
     The last user message contains the summary text. Facts that the text does not mention are listed
     below it: the latest that fit. Earlier facts are listed in a user message before the summary.
@@ -266,9 +265,9 @@ def render_summary(
 
 
 def _synthesized(text: str, record: Summary | None = None) -> list[Message]:
-    """Return two messages: a user message with the given text, and the assistant's acknowledgement.
+    """Return a user message with the given text, and the assistant's acknowledgement.
 
-    If ``record`` is given, the metadata of the first message contain this summary.
+    If ``record`` is given, the metadata of the user message contain this summary.
     """
     return [
         _message("user", text, record.to_state() if record else PART),
@@ -303,9 +302,7 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
 def _fitting(
     waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
 ) -> tuple[list[Fact], list[Fact]]:
-    """Return the facts that fit into ``room`` tokens, in the order of the conversation, and the
-    facts that do not fit.
-    """
+    """Return the facts that fit into ``room`` tokens, in order, and the facts that do not."""
     fitting: list[tuple[int, Fact]] = []
     left: list[Fact] = []
     for numbered in waiting:

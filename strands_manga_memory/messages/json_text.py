@@ -1,6 +1,4 @@
-"""Search, parsing and writing of JSON documents in a text.
-Numbers keep their notation, so that no digit changes.
-"""
+"""Search, parsing and writing of JSON documents in a text, with unchanged notation of numbers."""
 
 from __future__ import annotations
 
@@ -63,9 +61,8 @@ class Documents:
 def find_json(text: str) -> tuple[str, list[Documents]]:
     """Find the JSON documents in a text.
 
-    If JSON documents fill less than half of the text, dictionaries and lists in Python's notation
-    are rewritten as JSON. The rewritten text is used if JSON documents then fill at least half of
-    the text.
+    If they fill less than half of the text, dictionaries and lists in Python's notation are
+    rewritten as JSON. The rewritten text is used if JSON documents then fill at least half of it.
 
     Returns:
         The text, possibly rewritten, and the documents in order, with positions in the returned
@@ -118,10 +115,9 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Return a JSON value in which strings that contain JSON are replaced by their parsed values.
+    """Return a JSON value in which strings that contain JSON are replaced by their values.
 
-    Objects and lists nested deeper than ``depth`` levels are replaced by the text
-    ``[... nested values ...]``.
+    Objects and lists nested deeper than ``depth`` levels are replaced by a note.
     """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
@@ -196,9 +192,7 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines that describe a JSON document.
-    Each object in a list has its own line. Other members share a line.
-    """
+    """Yield one line for each object in a list, and one line for other members."""
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

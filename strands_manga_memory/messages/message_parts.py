@@ -59,9 +59,7 @@ def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
 
 
 def tool_result_ids(message: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the tool calls whose results are in a message, in the order of the
-    results.
-    """
+    """Return the ids of the tool calls whose results are in a message, in order."""
     return _ids(message, "toolResult")
 
 
@@ -129,9 +127,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts and JSON values in a tool result as texts.
-    The function ``written`` converts JSON values.
-    """
+    """Return the texts in a tool result, and its JSON values converted with ``written``."""
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -151,9 +147,7 @@ def calls_tools(message: Message) -> bool:
 
 
 def is_repair(message: Message) -> bool:
-    """Return whether a message contains only the error results that Strands itself adds for
-    interrupted tool calls.
-    """
+    """Return whether a message has only results that Strands adds for interrupted calls."""
     return bool(message["content"]) and all(
         "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}]
         for block in message["content"]
@@ -169,6 +163,7 @@ def is_turn_start(message: Message) -> bool:
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
     """Return whether a message begins a turn, given the previous message.
+
     Consecutive user messages belong to one turn.
     """
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
@@ -185,9 +180,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Return whether the message ``result`` contains exactly the results of the tool calls in the
-    message ``use``.
-    """
+    """Return whether ``result`` has exactly the results of the tool calls in ``use``."""
     ids = tool_use_ids(use)
     return (
         bool(ids)
@@ -198,9 +191,7 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, valid in this process.
-    Different types, contents or orders give different hashes.
-    """
+    """Return a hash of a nested value with its types and order, valid in this process."""
     try:
         return hash(repr(value))  # implemented in C, and handles cycles
     except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
@@ -212,9 +203,7 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the type of each part of a nested value, and the number of items of a container or the
-    content of another part.
-    """
+    """Yield the type and the content or length of each part of a nested value."""
     coming = [value]
     while coming:
         one = coming.pop()
@@ -228,9 +217,7 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text with the function ``written``.
-    If the function fails, return the name of the value's type.
-    """
+    """Convert a value to text with ``written``. If that fails, return its type's name."""
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -238,9 +225,7 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 
 def content_fingerprint(message: Message) -> int:
-    """Return a hash of a message's role and content.
-    The id and the metadata of the message are ignored.
-    """
+    """Return a hash of a message's role and content."""
     content = message["content"]
     if (
         len(content) == 1
@@ -360,8 +345,9 @@ class ToolResultSeparator:
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
-    """Return a key of a tool call that is unique within its message: its id, with a suffix if the
-    id is repeated.
+    """Return a key of a tool call that is unique in its message.
+
+    The key is the call's id, with a suffix if the id is repeated.
     """
     id_ = str(tool_use["toolUseId"])
     position = _position(_calls_alike(agent, tool_use), tool_use)
@@ -369,9 +355,7 @@ def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
 
 
 def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
-    """Return the tool calls in the agent's last message that have the same id as ``tool_use``, with
-    ``tool_use`` among them.
-    """
+    """Return the tool calls in the agent's last message with the id of ``tool_use``."""
     messages = agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]
@@ -379,9 +363,7 @@ def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
 
 
 def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    """Return the position of the tool call ``tool_use`` in a list of calls.
-    0 if the list has no equal call.
-    """
+    """Return the position of a tool call in a list of calls. 0 if none is equal."""
     same = (at for at, call in enumerate(calls) if call is tool_use)
     equal = (at for at, call in enumerate(calls) if call == tool_use)
     return next(same, next(equal, 0))

@@ -1,6 +1,4 @@
-"""Requests for structured output to a model, reading of its settings, and the log level of its
-failures.
-"""
+"""Structured requests to a model, its settings, and the log level of its failures."""
 
 from __future__ import annotations
 
@@ -20,11 +18,7 @@ _T = TypeVar("_T", bound="BaseModel")
 
 
 def model_setting(model: Any, name: str) -> Any:
-    """Return a setting of a model, such as ``"model_id"``. None if the setting is unknown.
-
-    The result is also None if ``get_config`` fails, or if the model, such as a wrapper, has no
-    ``get_config``.
-    """
+    """Return a setting of a model, such as ``"model_id"``. None if it cannot be read."""
     try:
         config = model.get_config()
         return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
@@ -65,8 +59,7 @@ process.
 
 
 def error_level(model: Any, error: Exception) -> int:
-    """Return ``WARNING`` for the first error of its type from the model's class in this process,
-    and ``DEBUG`` for the others.
+    """Return ``WARNING`` for the first error of its type from a model class, else ``DEBUG``.
 
     A model without structured output, for example, fails in every turn.
     """

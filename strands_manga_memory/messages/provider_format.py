@@ -1,5 +1,4 @@
-"""Conversion of a history to a format that every model provider accepts, and reading of the token
-usage that providers report.
+"""Conversion of a history to a format that every model provider accepts, and token usage.
 
 Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A
 rejected history makes every later request fail, so the format satisfies the rules of all providers.
@@ -71,9 +70,7 @@ def for_model(messages: list[Message]) -> list[Message]:
 
 
 def _with_content(owner: Any, content: list[Any]) -> Any:
-    """Return a copy of a message or tool result with other content.
-    If the content is equal, return the same object.
-    """
+    """Return a message or tool result with other content; the same object if it is equal."""
     return owner if owner.get("content") == content else {**owner, "content": content}
 
 
@@ -88,9 +85,7 @@ def _is_plain_text(message: Message) -> bool:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without the blocks that providers reject, such as blank texts.
-    The same object if nothing changes.
-    """
+    """Return a message without blocks that providers reject; the same object if unchanged."""
     content = message["content"]
     kept = [
         valid for block in content if (valid := _valid_block(block, message["role"])) is not None
@@ -111,9 +106,8 @@ def _with_valid_blocks(message: Message) -> Message:
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
     """Return whether a block is allowed at index ``at`` of its message.
 
-    Content blocks are all blocks except reasoning and cache points. Content blocks are always
-    allowed. Reasoning must precede the last content block. A cache point must follow the first
-    content block. ``contents`` are the indexes of content blocks.
+    Reasoning must precede the last content block. A cache point must follow the first. All other
+    blocks count as content, and are always allowed. ``contents`` are their indexes.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -121,9 +115,7 @@ def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Return a block in a format that providers accept in a message of a role.
-    None if the block must be left out.
-    """
+    """Return a block in a format that providers accept, or None to leave it out."""
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if "toolUse" in block:
@@ -194,9 +186,7 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return a name that was not returned before: ``base``, if necessary shortened and with a
-        number at the end.
-        """
+        """Return ``base``, if necessary shortened and numbered so that it is unique."""
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
         while name in self._used:
@@ -209,9 +199,7 @@ class UniqueNames:
 
 
 class _Call:
-    """Tool call in a request, with its unique id and its result.
-    Until a result is found, an error is used as its result.
-    """
+    """Tool call in a request, with its unique id and its result (an error until it is found)."""
 
     __slots__ = ("id", "place", "result")
 
@@ -224,9 +212,7 @@ class _Call:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which each tool call has one result in the next message: its last result,
-    if there are several.
-    """
+    """Return messages in which each tool call has one result, its last, in the next message."""
     ids = UniqueNames(_MOST_IN_ID, "_{}")
     calls: dict[int, list[_Call]] = {}
     latest: dict[str, list[_Call]] = {}
@@ -291,19 +277,14 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _with_id(block: Any, kind: str, id_: str) -> Any:
-    """Return a tool call or tool result with an id.
-    ``kind`` is the key of the block, such as ``"toolUse"``.
-    """
+    """Return a tool call or tool result with an id. ``kind`` is the key of the block."""
     return {**block, kind: {**block[kind], "toolUseId": id_}}
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls.
+    """Return the message with the results of tool calls, which follows the calls.
 
-    This message must follow the message with the calls.
-
-    If the next message of the history has exactly these results, that message is returned.
-    Otherwise, a new message is created.
+    The next message of the history is returned if it has exactly these results.
 
     Args:
         messages: The history.
@@ -367,9 +348,7 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the total number of placeholders that a request inserts before and between the
-    messages of a history.
-    """
+    """Return the number of placeholders that a request inserts before and between messages."""
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))
 
@@ -405,7 +384,7 @@ def media_note(block: dict[str, Any]) -> str:
 
 
 def media_bytes(medium: dict[str, Any]) -> int:
-    """Return the number of bytes in a medium, or 0 if the medium only refers to a location."""
+    """Return the number of bytes in a medium. 0 if the medium only refers to a location."""
     source = medium.get("source")
     value = source.get("bytes") if isinstance(source, dict) else None
     return len(value) if isinstance(value, bytes | bytearray | str) else 0
@@ -454,8 +433,7 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Apply the function ``change`` to each media block of a message or tool result, including
-    nested blocks.
+    """Apply ``change`` to each media block of a message or tool result, also to nested blocks.
 
     The same object is returned if nothing changes. With ``step=-1``, the last block is changed
     first.
@@ -499,16 +477,12 @@ class.
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
-    """Return the number of tokens of a whole prompt, including cached tokens.
-
-    0 if the provider reports none.
+    """Return the tokens of a whole prompt, including cached tokens. 0 if none are reported.
 
     Some providers include cached tokens in ``inputTokens``, and others report them separately.
-    ``model_class`` shows which case applies.
-
-    For an unknown class, cached tokens count as included if two conditions hold: ``inputTokens``
-    and ``outputTokens`` add up to ``totalTokens``, and ``inputTokens`` is at least the number of
-    cached tokens.
+    ``model_class`` shows which case applies. For an unknown class, cached tokens count as included
+    if ``inputTokens`` and ``outputTokens`` add up to ``totalTokens``, and ``inputTokens`` is at
+    least the number of cached tokens.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

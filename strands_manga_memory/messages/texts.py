@@ -23,16 +23,13 @@ matches may extend.
 
 
 def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
-    """Return the beginning and the end of a long text.
-
-    The middle, where pasted material usually is, is left out.
+    """Return a long text without its middle, where pasted material usually is.
 
     A text of at most ``most`` characters is returned unchanged.
 
     Args:
         text: Text to shorten.
-        most: Largest number of characters of the result. The beginning has about three quarters of
-            them.
+        most: Most characters of the result. The beginning has about three quarters of them.
         gap: Text in place of the middle. ``gap`` is never shortened.
     """
     if len(text) <= most:
@@ -44,6 +41,7 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
 def split_pieces(text: str) -> Iterator[str]:
     """Yield the lines of a text.
+
     A line of over 2,000 characters is split, after a space or ``。`` if possible.
     """
     start = 0
@@ -90,11 +88,9 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply ``change`` to a text in parts of at most 4,000 characters, and return the joined
-    results.
+    """Apply ``change`` to parts of a text of at most 4,000 characters, and join the results.
 
-    ``change`` must replace each character independently of the other characters, because ``change``
-    sees only one part.
+    ``change`` must replace each character independently of the other characters.
     """
     if len(text) <= _AT_ONCE:
         return change(text)
@@ -149,9 +145,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Estimate the number of tokens of a word from its length and letter case.
-    Capitalized words have more tokens.
-    """
+    """Estimate the tokens of a word: more for a long or capitalized word."""
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
@@ -182,8 +176,6 @@ def truncate_to_tokens(text: str, most: int) -> str:
 
 
 def shorten_line(text: str, most: int) -> str:
-    """Return a text as one line with at most ``most`` characters.
-    If the text is longer, the line ends with ``…``.
-    """
+    """Return a text as one line of at most ``most`` characters, ending with ``…`` if shortened."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

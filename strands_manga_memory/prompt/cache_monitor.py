@@ -1,6 +1,4 @@
-"""Plugin that measures how often the provider's prompt cache serves requests, and finds the causes
-of misses.
-"""
+"""Plugin that measures how often the prompt cache serves requests, and finds causes of misses."""
 
 from __future__ import annotations
 
@@ -54,8 +52,9 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that missed the prompt cache or had a changed prefix (system prompt, tools, model
-    or prompt variant).
+    """Model call that missed the prompt cache or had a changed prefix.
+
+    The prefix is the system prompt, the tools, the model and the prompt variant.
 
     Attributes:
         at: Time of the call, in seconds since 1970.
@@ -118,9 +117,7 @@ class CacheStats(CacheUse):
 
 
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
-    """Return a hash of each message of a request, without the content blocks that were added only
-    for this request.
-    """
+    """Return a hash of each message of a request, without blocks added for this request only."""
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)
@@ -128,9 +125,7 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the content blocks of message number ``at`` of a request, without blocks that were
-    added only for this request.
-    """
+    """Return the content blocks of message number ``at`` that are in the history, too."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]
@@ -207,9 +202,7 @@ class PromptCacheMonitor(Plugin):
         return f"PromptCacheMonitor(lifetime={self._lifetime})"
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that compares the agent's requests, and the hook that records the
-        cache use of responses.
-        """
+        """Register the middleware that compares requests, and the hook that records cache use."""
         # Wrap handlers run after all Input handlers, so they see the request with everything that
         # those added.
         agent.add_middleware(InvokeModelStage, self._compare_request)
@@ -398,9 +391,7 @@ class PromptCacheMonitor(Plugin):
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the session id and agent id of an agent.
-    They identify the conversation to which a request belongs.
-    """
+    """Return the session id and agent id of an agent, which identify its conversation."""
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 

@@ -33,8 +33,7 @@ Strands.
 
 
 class InstructionFiles:
-    """Instruction files of the working directory, the user and the machine, which are added to the
-    system prompt.
+    """Instruction files of the working directory, the user and the machine.
 
     The files ``AGENT.md``, ``MEMORY.md`` and ``.agent-context.md`` of each folder are read in this
     order. Each text is returned with the path of its file. All files together have at most 16 KB.
@@ -188,9 +187,7 @@ class StableTexts(Plugin):
         super().__init__()
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that adds the instruction files to the system prompt of each
-        model call.
-        """
+        """Register the middleware that adds the files to the system prompt of each model call."""
         if self._agent is not None:
             raise ValueError("these StableTexts already serve an agent; give each agent its own")
         self._agent = weakref.ref(agent)
