@@ -1,5 +1,4 @@
-"""Encryption of stored values on the client, with separate keys for each tenant or one set of keys
-for all tenants.
+"""Encryption of stored values on the client, with one set of keys or with keys of each tenant.
 
 The ciphers need the ``encryption`` extra.
 """
@@ -38,15 +37,11 @@ class KeyProvider(Protocol):
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values.
-        A tenant without a key raises ``KeyError``.
-        """
+        """Return the key that encrypts a tenant's new values; ``KeyError`` without a key."""
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``.
-        An unknown or destroyed key raises ``KeyError``.
-        """
+        """Return a tenant's key with the name ``key_id``; ``KeyError`` without such a key."""
         ...
 
 
@@ -54,9 +49,8 @@ class TenantKeys:
     """Key provider for keys that the application passes in, for example from a secret store.
 
     Args:
-        keys: Keys of each tenant: a mapping from tenants to mappings from key names to keys of 32
-            bytes. The last key of a tenant encrypts the tenant's new values. The tenant None is for
-            data without a tenant.
+        keys: For each tenant, a mapping from key names to keys of 32 bytes. The last key of a
+            tenant encrypts the tenant's new values. The tenant None is for data without a tenant.
 
     Raises:
         ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no
@@ -75,16 +69,17 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values. See ``KeyProvider.current``."""
+        """Return the key that encrypts a tenant's new values."""
         return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``. See ``KeyProvider.get``."""
+        """Return a tenant's key with the name ``key_id``."""
         return self._keys[tenant][key_id]
 
 
 def escaped_tenant(tenant: str | None) -> str:
     """Return a tenant's id in percent-encoding, or ``""`` for None.
+
     An invalid id raises ``ValueError``.
     """
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
@@ -93,11 +88,10 @@ def escaped_tenant(tenant: str | None) -> str:
 class AesGcmCipher:
     """Cipher by AES-GCM with one set of keys for all tenants.
 
-    ``TenantCipher`` has separate keys for each tenant.
-
     A value can be decrypted only under the storage key for which it was encrypted. Each value has a
     random nonce, and contains the name of its encryption key. After a change of ``current``, old
-    values stay readable while ``keys`` contains their key.
+    values stay readable while ``keys`` contains their key. ``TenantCipher`` has separate keys for
+    each tenant.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
@@ -191,8 +185,7 @@ class TenantCipher:
         Raises:
             ValueError: The value is damaged, or was encrypted for another storage key than
                 ``place``.
-            KeyMissingError: The provider does not have the value's encryption key, for example
-                because it is destroyed.
+            KeyMissingError: The provider does not have the encryption key; it may be destroyed.
         """
         tenant, (id_, rest) = tenant_of(place), _named(data)
         try:

@@ -1,8 +1,7 @@
-"""Conversion of values to stored bytes and back, with compression, encryption and a checksum that
-detects damage.
+"""Conversion of values to stored bytes: JSON with compression, encryption and a checksum.
 
-Values are stored as JSON. Bytes and some numbers have no JSON form. They are stored as an object
-with one key, such as ``{"$bytes": "/9j/4AAQ"}``.
+Bytes and some numbers have no JSON form. They are stored as an object with one key, such as
+``{"$bytes": "/9j/4AAQ"}``.
 """
 
 from __future__ import annotations
@@ -62,15 +61,14 @@ class Cipher(Protocol):
     def decrypt(self, data: bytes, place: str) -> bytes:
         """Return the decrypted value.
 
-        Raises ``ValueError`` if the data or the storage key ``place`` was changed. Raises
-        ``KeyMissingError`` if the cipher lacks the encryption key.
+        Raises:
+            ValueError: The data or the storage key ``place`` was changed.
+            KeyMissingError: The cipher lacks the encryption key.
         """
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` if the record with the storage key ``place`` has an older or
-    newer format version.
-    """
+    """Raise ``CorruptRecordError`` if the record ``place`` has another format version."""
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
         raise CorruptRecordError(
@@ -80,9 +78,7 @@ def check_version(version: int, place: str) -> None:
 
 
 class Codec:
-    """Converter of values to stored bytes and back.
-
-    It compresses, encrypts and checksums the values.
+    """Converter of values to stored bytes and back, with compression, encryption and a checksum.
 
     The checksum covers the content of a value, its storage key, and its header (format version,
     flags for compression and encryption). Flipped bits, truncated values and values copied to
@@ -109,10 +105,7 @@ class Codec:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` if this codec rejects unencrypted values.
-
-        ``place`` is the storage key of the unencrypted value, for the message.
-        """
+        """Raise ``CorruptRecordError`` for the unencrypted record ``place``, unless allowed."""
         if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
@@ -128,13 +121,11 @@ class Codec:
         return self._cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
-        """Convert a serialized value to the stored form: compressed if large, encrypted, and with a
-        checksum.
+        """Convert a serialized value to the stored form: compressed, encrypted, with a checksum.
 
         Args:
             dumped: Serialized value, as returned by ``dump``.
-            place: Key under which the value is stored; the value can be read only with the same
-                key.
+            place: Storage key of the value. The value can be read only with the same key.
         """
         payload, flags = dumped, 0
         smaller = packed(payload) if len(payload) >= self._compress_from else None
@@ -182,26 +173,11 @@ class Codec:
             ) from error
 
     def encode(self, value: Any, place: str) -> bytes:
-        """Convert a value from Python to its stored form: serialize, compress, encrypt and checksum
-        the value.
-
-        ``place`` is the key under which the value is stored.
-        """
+        """Convert a value from Python to its stored form, for the storage key ``place``."""
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Convert a value from its stored form (bytes) to Python.
-
-        Args:
-            data: Stored form of the value.
-            place: Key under which the value is stored.
-
-        Raises:
-            CorruptRecordError: The bytes are damaged, belong to another storage key, have another
-                version, or are not encrypted although they must be.
-            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the
-                key.
-        """
+        """Convert a value from its stored form to Python. The errors are those of ``unseal``."""
         return load_stored(self.unseal(data, place), place)
 
 
@@ -260,6 +236,7 @@ _TAGS: dict[str, Callable[[str], Any]] = {
 
 def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     """Convert a value to JSON values, as described in ``dump``.
+
     ``path`` has the ids of the containers around the value.
     """
     if type(value) in _PLAIN:
@@ -317,8 +294,7 @@ def load_stored(data: bytes, record: object) -> Any:
     """Return the value that ``dump`` serialized and a store returned.
 
     Raises:
-        CorruptRecordError: The bytes are invalid. The message contains ``record``, the name of the
-            stored record.
+        CorruptRecordError: The bytes are invalid. The message names ``record``.
     """
     with trusted(record):
         return load(data)
@@ -330,11 +306,9 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def trusted(record: object) -> Iterator[None]:
-    """Convert parsing errors in a ``with`` block to ``CorruptRecordError``, because the parsed
-    record is damaged.
+    """Convert errors of parsing the stored ``record`` to ``CorruptRecordError``.
 
-    Parsing errors are those that malformed data cause, such as ``KeyError`` and ``ValueError``.
-    Errors of this package, and all other errors, are raised unchanged.
+    Errors of this package, and errors that malformed data do not cause, are raised unchanged.
 
     Args:
         record: Name of the record, or an object whose ``str()`` is the name.
@@ -394,6 +368,7 @@ _LEVEL = 6
 
 def packed(payload: bytes) -> bytes | None:
     """Compress serialized bytes.
+
     Return None for more than 64 MiB, or if compression does not make the bytes smaller.
     """
     if len(payload) > MOST_UNPACKED:
@@ -409,9 +384,8 @@ def packed(payload: bytes) -> bytes | None:
 def unpacked(payload: bytes) -> bytes:
     """Decompress serialized bytes.
 
-    As a protection against decompression bombs, the result is limited.
-
-    The limits on the size and the number of JSON elements depend on the size of ``payload``.
+    The size of ``payload`` limits the size and the number of JSON elements of the result, as a
+    protection against decompression bombs.
 
     Raises:
         ValueError: The value is truncated, or exceeds the limits.
@@ -483,10 +457,8 @@ def is_json(
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
     """Return a value as JSON text.
 
-    An object without a JSON form is written as its type, such as ``"<date>"``.
-
-    A value that is nested too deeply, or has a key such as a tuple, is converted as a whole as in
-    ``dump``.
+    An object without a JSON form is written as its type, such as ``"<date>"``. A value that is
+    nested too deeply, or has a key such as a tuple, is converted as a whole as in ``dump``.
     """
     try:
         return json.dumps(

@@ -107,14 +107,12 @@ class DynamoDBTable:
         return f"DynamoDBTable({self.name!r})"
 
     def create_if_missing(self) -> None:
-        """Create the table with its indexes if it is missing, wait until the table is active, and
-        enable its TTL.
+        """Create the table with its indexes if it is missing, and enable its TTL.
 
         A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The TTL of the table is enabled for another attribute, or cannot be enabled
-                now.
+            StoreError: The TTL is enabled for another attribute, or cannot be enabled now.
             StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
@@ -157,10 +155,9 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition
-        ``when``.
+        """Write a whole record, or return False if the stored record does not meet ``when``.
 
-        The argument ``scrub`` (immediate removal of replaced data from files) has no effect.
+        ``scrub`` (immediate removal of replaced data from files) has no effect.
         """
         request = {
             "TableName": self.name,
@@ -170,8 +167,7 @@ class DynamoDBTable:
         return self._call("put_item", expected=NOT_MET, **request) is not None
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet the condition
-        ``when``.
+        """Delete a record, or return False if the stored record does not meet ``when``.
 
         A missing record is no error.
         """
@@ -211,9 +207,7 @@ class DynamoDBTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values.
-
-        ``Table.query`` describes the arguments.
+        """Yield the records of a partition, in the order of their sort values, as ``Table.query``.
 
         Pages are read on demand.
 
@@ -249,10 +243,9 @@ class DynamoDBTable:
         return self._pages(request, limit)
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return
-        True.
+        """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
-        If a condition is not met, write nothing and return False.
+        Return True. If a condition is not met, write nothing and return False.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is
@@ -277,9 +270,7 @@ class DynamoDBTable:
         self.close()
 
     def close(self) -> None:
-        """Close the connections of the client.
-        The table remains usable, and opens new connections.
-        """
+        """Close the connections of the client. The table remains usable, and opens new ones."""
         self.client.close()
 
     def _status(self) -> str:
@@ -287,9 +278,7 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _switch_ttl_on(self) -> None:
-        """Enable automatic deletion of expired records (TTL) for the DynamoDB table, unless it is
-        enabled.
-        """
+        """Enable the TTL (automatic deletion of expired records), unless it is enabled."""
         if self._has_ttl():
             return
         wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
@@ -301,10 +290,10 @@ class DynamoDBTable:
             )
 
     def _has_ttl(self) -> bool:
-        """Return whether automatic deletion of expired records (TTL) is enabled for the table.
+        """Return whether the TTL (automatic deletion of expired records) is enabled.
 
         Raises:
-            StoreError: TTL is enabled for another attribute than that of the schema.
+            StoreError: The TTL is enabled for another attribute than that of the schema.
         """
         ttl = self._ask("describe_time_to_live", TableName=self.name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
@@ -326,11 +315,7 @@ class DynamoDBTable:
         return attributes_of(item)
 
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Send the arguments ``request`` of a query, and yield at most ``limit`` records; all if
-        ``limit`` is None.
-
-        Further pages are requested when they are needed.
-        """
+        """Send a query, and yield at most ``limit`` records; all if ``limit`` is None."""
         while limit is None or limit > 0:
             answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
             for stored in answer["Items"]:
@@ -373,15 +358,7 @@ class DynamoDBTable:
                 time.sleep(pause)
 
     def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
-
-        Args:
-            operation: Name of the boto3 method, such as ``get_item``.
-            **request: Arguments of the method.
-
-        Raises:
-            StoreError: The request failed.
-        """
+        """Send a request as ``_call`` does, without an expected error."""
         answer = self._call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
@@ -389,7 +366,7 @@ class DynamoDBTable:
     def _call(
         self, operation: str, *, expected: str = "", **request: Any
     ) -> Mapping[str, Any] | None:
-        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
+        """Send a request to DynamoDB, with retries after temporary errors.
 
         Args:
             operation: Name of the boto3 method, such as ``put_item``.

@@ -107,8 +107,7 @@ _OF_THE_REQUEST = {
 
 
 def code_of(error: Exception) -> str:
-    """Return the error code from an error of the boto3 client; empty if the error is no response of
-    DynamoDB.
+    """Return the code of an error response; empty if the error is no response of DynamoDB.
 
     For a cancelled transaction, the result is the code of the reason for the cancellation.
     """
@@ -122,8 +121,7 @@ def code_of(error: Exception) -> str:
 
 
 def translated(error: Exception, where: str) -> StoreError:
-    """Convert an error of the boto3 client, or of the source of its credentials, to an error of
-    this package.
+    """Convert an error of the boto3 client, or of its credentials, to an error of this package.
 
     ``where`` is the description of the request in the error message.
     """
@@ -142,9 +140,7 @@ def translated(error: Exception, where: str) -> StoreError:
 
 
 def _answered(error: ClientError, what: str) -> StoreError:
-    """Convert an error response of DynamoDB to an error of this package with the message
-    ``what``.
-    """
+    """Convert an error response to an error of this package with the message ``what``."""
     code, status = (
         code_of(error),
         error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0),
@@ -189,9 +185,7 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Replace the ASCII escapes in the body of a request by UTF-8, which halves the size of
-    Japanese text.
-    """
+    """Replace ASCII escapes in a request's body by UTF-8: Japanese text takes half the bytes."""
     with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
@@ -228,7 +222,7 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the request arguments that express the condition of a write; empty for no condition.
+    """Return the request arguments for the condition of a write; empty for no condition.
 
     ``partition`` is the name of the partition key, which exists in every record.
     """
@@ -297,9 +291,7 @@ def _number(text: str) -> int | float:
 
 
 def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
-    """Return the arguments of the request that creates a table with the keys and indexes of a
-    schema, billed on demand.
-    """
+    """Return the request arguments that create a table with a schema's keys and indexes."""
     types = {schema.partition: "S", schema.sort: "S"}
     for index in schema.indexes:
         types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}

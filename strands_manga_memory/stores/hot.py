@@ -1,8 +1,7 @@
-"""Protocol of hot stores, which hold the active conversations, and the hot store in the memory of
-this process.
+"""Protocol of hot stores, which hold the active conversations, and a hot store in memory.
 
-A conversation has a TTL, and ends when the TTL is over (its logical expiry). The store still keeps
-the conversation for a while, so that a sweeper can finalize it. The log contains all messages by
+A conversation ends when its TTL is over (its logical expiry). The store still keeps the
+conversation for a while, so that a sweeper can finalize it. The log contains all messages by
 number. The window lists the messages in an agent's current history.
 """
 
@@ -42,9 +41,7 @@ _WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 
 
 def new_version() -> int:
-    """Return a unique random version number of at most 14 digits, which every store represents
-    exactly.
-    """
+    """Return a random version number of at most 14 digits, which every store represents exactly."""
     return secrets.randbits(46) or 1
 
 
@@ -96,11 +93,10 @@ class HotRecord:
         version: Number that each write changes.
         state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has
             only its epoch.
-        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry, at which
-            the conversation ends.
+        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry.
         expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
-        fields: The requested fields that exist, and the fields of all messages of the agent's
-            current history (see ``window_fields``).
+        fields: The requested fields that exist, and those of the window's messages (see
+            ``window_fields``).
     """
 
     epoch: int
@@ -129,36 +125,33 @@ class HotStore(Protocol):
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its window (current
-        history), in one request.
+        """Return a conversation with the requested fields and all messages of its window.
 
-        An expired conversation is returned while the store still keeps it. A deleted conversation
-        is returned as its tombstone (record of the deletion). The result is None if nothing is
-        stored.
+        The read is one request. The result is None if nothing is stored. An expired conversation is
+        returned while the store still keeps it, and a deleted one as its tombstone (record of the
+        deletion).
 
         Args:
             conversation: Name of the conversation.
             fields: Names of the fields to read in addition to the window's messages.
-            touch: Whether to renew the TTL of an active, unexpired conversation. False for
-                inspection.
+            touch: Whether to renew the TTL of an active, unexpired conversation.
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name.
-        Missing fields are omitted. The TTL is not renewed.
+        """Return the requested fields of a conversation, keyed by name, without missing fields.
+
+        The TTL is not renewed.
         """
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation in one atomic step, renew its TTL, and return the status
-        of the write.
+        """Write fields of a conversation in one atomic step, and renew its TTL.
 
         Nothing is written if the stored epoch (number of ends and deletions) or version differs
         from the expected one.
         """
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone (record of its deletion), and return the
-        tombstone's epoch.
+        """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
 
         The epoch of a conversation grows at each end or deletion. Damaged conversations can be
         replaced, too.
@@ -171,10 +164,9 @@ class HotStore(Protocol):
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of at most ``limit`` conversations that have expired but are still
-        stored.
+        """Yield the names of at most ``limit`` expired conversations that are still stored.
 
-        Conversations that another process is ending are included. Deleted conversations are not.
+        Conversations that another process is ending are included. Deleted ones are not.
         """
 
     def claim(
@@ -182,45 +174,35 @@ class HotStore(Protocol):
     ) -> HotRecord | None:
         """Claim an expired conversation, so that only the caller ends it.
 
-        Its state becomes ``CLOSING``.
+        Its state becomes ``CLOSING``. Return the conversation without fields, or None if it cannot
+        be claimed.
 
         Args:
             conversation: Name of the conversation.
-            lease: Seconds after which a claim by another caller is void. A conversation that is
-                still ``CLOSING`` can be claimed if the earlier claim is older than ``lease``.
-            expired_only: Whether an active conversation must have expired. False: it can be claimed
-                at any time.
-
-        Returns:
-            Record of the conversation, without fields. None if the conversation cannot be claimed.
+            lease: Seconds after which a claim by another caller is void. Then the conversation can
+                be claimed although it is ``CLOSING``.
+            expired_only: Whether an active conversation must have expired.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended, and return True.
+        """Remove a conversation that the caller has claimed and ended.
 
-        Remove nothing and return False if the state is not ``CLOSING``, or the stored epoch and
+        Return False and remove nothing if the state is not ``CLOSING``, or the stored epoch and
         version are not ``expect``.
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease, and return True.
-
-        Return False if another owner holds the lease.
+        """Acquire or extend a conversation's lease, or return False if another owner holds it.
 
         A lease is a lock that expires after ``ttl`` seconds. It is advisory: writes do not check
         it.
         """
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock with an expiry), and return True.
-
-        Return False if ``owner`` does not hold the lease.
-        """
+        """Release a conversation's lease, or return False if ``owner`` does not hold it."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if no value is stored or the value has
-        expired.
-        """
+        """Return the value stored under ``name``, or None if it is missing or has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
@@ -229,19 +211,15 @@ class HotStore(Protocol):
         """
 
     def close(self) -> None:
-        """Close the connections to the server of the hot store.
-        The store remains usable and opens new connections.
-        """
+        """Close the connections to the server. The store remains usable, and opens new ones."""
 
 
 def window_fields(window: bytes, conversation: str) -> list[str]:
-    """Return the names of the stored fields that contain the messages of a window, in the order of
-    the messages.
+    """Return the names of the fields that store the messages of a window, in their order.
 
     A window is the list of messages in an agent's current history. The window ``b"1-3,5,x2"`` has
-    four messages of the log (1 to 3, and 5), which are in the fields ``m1``, ``m2``, ``m3`` and
-    ``m5``. Its last message is in the field ``x2``, because this message differs from the log or is
-    missing from the log.
+    messages 1, 2, 3 and 5 of the log, in the fields ``m1``, ``m2``, ``m3`` and ``m5``, and then a
+    message that differs from the log or is missing from the log, in the field ``x2``.
 
     Raises:
         CorruptRecordError: ``window`` is malformed, or lists more than ``MAX_WINDOW`` messages.
@@ -269,7 +247,7 @@ def _damaged_window(conversation: str, why: str) -> CorruptRecordError:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Immutable conversation in the memory of this process.
+    """Immutable conversation in memory.
 
     Each write replaces the whole object, so that a fork during a write copies a consistent state.
     """
@@ -284,9 +262,7 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
-        """Return the conversation as a ``HotRecord`` with the given fields.
-        Its ``expires_in`` counts from the time ``now``.
-        """
+        """Return the conversation as a ``HotRecord`` at the time ``now``, with the given fields."""
         if self.state == DELETED:
             return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
@@ -313,12 +289,12 @@ _Perishable = TypeVar("_Perishable", _Conversation, _Value)
 class InMemoryHotStore:
     """Hot store in the memory of this process.
 
-    The store is fast and thread-safe. Its data is lost with the process. A forked child continues
-    with its own copy.
+    The store is thread-safe. Its data is lost with the process. A forked child continues with its
+    own copy.
 
-    A conversation that ends at its logical expiry stays readable for ``grace`` seconds. After that
-    time, it is removed by the next access to the conversation, or by a clean-up of the store. A
-    clean-up runs whenever the number of stored objects has doubled since the last clean-up.
+    An expired conversation stays readable for ``grace`` seconds. Then the next access to it removes
+    it, or a clean-up of the store. A clean-up runs whenever the number of stored objects has
+    doubled.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -345,17 +321,13 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked process, because a thread of the parent process may hold the
-        old lock.
-        """
+        """Replace the lock, which a thread of the parent process may hold."""
         self._lock = threading.Lock()
 
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its history.
-        See ``HotStore.load``.
-        """
+        """Return a conversation with the messages of its window. See ``HotStore.load``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -375,9 +347,7 @@ class InMemoryHotStore:
         )
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation.
-        Missing fields are omitted. See ``HotStore.read``.
-        """
+        """Return the requested fields of a conversation. See ``HotStore.read``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return (
@@ -387,9 +357,7 @@ class InMemoryHotStore:
         )
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation, unless another writer changed it first.
-        See ``HotStore.write``.
-        """
+        """Write a conversation, unless another writer changed it. See ``HotStore.write``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -418,9 +386,7 @@ class InMemoryHotStore:
         return status
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone (record of its deletion).
-        See ``HotStore.put_tombstone``.
-        """
+        """Replace a conversation by a record of its deletion. See ``HotStore.put_tombstone``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -444,9 +410,7 @@ class InMemoryHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it.
-        See ``HotStore.claim``.
-        """
+        """Claim an expired conversation. See ``HotStore.claim``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -468,9 +432,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease (lock with an expiry).
-        See ``HotStore.acquire_lease``.
-        """
+        """Acquire or extend a conversation's lease. See ``HotStore.acquire_lease``."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -481,7 +443,7 @@ class InMemoryHotStore:
         return True
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock with an expiry). See ``HotStore.release_lease``."""
+        """Release a conversation's lease. See ``HotStore.release_lease``."""
         with self._lock:
             held = self._alive(self._leases, conversation, self._clock())
             if held is None or held.content != owner:
@@ -496,24 +458,18 @@ class InMemoryHotStore:
         return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
-        See ``HotStore.put_value``.
-        """
+        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
             self._clean(now)
 
     def close(self) -> None:
-        """Do nothing: this store has no connections.
-        The conversations stay in the memory of the process.
-        """
+        """Do nothing: this store has no connections."""
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
-        """Return a stored object by its name, or None if it is missing or has expired.
-        Remove an expired object.
-        """
+        """Return a stored object, or None if it is missing. An expired object is removed."""
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]
@@ -521,9 +477,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired conversations, leases and values if their total number has doubled since
-        the last clean-up.
-        """
+        """Remove expired objects if the number of objects has doubled since the last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
@@ -534,9 +488,7 @@ class InMemoryHotStore:
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
-    """Return the status of a conditional write, without writing.
-    ``kept`` is the stored conversation, or None.
-    """
+    """Return the status of a write to the stored conversation ``kept``, without writing."""
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
     if kept.state == DELETED:

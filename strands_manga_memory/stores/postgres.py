@@ -65,8 +65,7 @@ class PostgresTable(SQLTable):
             ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
         deadline: Seconds that an operation on a connection may take. Default 2. Before the
-            operation, the wait for a connection may take another ``deadline``, or 2 seconds if that
-            is longer.
+            operation, the wait for a connection may take another ``deadline``, at least 2 seconds.
 
     Raises:
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
@@ -187,9 +186,7 @@ class PostgresTable(SQLTable):
         )
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return the serialized record of a key, or None, and lock its row until the end of the
-        transaction.
-        """
+        """Return the serialized record of a key, or None, and lock its row in the transaction."""
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
@@ -288,9 +285,9 @@ class PostgresTable(SQLTable):
             return self._pool
 
     def renew_after_fork(self) -> None:
-        """Discard the parent process's pool of connections in a forked process.
+        """Discard the parent's pool of connections in a forked process.
 
-        The pool of the parent process stays referenced, because closing it would affect the parent.
+        The pool stays referenced, because closing it would affect the parent.
         """
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None
@@ -326,9 +323,7 @@ class Connection(psycopg.Connection[Any]):
     def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any
     ) -> Any:
-        """Connect to the PostgreSQL server.
-
-        A failure is stored in the ``PostgresTable`` and raised.
+        """Connect to the server. A failure is stored in the ``PostgresTable`` and raised.
 
         Threads that wait for a connection read ``failure``, because the pool does not report the
         error to them.
@@ -341,9 +336,7 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run a database operation until it ends or ``timeout`` seconds have passed.
-        Default: the connection's deadline.
-        """
+        """Run an operation for at most ``timeout`` seconds (default: until the deadline)."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:

@@ -1,6 +1,4 @@
-"""Hot store in Redis or Valkey, with a function that creates its client, and conversion of the
-client's errors.
-"""
+"""Hot store in Redis or Valkey, its client, and conversion of the client's errors."""
 
 from __future__ import annotations
 
@@ -151,15 +149,11 @@ class RedisHotStore:
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its history.
-        See ``HotStore.load``.
-        """
+        """Return a conversation with the messages of its window. See ``HotStore.load``."""
         return self._record(conversation, _LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation.
-        Missing fields are omitted. See ``HotStore.read``.
-        """
+        """Return the requested fields of a conversation. See ``HotStore.read``."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -171,9 +165,7 @@ class RedisHotStore:
         }
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write fields of a conversation, unless another writer changed it first.
-        See ``HotStore.write``.
-        """
+        """Write a conversation, unless another writer changed it. See ``HotStore.write``."""
         expect = ("-", "-") if write.expect is None else write.expect
         times = _milliseconds(write.ttl), self._grace
         control = (
@@ -191,9 +183,7 @@ class RedisHotStore:
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a tombstone (record of its deletion).
-        See ``HotStore.put_tombstone``.
-        """
+        """Replace a conversation by a record of its deletion. See ``HotStore.put_tombstone``."""
         _, newest = self._run(conversation, _PUT_TOMBSTONE, epoch, _milliseconds(ttl))
         return int(newest)
 
@@ -221,7 +211,7 @@ class RedisHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it. See ``HotStore.claim``.
+        """Claim an expired conversation. See ``HotStore.claim``.
 
         The request is not retried. If its answer is lost, the claim may be stored without the
         caller's knowledge. The conversation can be claimed again when the lost claim is older than
@@ -232,22 +222,16 @@ class RedisHotStore:
         )
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended, without retries.
-        See ``HotStore.drop``.
-        """
+        """Remove a claimed conversation, without retries. See ``HotStore.drop``."""
         return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease (lock with an expiry).
-        See ``HotStore.acquire_lease``.
-        """
+        """Acquire or extend a conversation's lease. See ``HotStore.acquire_lease``."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock with an expiry), without retries.
-        See ``HotStore.release_lease``.
-        """
+        """Release a conversation's lease, without retries. See ``HotStore.release_lease``."""
         return bool(
             self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
         )
@@ -259,16 +243,12 @@ class RedisHotStore:
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
-        See ``HotStore.put_value``.
-        """
+        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
     def close(self) -> None:
-        """Close the connections of the client.
-        The store remains usable, and opens new connections.
-        """
+        """Close the connections of the client. The store remains usable, and opens new ones."""
         if isinstance(self._client, RedisCluster):
             # RedisCluster.close() would remove the default node.
             self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
@@ -278,12 +258,7 @@ class RedisHotStore:
     def _record(
         self, conversation: str, script: _Script, *arguments: Any, again: bool = True
     ) -> HotRecord | None:
-        """Run a Lua script that reads a conversation.
-
-        Return the conversation, or None if the script returns nothing.
-
-        If ``again`` is true, the script is retried after a temporary error.
-        """
+        """Run a Lua script that reads a conversation, and return the conversation, if any."""
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
@@ -302,12 +277,11 @@ class RedisHotStore:
             )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return the names and states of conversations in some buckets that expire at or before the
-        time ``now``.
+        """Return names and states of the conversations in some buckets that expire by ``now``.
 
-        A bucket is a group of conversations with one expiry index. The state is None if the
-        conversation is no longer stored. At most ``limit`` conversations of each bucket are
-        returned. ``now`` is in milliseconds.
+        A bucket is a group of conversations with one expiry index, from which at most ``limit``
+        conversations are returned. The state is None if the conversation is no longer stored.
+        ``now`` is in milliseconds.
         """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
         members = self._pipelined(
@@ -331,8 +305,6 @@ class RedisHotStore:
     def _run(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> Any:
         """Run a Lua script with the keys of a conversation, and return its answer.
 
-        If ``again`` is true, the script is retried after a temporary error.
-
         Raises:
             CorruptRecordError: The script found that the stored conversation is damaged.
         """
@@ -352,7 +324,7 @@ class RedisHotStore:
         """Run a Lua script on the server, and return its answer.
 
         The script is called by its hash. Its text is sent only if the server does not have the
-        script. If ``again`` is true, the call is retried after a temporary error.
+        script.
         """
 
         def call() -> Any:
@@ -530,10 +502,11 @@ _MOVING = "access a non local key"  # error of a script whose slot is migrating 
 
 
 def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
-    """Convert an error of the Redis client, or of the source of its credentials, to an error of
-    this package.
+    """Convert an error of the Redis client, or of its credentials, to an error of this package.
 
-    ``key`` is the requested key for the error message, or empty.
+    Args:
+        error: The error.
+        key: The requested key for the error message, or empty.
 
     Returns:
         The error, and whether a retry may succeed within moments.

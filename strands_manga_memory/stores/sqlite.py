@@ -190,9 +190,7 @@ class SQLiteTable(SQLTable):
 
     @contextmanager
     def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the SQLite connection to the calling thread for a ``with`` block.
-
-        Open the connection first if necessary.
+        """Lend the connection to the calling thread for a ``with`` block, and open it if necessary.
 
         If deleted data could not be removed from the write-ahead log earlier, another attempt is
         made first.
@@ -202,8 +200,8 @@ class SQLiteTable(SQLTable):
                 behind.
 
         Raises:
-            StoreError: The file cannot be used, was deleted or replaced, or is used by other
-                threads for too long. With ``create`` False, also if the file is missing.
+            StoreError: The file cannot be used, was deleted or replaced, is used by other threads
+                for too long, or is missing without ``create``.
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(
@@ -236,9 +234,7 @@ class SQLiteTable(SQLTable):
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the SQLite file, check its version, remove deleted data from its write-ahead log,
-        and return the connection.
-        """
+        """Open the file, check its version, and empty its write-ahead log."""
         is_new = not self.path.exists()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -281,7 +277,7 @@ class SQLiteTable(SQLTable):
         return connection
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return device and inode of the SQLite file, or None if there is no file."""
+        """Return device and inode of the file, or None if there is no file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -289,9 +285,7 @@ class SQLiteTable(SQLTable):
         return found.st_dev, found.st_ino
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the SQLite file to the mode with a write-ahead log, with retries until the
-        deadline.
-        """
+        """Switch the file to a write-ahead log, with retries until the deadline."""
         end = time.monotonic() + self._deadline
         while True:
             try:
@@ -334,28 +328,22 @@ class SQLiteTable(SQLTable):
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection to the SQLite file.
-        The table remains usable, and opens a new connection.
-        """
+        """Close the connection to the file. The table remains usable, and opens a new one."""
         with self._lock:
             self._close()
 
     def prepare_fork(self) -> None:
-        """Close the connection to the SQLite file before a fork.
-        Other threads cannot open another one until ``end_fork``.
-        """
+        """Close the connection before a fork, and open none until ``end_fork``."""
         self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()
 
     def end_fork(self) -> None:
-        """Let the threads of the parent process use the SQLite file again after a fork."""
+        """Let the threads of the parent process use the file again after a fork."""
         self._lock.release()
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked child process, because ``prepare_fork`` acquired it in the
-        parent process.
-        """
+        """Replace the lock in a forked process: ``prepare_fork`` acquired it in the parent."""
         self._lock = threading.Lock()
 
     def _close(self) -> None:
@@ -366,7 +354,7 @@ class SQLiteTable(SQLTable):
             connection.close()
 
     def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log of the SQLite file, which contains deleted and replaced data.
+        """Empty the write-ahead log, which contains deleted and replaced data.
 
         The call waits up to ``wait`` seconds for other connections that read the log. If they read
         the log for longer, the next use or closing of the connection tries again.

@@ -1,6 +1,4 @@
-"""Protocol of durable tables with sorted records and conditional writes, and base class of tables
-in SQL databases.
-"""
+"""Protocol of durable tables with conditional writes, and base class of SQL tables."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a DynamoDB table, which groups records by ``partition`` and sorts them by
-    ``sort``.
+    """Secondary index of a DynamoDB table: groups by ``partition``, sorted by ``sort``.
 
     The index is for other applications: this package does not query it.
     """
@@ -85,9 +82,7 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Return whether a stored record meets the condition of a write.
-        ``item`` is None if there is no record.
-        """
+        """Return whether a stored record (None if there is none) meets the condition."""
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -138,21 +133,16 @@ class Table(Protocol):
     schema: TableSchema
 
     def create_if_missing(self) -> None:
-        """Create the table if it is missing.
-        In DynamoDB, also create the indexes of a new table, and enable the TTL.
-        """
+        """Create the table if it is missing, in DynamoDB with its indexes and its TTL."""
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys, in as few requests as the store
-        allows.
-        """
+        """Return the existing records, keyed by their keys, in as few requests as possible."""
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition
-        ``when``.
+        """Write a whole record, or return False if the stored record does not meet ``when``.
 
         Args:
             item: The record.
@@ -163,14 +153,14 @@ class Table(Protocol):
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet the condition
-        ``when``.
+        """Delete a record, or return False if the stored record does not meet ``when``.
 
         A missing record is no error.
         """
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, in any order.
+
         Retries may execute a write more than once.
         """
 
@@ -184,35 +174,29 @@ class Table(Protocol):
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition from ``first`` to ``last``, both included, in the order
-        of their sort values.
+        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
 
         Args:
             partition: Partition value.
-            first: Lowest sort value; None for no lower limit.
-            last: Highest sort value; None for no upper limit.
+            first: Lowest sort value, included; None for no lower limit.
+            last: Highest sort value, included; None for no upper limit.
             reverse: Whether to yield the highest sort value first.
             limit: Most records to yield; None for all.
             attributes: Attributes to read; None for all. The key is always included.
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes, of at most 4 MB in total, in one transaction, and return
-        True.
+        """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
-        If a condition is not met, write nothing and return False.
+        Return True. If a condition is not met, write nothing and return False.
         """
 
     def close(self) -> None:
-        """Close the connections to the database of the table.
-        The table remains usable and opens new connections.
-        """
+        """Close the connections to the database. The table remains usable, and opens new ones."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the given records by their keys, in batches.
-    An unavailable store raises ``StoreUnavailableError``.
-    """
+    """Delete the given records by their keys, in batches."""
     table.batch_write(
         deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows]
     )
@@ -239,6 +223,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 def target_of(schema: TableSchema, write: Write) -> Key:
     """Return the key of the record that a write concerns.
+
     A write that is no put, delete or check raises ``ValueError``.
     """
     if (write.item is None) == (write.key is None):
@@ -261,8 +246,7 @@ def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
     """Raise ``ValueError`` if a transaction is invalid.
 
-    A transaction has at most 100 writes, each a put, delete or check, and no two writes of the same
-    record.
+    It has at most 100 writes, each a put, delete or check, and no two writes of the same record.
     """
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
@@ -277,9 +261,7 @@ def check_limit(limit: int | None) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Convert a value to the form in which DynamoDB returns it.
-    For example, 2.0 becomes 2, and a tuple becomes a list.
-    """
+    """Convert a value to the form in which DynamoDB returns it: 2.0 to 2, a tuple to a list."""
     if isinstance(value, str | int | bytes) or value is None:
         return value
     if isinstance(value, float):
@@ -299,9 +281,7 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record that was serialized as ``data``, or only ``key`` if the record is damaged
-    or has another key.
-    """
+    """Return the serialized record; only ``key`` if it is damaged or has another key."""
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))
         if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(
@@ -327,9 +307,7 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction and return True.
-
-        If a condition is not met, execute none and return False.
+        """Execute all writes in one transaction; none, and return False, if a condition is not met.
 
         ``scrub`` is the argument of ``Table.put``.
         """
@@ -340,9 +318,7 @@ class SQLTable:
         raise NotImplementedError
 
     def _column(self, value: str) -> Any:
-        """Convert a partition or sort value to the value in its SQL column.
-        Converted values sort in the same order.
-        """
+        """Convert a partition or sort value for its SQL column, with the same sort order."""
         return value
 
     def _text(self, column: Any) -> str:
@@ -371,9 +347,7 @@ class SQLTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values.
-
-        ``Table.query`` describes the arguments.
+        """Yield the records of a partition, in the order of their sort values, as ``Table.query``.
 
         Raises:
             ValueError: ``limit`` is negative.
@@ -391,13 +365,10 @@ class SQLTable:
         limit: int | None,
         attributes: Sequence[str] | None,
     ) -> Iterator[Item]:
-        """Yield the records within the bounds of a query, read in pages of at most 64.
+        """Yield the records within ``bounds``, read in pages of at most 64.
 
-        Args:
-            bounds: Partition value and limits of the sort values, keyed by column and comparison.
-            reverse: Whether to yield the highest sort value first.
-            limit: Most records to yield; None for all.
-            attributes: Names of the attributes to return; None for all.
+        ``bounds`` has the partition value and limits of the sort values, keyed by column and
+        comparison.
         """
         data = "NULL" if attributes is not None and not attributes else "item"
         while limit is None or limit > 0:
@@ -424,9 +395,8 @@ class SQLTable:
         Of several writes with the same key, the last one counts.
 
         Returns:
-            Key, write and serialized record of each key. The serialized record is None for a delete
-            or a check. The result is sorted by key: all processes lock records in this order, which
-            prevents deadlocks.
+            Key, write and serialized record (None for a delete or a check) of each key. The result
+            is sorted by key: all processes lock records in this order, which prevents deadlocks.
         """
         planned = {}
         for write in writes:
@@ -435,20 +405,15 @@ class SQLTable:
         return [(key, *planned[key]) for key in sorted(planned)]
 
     def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
-        """Return whether a stored record meets the condition of a write.
-        ``data`` is None if there is no record.
-        """
+        """Return whether the serialized record ``data``, or None, meets the condition."""
         return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet the condition.
-        See ``Table.put``.
-        """
+        """Write a whole record under a condition. See ``Table.put``."""
         return self._write([Write(item=item, when=when)], scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet the condition
-        ``when``.
+        """Delete a record, or return False if the stored record does not meet ``when``.
 
         A missing record is no error.
         """
@@ -464,9 +429,9 @@ class SQLTable:
         self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
 
     def transact(self, writes: Sequence[Write]) -> bool:
-        """Execute at most 100 writes in one transaction, and return True.
+        """Execute at most 100 writes in one transaction.
 
-        If a condition is not met, write nothing and return False.
+        Return True. If a condition is not met, write nothing and return False.
 
         Raises:
             ValueError: There are more than 100 writes, two of the same record, or a write that is

@@ -1,5 +1,4 @@
-"""Strands ``Storage`` with one user's values in the durable tier, and a cache of large values in
-the hot tier.
+"""Strands ``Storage`` of one user in the durable tier, with a cache in the hot tier.
 
 All records of a user have the same partition. The record ``k/KEY`` has the key, the version, and
 the value if the value is small. A larger value is split into the records
@@ -160,6 +159,7 @@ class TieredStorage(Storage):
 
     def namespace(self, prefix: str) -> TieredStorage:
         """Return a storage of the keys that begin with ``prefix/``.
+
         Its methods take and return keys without this prefix.
         """
         view = copy.copy(self)
@@ -239,8 +239,7 @@ class TieredStorage(Storage):
             self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the sorted keys of the storage that begin with ``prefix``, without reading values.
-        The call blocks.
+        """Return the sorted keys that begin with ``prefix``. The call blocks.
 
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
@@ -285,15 +284,11 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        """Return the storage key of one version of a value, under which the value is encrypted and
-        stored in the hot tier.
-        """
+        """Return the storage key of one version of a value, in the hot tier and for encryption."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the given attributes of the main record (not of the parts) of each stored key that
-        begins with ``prefix``.
-        """
+        """Yield attributes of the main record of each key that begins with ``prefix``."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(
             self._partition, first=first, last=first + _LAST, attributes=attributes
@@ -302,28 +297,23 @@ class TieredStorage(Storage):
 
     def _key_in(self, item: Item) -> str:
         """Return the key of a value from its main record.
+
         From a damaged record, a key over 830 bytes is returned shortened.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _trusted(self, key: str) -> AbstractContextManager[None]:
-        """Return a context manager that raises ``CorruptRecordError`` if the parsed record of a key
-        is damaged.
-        """
+        """Return a context that raises ``CorruptRecordError`` for a damaged record of a key."""
         return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:
-        """Read all parts of a large value from the durable tier.
-        Return the encoded value, or None if a part is missing.
-        """
+        """Return a large value from the durable tier, or None if a part is missing."""
         keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the stored parts of a large value, but only of versions that sort before the text
-        ``before``.
-        """
+        """Delete the parts of a large value whose versions sort before the text ``before``."""
         first = f"p/{_digest(key)}/"
         if rows := list(
             self._table.query(self._partition, first=first, last=first + before, attributes=[])
@@ -333,10 +323,7 @@ class TieredStorage(Storage):
     # The hot tier, which may be down
 
     def _from_hot(self, item: Item) -> bytes | None:
-        """Return a large value from the hot tier.
-
-        Return None if the hot tier does not have the value, is down, or has a damaged copy.
-        """
+        """Return a large value from the hot tier, or None if it has no valid copy or is down."""
         place = self._place(item)
         sealed = self._use_hot(lambda hot: hot.get_value(place))
         try:
@@ -348,9 +335,7 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a value of at most 8 MiB in the hot tier if the durable tier stores the value in
-        parts (over 8 KiB).
-        """
+        """Store a value of 8 KiB to 8 MiB in the hot tier."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 
@@ -374,6 +359,7 @@ def _normal(key: str) -> str:
 
 def _checked(key: str) -> str:
     """Return a key without repeated or outer slashes.
+
     An invalid or empty key raises ``StorageError``.
     """
     found = _normal(key).strip("/")
@@ -391,9 +377,7 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's main record.
-    A long key is shortened, and its hash is added.
-    """
+    """Return the sort value of a key's main record: a long key is shortened, and gets its hash."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

@@ -51,8 +51,7 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
 
     Raises:
-        ValueError: The URL has none of these forms. The message does not contain the password of
-            the URL.
+        ValueError: The URL has none of these forms. The message does not contain its password.
     """
     with _opening(url, _TABLES):
         parts, query = _split(url)
@@ -68,12 +67,12 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the table of user memories from the setting ``users_url``, or None if there
-    is no such table.
+    """Return the URL of the table of user memories, or None if there is no such table.
 
     Args:
-        users: Value of the setting. ``true``: the table is in the file or service of the durable
-            tier. ``none`` or None: there is no table. Any other value is the URL of the table.
+        users: Value of the setting ``users_url``. ``true``: the table is in the file or service of
+            the durable tier. ``none`` or None: there is no table. Any other value is the URL of the
+            table.
         durable: URL of the durable tier. For ``true``, this URL is the result. In a URL of
             DynamoDB, the table's name is removed.
     """
@@ -108,9 +107,6 @@ def open_hot_store(url: str) -> HotStore:
       ``protocol``, ``socket_connect_timeout`` and ``socket_timeout``.
     - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``,
       ``ssl_check_hostname`` and ``ssl_keyfile``.
-
-    Args:
-        url: The URL.
 
     Raises:
         ValueError: The URL has none of these forms, or an invalid argument. The message does not
@@ -157,9 +153,7 @@ def table_name(url: str, schema: TableSchema) -> str:
 
 
 def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` if the URL of a DynamoDB table has an invalid table name, argument or
-    endpoint.
-    """
+    """Raise ``ValueError`` for an invalid table name, argument or endpoint of DynamoDB."""
     known = ("region", "endpoint")
     unknown = sorted(set(query) - set(known))
     if unknown:
@@ -274,9 +268,7 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 @contextmanager
 def _opening(url: object, accepted: str) -> Iterator[None]:
-    """Add the URL, without its password, and the forms of URLs in ``accepted`` to a ``ValueError``
-    of the ``with`` block.
-    """
+    """Add the URL without its password, and the ``accepted`` forms, to a ``ValueError``."""
     try:
         yield
     except ValueError as error:
@@ -291,8 +283,8 @@ def _opening(url: object, accepted: str) -> Iterator[None]:
 def without_password(url: str) -> str:
     """Return a URL without passwords, for logs and errors.
 
-    ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password.
-    ``***`` also replaces the value of each query argument whose name ends in ``password``.
+    ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password,
+    and the value of each query argument whose name ends in ``password``.
     """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)
@@ -310,8 +302,7 @@ The key of a table also has its schema, and the working directory because paths 
 def table_of(
     given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable"
 ) -> Any:
-    """Return the given table, or open the table that a URL names and create the table if it is
-    missing.
+    """Return the given table, or open the table that a URL names and create it if it is missing.
 
     While a table is in use, the same URL returns the same object. All callers therefore share the
     table's connections and the record of its outages.
@@ -337,7 +328,7 @@ def table_of(
 
 
 def hot_store_of(given: HotStore | str | None) -> Any:
-    """Return the given hot store, or open the hot store that a URL names. For None, return None.
+    """Return the given hot store, or open the one that a URL names. For None, return None.
 
     While a store is in use, the same URL returns the same object.
 
@@ -364,8 +355,8 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
         durable: The durable tier.
 
     Returns:
-        The table, or None if there is none or none was found. Then a list of texts, empty in most
-        cases. Each text is a reason why the search may have missed an existing table.
+        The table, or None if there is none or none was found. Then a list of reasons why the search
+        may have missed an existing table, empty in most cases.
 
     Raises:
         StoreUnavailableError: The file or service of the durable tier is unavailable.

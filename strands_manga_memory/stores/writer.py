@@ -67,7 +67,7 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """End the recorded outage of a tier in a forked process.
+        """End the recorded outage in a forked process.
 
         The lock is replaced too, because a thread of the parent process may hold it.
         """
@@ -85,7 +85,7 @@ class TierHealth:
 
     @property
     def error(self) -> str:
-        """Cause of a tier's outage, as one line of text; empty while the tier is up."""
+        """Cause of the outage, as one line of text; empty while the tier is up."""
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
@@ -99,6 +99,7 @@ class TierHealth:
 
     def may_try(self) -> bool:
         """Return whether the caller may use the tier now.
+
         While the tier is down, only one caller at a time may use it.
         """
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
@@ -153,8 +154,7 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier, record whether the call succeeds, and return the
-        result of the function.
+        """Call a function that uses the tier, and record whether the call succeeds.
 
         Return None if the tier is down or the function raises ``StoreError``.
         """
@@ -172,19 +172,16 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Record that another writer changed the data first.
-        Each such conflict lengthens the wait before the next attempt.
-        """
+        """Record that another writer changed the data first, which lengthens the next wait."""
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    For a ``StoreRefusedError``, the cause is its reason and remedy. For a
-    ``StoreUnavailableError``, the cause is the error's text. For an ``OvertakenError`` and all
-    other errors, the cause is only the names of the error types, because the error's text may quote
-    a record.
+    For a ``StoreRefusedError``, this is its reason and remedy, and for a ``StoreUnavailableError``,
+    its text. For an ``OvertakenError`` and all other errors, it is only the names of the error
+    types, because the error's text may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"
@@ -222,13 +219,12 @@ class Writer:
     order. Work of different keys runs at the same time. Threads start on demand, and end after 10 s
     without work.
 
-    Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most
-    ``threads - 2`` threads (but at least one), so that a slow table does not delay other work.
+    Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most ``threads -
+    2`` threads (but at least one), so that a slow table does not delay other work.
 
-    At interpreter exit, the exiting thread runs pending work for at most 5 s. A function
-    ``is_needed`` can be submitted with the work. If this function returns False, the exit does not
-    wait for the work. SIGKILL, an unhandled SIGTERM and ``os._exit`` lose pending work. After a
-    fork, the child process starts without threads and work.
+    At interpreter exit, the exiting thread runs pending work for at most 5 s. The exit does not
+    wait for work whose function ``is_needed`` returns False. SIGKILL, an unhandled SIGTERM and
+    ``os._exit`` lose pending work. After a fork, the child process starts without threads and work.
 
     Args:
         threads: Maximum number of threads, which are daemon threads. Default 8.
@@ -273,16 +269,14 @@ class Writer:
         slow: bool = False,
         is_needed: Callable[[], bool] = _always,
     ) -> Future[_T]:
-        """Queue a function that a background thread calls after all earlier functions with the same
-        key.
+        """Queue a function for a background thread, after earlier functions with the same key.
 
         Args:
-            key: Key of the work. Functions with the same key run in the order of submission.
+            key: Key of the work.
             work: The function.
-            slow: Whether the function may take long, such as a call of the durable tier. At most
-                ``threads - 2`` threads, but at least one, run such functions.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work.
-                Default: the work is needed.
+            slow: Whether the function may take long, such as a call of the durable tier.
+            is_needed: Function that returns False if ``drain`` need not wait for the work. Default:
+                the work is needed.
 
         Returns:
             Future of the function's result. The future cannot be cancelled.
@@ -303,15 +297,13 @@ class Writer:
         *,
         is_needed: Callable[[], bool] = _always,
     ) -> None:
-        """Queue a function for a background thread after ``delay`` seconds, in place of the delayed
-        function of the same key.
+        """Queue a function after ``delay`` seconds, in place of a delayed one with the same key.
 
         Args:
             key: Key of the work. Each key has at most one delayed function.
             delay: Seconds until the function is queued.
             work: The function.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work.
-                Default: the work is needed.
+            is_needed: As for ``submit``.
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
@@ -325,16 +317,14 @@ class Writer:
     ) -> None:
         """Queue a function that is repeated until a store accepts its data.
 
-        Later functions with the same key wait for it.
-
         The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing
-        pauses. After any other error, which is logged, the function does not run again.
+        pauses. After any other error, which is logged, the function does not run again. Later
+        functions with the same key wait for it.
 
         Args:
-            key: Key of the work. Functions with the same key run in the order of the calls.
+            key: Key of the work.
             work: The function.
-            is_needed: Function that returns False if :meth:`drain` need not wait for the work.
-                Default: the work is needed.
+            is_needed: As for ``submit``.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
@@ -377,7 +367,7 @@ class Writer:
             self._timers.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run the queued background work now, including delayed work, until no needed work is left.
+        """Run the queued and delayed work now, until no needed work is left.
 
         The calling thread runs work too, in addition to the background threads. Work is needed if
         its function ``is_needed`` returns True. Work that is delayed by a new call of ``later`` in
@@ -429,9 +419,7 @@ class Writer:
             )
 
     def _wake(self) -> None:
-        """Notify an idle thread of new work.
-        If fewer threads are idle than keys have waiting work, start a thread instead.
-        """
+        """Notify an idle thread of new work, or start a thread if too few threads are idle."""
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs
         # another thread.
         if self._idle < max(1, len(self._queues)) and self._threads < self._most_threads:
@@ -454,11 +442,7 @@ class Writer:
         self._first_due = min((at for at, _ in self._timers.values()), default=math.inf)
 
     def _take(self) -> tuple[Hashable, _Job] | None:
-        """Remove the next piece of work from its queue, record that it is running, and return its
-        key and the work.
-
-        Return None if no work can start now.
-        """
+        """Return the next work, marked as running, or None if no work can start now."""
         may_be_slow = sum(job.slow for job in self._active.values()) < self._most_slow
         for key, queue in self._queues.items():
             if key not in self._active and (may_be_slow or not queue[0].slow):
@@ -470,10 +454,7 @@ class Writer:
         return None
 
     def _run(self, key: Hashable, job: _Job) -> None:
-        """Run a piece of background work, and store its result in its future.
-
-        Then allow the next work of the same key to start.
-        """
+        """Run a piece of background work, and store its result in its future."""
         work, future = job.work, job.future
         del job
         try:
@@ -492,9 +473,7 @@ class Writer:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Run queued work in a background thread, until there has been no queued or delayed work
-        for 10 s.
-        """
+        """Run queued work in a background thread, until there has been no work for 10 s."""
         while True:
             with self._changed:
                 self._promote_timers(self._clock())
@@ -522,8 +501,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the queue of background work (writer) that all conversations with this hot store and
-    this durable store share.
+    """Return the queue of background work that all conversations with these two stores share.
 
     Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the
     wrapped store.
@@ -540,9 +518,7 @@ def shared_writer(hot: object, durable: object) -> Writer:
 
 
 def writers() -> list[Writer]:
-    """Return the queues of background work (writers) of this process, one for each pair of a hot
-    and a durable store.
-    """
+    """Return the queues of background work of this process, one for each pair of stores."""
     with _shared_lock:
         return list(_shared.values())
 
