@@ -260,7 +260,9 @@ class ConversationSaver:
             self._retry(health)
             if isinstance(error, StoreUnavailableError):
                 raise
-            raise StoreUnavailableError(f"the tier does not take it: {cause_of(error)}") from error
+            raise StoreUnavailableError(
+                f"the tier rejected the change, which is kept: {cause_of(error)}"
+            ) from error
         health.succeeded()
         if self._hold.hot is not None and self._hold.durable is not None:
             self._note_unflushed(is_saved=health is self.hot_health)

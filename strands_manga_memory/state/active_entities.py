@@ -129,7 +129,7 @@ class EntityLayer(Layer):
             )
         canonical = types.value(type_, value)
         if canonical is None:
-            raise StateError(f"{value!r:.80} is no valid {type_}")
+            raise StateError(f"value must be a valid {type_}, got {value!r:.80}")
         entity = ActiveEntity(
             type=type_,
             value=canonical,

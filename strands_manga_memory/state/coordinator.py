@@ -180,7 +180,7 @@ class StateCoordinator(Plugin):
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
         if (source is not None or hot is not None) and scope is None:
             raise ValueError(
-                "scope must be given with source and hot: it identifies the conversation"
+                "scope must be a ConversationScope if source or hot is given, got None"
             )
         self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
         kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
@@ -344,8 +344,8 @@ class StateCoordinator(Plugin):
             try:
                 if redact_identifiers(str(value)) != str(value):
                     raise StateError(
-                        f"{name!r:.80} is not stored: cards, accounts, passwords and document"
-                        " numbers never are"
+                        f"slot {name!r:.80} is not filled: a card, account or document number or"
+                        " a password is never stored"
                     )
                 dialogue.fill_slot(name, value, confirmed=confirmed)
             except StateError as error:

@@ -68,8 +68,8 @@ class DialogueSlot(Part):
     def _is_consistent(self) -> DialogueSlot:
         if (self.value is None) != (self.status is SlotStatus.EMPTY):
             raise ValueError(
-                f"slot {self.name!r:.80}: a value goes with the status inferred or confirmed, and"
-                " only with it"
+                f"slot {self.name!r:.80} must have the status inferred or confirmed with a value,"
+                f" and empty without one, got {self.status} and {self.value!r:.80}"
             )
         return self
 

@@ -380,7 +380,8 @@ class GoalsLayer(Layer):
             TopologicalSorter({id_: each.depends_on for id_, each in subtasks.items()}).prepare()
         except CycleError as error:
             raise StateError(
-                f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])}"
+                f"the dependencies of subtasks form a cycle: {' -> '.join(error.args[1])};"
+                " remove one of them"
             ) from error
         return subtask
 
@@ -396,7 +397,10 @@ class GoalsLayer(Layer):
         subtask = goal.subtask(subtask_id)
         if subtask not in goal.ready:
             ready = ", ".join(repr(each.id) for each in goal.ready) or "none"
-            raise StateError(f"subtask {subtask_id!r:.80} is not ready; ready are: {ready}")
+            raise StateError(
+                f"subtask {subtask_id!r:.80} has ended, or waits for another subtask; ready are:"
+                f" {ready}"
+            )
         return self._end_subtask(subtask, SubtaskStatus.COMPLETED, result)
 
     @change
@@ -445,8 +449,8 @@ class GoalsLayer(Layer):
         tokens = part_tokens(self)
         if tokens > limit:
             raise StateError(
-                f"the goal and its subtasks exceed {limit} tokens; complete the goal or shorten its"
-                " texts"
+                f"the goal and its subtasks have {tokens} tokens, over the limit of {limit};"
+                " complete the goal or shorten its texts"
             )
         if tokens > warn_from and not self._warned:
             logger.warning(

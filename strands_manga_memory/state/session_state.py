@@ -354,7 +354,9 @@ class CallableEnvironmentSource:
             if isinstance(error, ValidationError):
                 wrong = ", ".join(str(each["loc"][0]) for each in error.errors())
             raise CorruptRecordError(
-                f"the result is not an environment: {wrong:.80}", record="environment"
+                f"the environment source returned an invalid value: {wrong:.80}; return an"
+                " Environment, a mapping of its fields or None",
+                record="environment",
             ) from error
 
 
@@ -395,7 +397,7 @@ class EnvironmentChanges:
         unknown = sorted(set(fields) - set(Environment.model_fields))
         if unknown:
             raise ValueError(
-                f"fields must be of Environment ({', '.join(Environment.model_fields)}), got"
+                f"fields must be fields of Environment ({', '.join(Environment.model_fields)}), got"
                 f" {unknown}"
             )
         if "cart" in fields:  # a new cart invalidates the old total

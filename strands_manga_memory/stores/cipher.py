@@ -132,7 +132,8 @@ class AesGcmCipher:
         name, rest = _named(data)
         if name not in self._keys:
             raise KeyMissingError(
-                f"record={place!r} cannot be read: its key {name!r} was not given", record=place
+                f"record={place!r} cannot be read: its key {name!r} is missing in keys; add it",
+                record=place,
             )
         return _opened(self._keys[name], rest, place.encode())
 
@@ -173,8 +174,8 @@ class TenantCipher:
             id_, key = self._keys.current(tenant)
         except KeyError as error:
             raise KeyMissingError(
-                f"record={place!r} cannot be stored: the tenant {tenant!r} has no key, or it is"
-                " destroyed",
+                f"record={place!r} cannot be stored: the tenant {tenant!r} has no key, or it"
+                " is destroyed; to store data again, add a key to the key provider",
                 record=place,
             ) from error
         return _sealed(id_, _aead(key), data, self._bound(id_, place))
@@ -193,7 +194,7 @@ class TenantCipher:
         except KeyError as error:
             raise KeyMissingError(
                 f"record={place!r} cannot be read: the key {id_!r} of the tenant {tenant!r} was not"
-                " given, or is destroyed",
+                " given, or is destroyed; if it exists, add it to the key provider",
                 record=place,
             ) from error
         return _opened(_aead(key), rest, self._bound(id_, place))
@@ -209,7 +210,9 @@ def _check_key(name: str, key: object, *, sizes: tuple[int, ...]) -> None:
             f"key {name!r:.80} must have {' or '.join(map(str, sizes))} bytes, got {got}"
         )
     if not 1 <= len(name.encode()) <= 255:
-        raise ValueError(f"key name {name!r:.80} must have 1 to 255 bytes")
+        raise ValueError(
+            f"key name {name!r:.80} must have 1 to 255 bytes, got {len(name.encode())}"
+        )
 
 
 def _aead(key: bytes) -> AESGCM:
@@ -238,4 +241,6 @@ def _opened(aead: AESGCM, data: bytes, bound: bytes) -> bytes:
     try:
         return aead.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound)
     except InvalidTag as error:
-        raise ValueError("it was encrypted with another key or for another place") from error
+        raise ValueError(
+            "it was encrypted with another key, or copied from another storage key"
+        ) from error

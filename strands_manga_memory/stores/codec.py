@@ -400,7 +400,7 @@ def unpacked(payload: bytes) -> bytes:
             " hold"
         )
     if not unpacking.eof or unpacking.unused_data.strip(b"\0"):
-        raise ValueError("it is cut, or more follows it")
+        raise ValueError("it is truncated, or other bytes follow it")
     if _elements(data) > max(_FEWEST, _MOST_ELEMENTS * len(payload)):
         raise ValueError(f"it has more elements than {len(payload):,} stored bytes may hold")
     return data

@@ -129,8 +129,8 @@ class DynamoDBTable:
                 break
             if time.monotonic() >= end:
                 raise StoreUnavailableError(
-                    f"table=<{self.name}> | still {status or 'not visible'} after"
-                    f" {_CREATE_SECONDS} s"
+                    f"table=<{self.name}> | the new table is not active after {_CREATE_SECONDS:.0f}"
+                    f" s (status {status or 'unknown'}); call create_if_missing() again"
                 )
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
@@ -286,7 +286,8 @@ class DynamoDBTable:
         answer = self._call("update_time_to_live", expected="ValidationException", **request)
         if answer is None and not self._has_ttl():  # neither by this call nor by another process
             raise StoreError(
-                f"table=<{self.name}> | its TTL cannot be enabled now; was it just disabled?"
+                f"table=<{self.name}> | its TTL cannot be enabled now, perhaps because it was just"
+                " disabled; try again in an hour"
             )
 
     def _has_ttl(self) -> bool:
@@ -300,8 +301,8 @@ class DynamoDBTable:
             return False
         if ttl["AttributeName"] != self.schema.ttl:
             raise StoreError(
-                f"table=<{self.name}> | its TTL is on for attribute {ttl['AttributeName']!r}, not"
-                f" for {self.schema.ttl!r}"
+                f"table=<{self.name}> | its TTL is on for the attribute {ttl['AttributeName']!r};"
+                f" disable it, so that it can be enabled for {self.schema.ttl!r}"
             )
         return True
 
@@ -353,7 +354,8 @@ class DynamoDBTable:
                 pause = next(pauses, None)
                 if pause is None:
                     raise StoreUnavailableError(
-                        f"table=<{self.name}> | {len(entries)} records of a batch are throttled"
+                        f"table=<{self.name}> | {len(entries)} records of a batch are throttled;"
+                        " raise the table's capacity, or try again later"
                     )
                 time.sleep(pause)
 
@@ -389,7 +391,9 @@ class DynamoDBTable:
             else:
                 if operation not in _HAS_BODY or is_whole(answer):
                     return answer
-                problem = StoreUnavailableError(f"table=<{self.name}> | the answer was cut off")
+                problem = StoreUnavailableError(
+                    f"table=<{self.name}> | the connection ended before the answer"
+                )
             may_pass = isinstance(problem, StoreUnavailableError) and not isinstance(
                 problem, StoreRefusedError
             )

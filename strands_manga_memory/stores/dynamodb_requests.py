@@ -135,7 +135,7 @@ def translated(error: Exception, where: str) -> StoreError:
     if isinstance(error, BotoCoreError):
         return StoreRefusedError(what, reason="authentication", remedy=_CREDENTIALS)
     return StoreRefusedError(
-        what, reason="client", remedy="the client or the source of its credentials fails"
+        what, reason="client", remedy="check the client and the source of its credentials"
     )
 
 

@@ -82,7 +82,8 @@ class PostgresTable(SQLTable):
             psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.Error:
             raise ValueError(
-                "conninfo is not a URL or connection string of PostgreSQL"
+                "conninfo must be a URL or connection string of PostgreSQL, such as"
+                " postgresql://user:password@host:5432/database"
             ) from None  # it may hold a password
         self.schema = schema
         self.conninfo = conninfo
@@ -182,7 +183,8 @@ class PostgresTable(SQLTable):
             except _WriteConflict:
                 continue
         raise StoreUnavailableError(
-            f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent writes"
+            f"table=<{self.schema.name}> | {_TRIES} attempts failed because of concurrent"
+            " writes; try again later"
         )
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:

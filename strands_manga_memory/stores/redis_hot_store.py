@@ -451,7 +451,7 @@ _REFUSALS = (
     _RedisRefusal(
         "primary",
         "MasterDownError|MASTERDOWN",
-        "the replica lost its primary: restore that",
+        "the replica has lost its primary: restore the primary",
         passes=True,
     ),
     _RedisRefusal(
@@ -514,7 +514,7 @@ def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"
     if re.search(r"\bWRONGTYPE\b", text):
-        remedy = "the key holds a value of another application: delete it"
+        remedy = "another application uses the key: choose another prefix, or delete the key"
         return (
             StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key),
             False,
@@ -537,7 +537,7 @@ def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
         )
     return (
         StoreRefusedError(
-            what, reason="client", remedy="the client or the source of its credentials fails"
+            what, reason="client", remedy="check the client and the source of its credentials"
         ),
         False,
     )

@@ -205,7 +205,8 @@ class SQLiteTable(SQLTable):
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(
-                f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s"
+                f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s;"
+                " try again later, or raise deadline"
             )
         try:
             if self._connection is None:

@@ -250,8 +250,9 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
     """
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
-    if len({target_of(schema, write) for write in writes}) < len(writes):
-        raise ValueError("writes must be of different records, got two of the same one")
+    keys = [target_of(schema, write) for write in writes]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"writes must be of different records, got two of {twice[0]!r:.80}")
 
 
 def check_limit(limit: int | None) -> None:

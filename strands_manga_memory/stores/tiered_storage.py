@@ -198,7 +198,9 @@ class TieredStorage(Storage):
             found = self._table.get(self._partition, _sort_of(key))
             with self._trusted(key):
                 stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
-        raise StoreError(f"key={key!r} is written concurrently; {_TRIES} attempts failed")
+        raise StoreError(
+            f"key={key!r} is written concurrently; {_TRIES} attempts failed, try again later"
+        )
 
     def _read(self, key: str) -> bytes | None:
         with self._trusted(key):

@@ -62,8 +62,10 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
         if parts.scheme in ("postgresql", "postgres"):
             return _postgres(url, schema)
         if parts.scheme == "memory":
-            raise ValueError("a table must outlive its process, memory:// is a hot store")
-        raise ValueError("no table has such a beginning")
+            raise ValueError(
+                "a table must outlive its process, and memory:// does not: name a SQLite file"
+            )
+        raise ValueError(f"its scheme {parts.scheme!r:.80} names no table")
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
@@ -121,7 +123,7 @@ def open_hot_store(url: str) -> HotStore:
                 raise ValueError("memory:// takes no host, path or arguments")
             return InMemoryHotStore()
         if scheme not in ("redis", "rediss") or kind not in ("", "cluster"):
-            raise ValueError("no hot store has such a beginning")
+            raise ValueError(f"its scheme {parts.scheme!r:.80} names no hot store")
         return _redis(parts, query)
 
 
@@ -132,7 +134,9 @@ def _sqlite(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -
     if path == ":memory:" or (not parts.netloc and not path) or parts.netloc == ":memory:":
         raise ValueError("a table in memory is neither shared nor durable, name a file")
     if parts.netloc:
-        raise ValueError("a path follows three slashes, an absolute one four")
+        raise ValueError(
+            f"a path follows three slashes: write sqlite:///{parts.netloc + parts.path:.80}"
+        )
     if query:
         raise ValueError(f"sqlite takes no arguments, got {sorted(query)}")
     return SQLiteTable(path, schema)
@@ -159,7 +163,7 @@ def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
     if unknown:
         raise ValueError(f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}")
     if parts.path.strip("/"):
-        raise ValueError("a table name has no path")
+        raise ValueError(f"a table name has no path: remove {parts.path!r:.80}")
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
         raise ValueError("a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -")
     if not query.get("endpoint", "http://").startswith(("http://", "https://")):
@@ -229,12 +233,14 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
     except ValueError:  # its text may contain a part of the password
         host = None
     if not host or "," in host:
-        raise ValueError("its host is not name:port, or [IPv6]:port")
+        raise ValueError("its host is not name:port, or [IPv6]:port, with a port from 1 to 65535")
     path = unquote(parts.path.strip("/"))
     if path and not path.isdecimal():
-        raise ValueError("the path is a database number")
+        raise ValueError(
+            f"its path {path!r:.80} is not a database number, as in redis://host:6379/0"
+        )
     if kind == "cluster" and (path not in ("", "0") or int(query.get("db", "0"))):
-        raise ValueError("a cluster has only database 0")
+        raise ValueError("a cluster has only database 0: remove the number")
     # redis-py 7.0 does not convert the protocol of a URL to a number.
     numbers = {"protocol": int(query["protocol"])} if "protocol" in query else {}
     arguments = urlencode(
@@ -261,8 +267,9 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
         raise ValueError("it is not a URL") from None  # the parser's error may contain the password
     if parts.fragment:
         raise ValueError("a # in it must be written %23")
-    if len(dict(arguments)) < len(arguments):
-        raise ValueError("an argument is given twice")
+    names = [name for name, _ in arguments]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"arguments {twice} are given twice: remove one value of each")
     return parts, dict(arguments)
 
 

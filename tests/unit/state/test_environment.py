@@ -18,7 +18,9 @@ def test_a_function_may_say_anything_that_is_an_environment() -> None:
     assert CallableEnvironmentSource(lambda scope: None).load(SCOPE) is None
     with pytest.raises(CorruptRecordError):
         CallableEnvironmentSource(lambda scope: 5).load(SCOPE)  # type: ignore[arg-type, return-value]
-    with pytest.raises(CorruptRecordError, match="is not an environment: tier"):
+    with pytest.raises(
+        CorruptRecordError, match="returned an invalid value: tier; return an Environment"
+    ):
         CallableEnvironmentSource(lambda scope: {"tier": 5}).load(SCOPE)
     with pytest.raises(ValueError, match="function must be callable"):
         CallableEnvironmentSource("x")  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
 def test_an_answer_cut_off_is_no_answer(cut: bytes, ask: Callable[[DynamoDBTable], object]) -> None:
     with (
         answering(cut, deadline=0.1) as table,
-        pytest.raises(StoreUnavailableError, match="cut off"),
+        pytest.raises(StoreUnavailableError, match="ended before the answer"),
     ):
         ask(table)
 
