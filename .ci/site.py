@@ -1,5 +1,4 @@
-"""Build the documentation site from the guides, the notebooks and the docstrings, and check its
-links.
+"""Build the documentation site from guides, notebooks and docstrings, and check its links.
 
 ``uv run --group docs python .ci/site.py`` writes ``build/site/index.html``.
 """
@@ -118,9 +117,7 @@ class Links(HTMLParser):
 
 
 def stage(source: Path) -> None:
-    """Write the source of the site: the pages of the repository, a page for each public name, and
-    one for each folder.
-    """
+    """Write the site's source: pages of the repository, of each public name and each folder."""
     shutil.rmtree(source, ignore_errors=True)
     for folder in ("reference", "api", "_static"):
         (source / folder).mkdir(parents=True)
@@ -194,9 +191,7 @@ def _trees() -> dict[str, list[str]]:
 
 
 def _with_links(page: Path, source: Path) -> str:
-    """Return a page in which the first mention of each public name in a section links to the page
-    of that name.
-    """
+    """Return a page whose sections link the first mention of each public name."""
     api = os.path.relpath(source / "api", page.parent)
     seen: set[str] = set()
     own = page.name == "api.md"
@@ -240,9 +235,7 @@ def _index_row(name: str, api: str) -> str:
 
 
 def _add_searches(source: Path) -> None:
-    """Add the phrases that people search for to the index of the site, below the headings that
-    answer them.
-    """
+    """Add searched phrases to the site's index, below the headings that answer them."""
     for place, phrases in SEARCHES.items():
         name, _, heading = place.partition("#")
         page = source / PACKAGE / f"{name}.md"
@@ -301,9 +294,7 @@ def _example(name: str) -> str:
 
 
 def _llms(source: Path, trees: dict[str, list[str]], summary: str) -> str:
-    """Return a list of all pages with a sentence about each, for programs that read
-    documentation.
-    """
+    """Return a list of all pages with a sentence about each, for programs that read the site."""
     parts = [f"# {PACKAGE}\n\n> " + " ".join(summary.split()) + "\n"]
     for caption, names in trees.items():
         lines = [
@@ -373,9 +364,7 @@ def build(source: Path, out: Path) -> None:
 
 
 def _position(member: str, guide: Path) -> int:
-    """Return the position of a name in the guide of its folder, which is the order of names on its
-    page.
-    """
+    """Return the position of a name in its folder's guide, which is the order on its page."""
     found = guide.read_text(encoding="utf-8").find(member) if guide.is_file() else -1
     return found if found >= 0 else sys.maxsize
 
@@ -407,9 +396,7 @@ def broken(site: Path) -> list[str]:
 
 
 def unlisted(site: Path) -> list[str]:
-    """Return the pages that ``llms.txt`` does not list, and its entries without a page.
-    Generated lists are no pages.
-    """
+    """Return pages that ``llms.txt`` does not list, and its entries without a page."""
     listed = set(
         re.findall(
             r"^- \[.+?\]\((.+?)\): \S",

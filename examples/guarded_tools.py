@@ -1,5 +1,4 @@
-"""A failing tool: its breaker opens, an earlier answer replaces the result, a probe succeeds, and
-the breaker closes.
+"""A failing tool: the breaker opens, an earlier answer serves, a probe closes the breaker.
 
     uv run examples/guarded_tools.py                       # prints the story
     uv run examples/guarded_tools.py --plot timeline.png   # also draws it

@@ -1,5 +1,4 @@
-"""Graph, Swarm and agents as tools: the orchestrator has the session, the nodes have budgets, and a
-killed graph resumes.
+"""Graph, Swarm and agents as tools: the orchestrator has the session, a killed graph resumes.
 
     uv run examples/multi_agent.py                      # a SQLite file, no server
     uv run examples/multi_agent.py --backend services   # Valkey and a DynamoDB emulator
@@ -37,9 +36,7 @@ TASK = "Find me the third volume of 『Yotsuba&!』."
 
 
 def node(memory: MangaMemory, name: str, replies: list[Any] | None = None) -> Agent:
-    """Return an agent for a node, with a budget of its own and without a session manager, which
-    nodes may not have.
-    """
+    """Return an agent for a node, with its own budget and without a session manager."""
     kwargs = memory.agent_kwargs(
         user_id=SCOPE.user_id, session_id=SCOPE.session_id, agent_id=name, session=False
     )

@@ -1,5 +1,4 @@
-"""Demonstration of the memory layer: a long shop conversation whose worker is killed twice, without
-losing a message.
+"""A long shop conversation whose worker is killed twice, without losing a message.
 
 The same conversation is also held with Strands' own sliding window and file session, for
 comparison.

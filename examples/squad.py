@@ -1,5 +1,4 @@
-"""A shop with Agent Squad: product, order and escalation agents that share one history and one
-memory of the user.
+"""A shop with Agent Squad: three agents that share one history and one memory of the user.
 
     uv run examples/squad.py                      # a SQLite file, no server
     uv run examples/squad.py --backend services   # a real Valkey server and a DynamoDB emulator
@@ -50,9 +49,7 @@ SECOND_VISIT = [
 
 
 class KeywordClassifier(Classifier):
-    """Classifier by words.
-    Without a match, selects the agent of the last handoff or of the last answer.
-    """
+    """Classifier by words, which falls back on the last handoff or answer."""
 
     WORDS = (
         ("orders", r"order|注文|complain|unacceptable"),

@@ -93,9 +93,7 @@ def scripted_model(*, hangs: bool) -> tuple[ScriptedModel, list[Any]]:
 
 
 def _state_text(messages: Any) -> str:
-    """Return the state in a request: before the text of the user, or after the tool results of this
-    turn.
-    """
+    """Return the state in a request: before the user's text, or after the tool results."""
     at = max(
         at
         for at, message in enumerate(messages)

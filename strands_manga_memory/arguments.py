@@ -1,4 +1,4 @@
-"""Checks of arguments. A check raises an error that names the argument if the argument is invalid.
+"""Checks of arguments, which raise errors that name the argument.
 
 Every check except ``filled`` returns the valid argument.
 """
@@ -27,8 +27,11 @@ _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False",
 
 
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:
-    """Decorate a function or constructor, so that calls with unknown arguments or arguments of a
-    wrong type fail.
+    """Decorate a function that rejects unknown arguments and arguments of a wrong type.
+
+    The types are those of the annotations. Annotations with names that are imported only for type
+    checkers are ignored. The function itself checks the values of ``Literal`` types and the ranges
+    of numbers.
 
     The types are those of the annotations. An argument is not checked if its annotation has a name
     that is imported only for type checkers. The decorated function checks the values of ``Literal``
@@ -66,8 +69,9 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
 
 def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass that checks its values, so that its constructor suggests the closest
-    name of an unknown argument.
+    """Decorate a dataclass whose constructor suggests names for unknown arguments.
+
+    The class checks the values of its fields itself.
     """
     create = vars(kind)["__init__"]
     parameters = inspect.signature(create).parameters
@@ -88,9 +92,7 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value has the type of an annotation.
-
-    Items of mappings, lists and tuples are checked, too.
+    """Return whether a value, including the items of a collection, has the type of an annotation.
 
     An object fits a protocol if it has all methods of the protocol. A plain string, list or dict
     fits no protocol.
@@ -137,9 +139,7 @@ def missing_methods(value: Any, protocol: type) -> list[str]:
 def _text_of_wrong_type(
     name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool
 ) -> str:
-    """Return the error text for an argument of a wrong type.
-    For a collection, the text names the first wrong item.
-    """
+    """Return the error text for an argument of a wrong type, with the first wrong item."""
     lacks = ""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         if Protocol in getattr(part, "__bases__", ()) and not isinstance(
@@ -169,9 +169,7 @@ def _text_of_wrong_type(
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting.
-    The text suggests the closest known name, or lists all known names.
-    """
+    """Return the error text for an unknown setting, with the closest or all known names."""
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"
@@ -188,8 +186,7 @@ def positive(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Check that the argument ``name`` is a whole number of at least ``least``, and return the
-    number.
+    """Check that the argument ``name`` is a whole number of at least ``least``, and return it.
 
     Raises:
         ValueError: ``value`` is not a whole number, or is below ``least``.
@@ -211,7 +208,7 @@ def filled(name: str, value: object) -> None:
 
 
 def seconds(name: str, value: object) -> float:
-    """Check that the argument ``name`` is a number of seconds above 0, and return the number.
+    """Check that the argument ``name`` is a number of seconds above 0, and return it.
 
     Raises:
         ValueError: ``value`` is not a number above 0.
@@ -227,7 +224,7 @@ def seconds(name: str, value: object) -> float:
 
 
 def not_negative(name: str, value: float) -> float:
-    """Check that the argument ``name`` is a number of seconds of at least 0, and return the number.
+    """Check that the argument ``name`` is a number of seconds of at least 0, and return it.
 
     Raises:
         ValueError: ``value`` is below 0.
@@ -238,7 +235,7 @@ def not_negative(name: str, value: float) -> float:
 
 
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
-    """Check that the argument ``name`` is an instance of ``kind``, and return the argument.
+    """Check that the argument ``name`` is an instance of ``kind``, and return it.
 
     ``words`` is the description of the type in the error. Default: the name of ``kind``.
 
@@ -251,7 +248,7 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
 
 
 def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
-    """Check that the argument ``name`` has all methods of a protocol, and return the argument.
+    """Check that the argument ``name`` has all methods of a protocol, and return it.
 
     ``words`` is the description of the expected object in the error.
 
@@ -265,7 +262,7 @@ def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
 
 
 def function(name: str, value: _T, words: str = "a function") -> _T:
-    """Check that the argument ``name`` is callable, and return the argument.
+    """Check that the argument ``name`` is callable, and return it.
 
     ``words`` is the description of the expected object in the error.
 
@@ -278,7 +275,7 @@ def function(name: str, value: _T, words: str = "a function") -> _T:
 
 
 def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
-    """Check that the argument ``name`` has a method, and return the argument.
+    """Check that the argument ``name`` has a method, and return it.
 
     Args:
         name: Name of the argument.

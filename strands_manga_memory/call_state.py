@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict base class whose methods, such as ``get``, use the ``__getitem__`` of a subclass,
-        unlike those of ``dict``.
-        """
+        """Dict base class whose methods call the ``__getitem__`` of a subclass."""
 
         def __or__(self, other):
             return dict(self) | other
@@ -81,10 +79,7 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context whose invocation state is a ``CallState``.
-
-    Parallel nodes of a Graph cannot replace the agent in a ``CallState``.
-    """
+    """Return a copy of a tool call's context with a ``CallState`` as invocation state."""
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

@@ -1,7 +1,6 @@
-"""Circuit breaker, which stops calls to a tool, a storage tier or a summarizer that keeps failing.
+"""Circuit breaker, which stops calls of a tool, storage tier or summarizer that keeps failing.
 
-After a wait, the breaker admits single calls as probes. This module performs no I/O and does not
-await.
+After a wait, the breaker admits single calls as probes. This module performs no I/O.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """State of a circuit breaker: closed (calls are allowed), open (calls are rejected) or
-    half-open (probes only).
-    """
+    """State of a circuit breaker: closed (admits calls), open (rejects calls) or half-open."""
 
     CLOSED = "closed"
     """Calls are made."""
@@ -96,8 +93,7 @@ class Permit:
 
 
 class CircuitBreaker:
-    """Circuit breaker that rejects calls after several failures in a row, and admits probe calls
-    after a waiting time.
+    """Circuit breaker that rejects calls after several failures in a row.
 
     Each call needs a permit, through which the caller reports the outcome of the call. After the
     waiting time, the breaker is half-open and admits one probe call at a time. A probe that
@@ -204,9 +200,7 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a failure, or a success while the breaker is open or half-open.
-        Return the change of state, or None.
-        """
+        """Count a success or failure, and return the change of state or None."""
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1

@@ -1,6 +1,4 @@
-"""Readers that stop at a deadline while they wait for an event, and a function that runs a blocking
-call in a thread.
-"""
+"""Readers of event streams that stop at a deadline, and blocking calls in threads."""
 
 from __future__ import annotations
 
@@ -117,9 +115,7 @@ class Pump(DeadlineReader):
         return event
 
     async def close(self) -> None:
-        """Cancel the stream of events if it is running, and wait up to ``grace`` seconds for its
-        end.
-        """
+        """Cancel a running stream, and wait up to ``grace`` seconds for its end."""
         task = self._task
         if task.done():
             return
@@ -133,8 +129,7 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Replace the default executor of an event loop, because a thread of the old executor may be
-    stuck.
+    """Replace the default executor of an event loop, because one of its threads may be stuck.
 
     Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so
     ``agent(...)``) would wait for its end. Other work in the old executor continues.

@@ -34,9 +34,7 @@ class StoreError(MangaMemoryError, SessionException):
 
 
 class StoreUnavailableError(StoreError):
-    """A store did not answer in time, refused the connection, or throttled the request.
-    Repeat the call later.
-    """
+    """A store did not answer in time, or refused the connection. Repeat the call later."""
 
 
 class StoreRefusedError(StoreUnavailableError):
@@ -75,8 +73,7 @@ class ConflictError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A stored record cannot be read: it fails its checksum, is malformed, or has the format of
-    another version.
+    """A stored record is damaged, malformed, or has the format of another version.
 
     The record is not changed.
 
@@ -90,8 +87,7 @@ class CorruptRecordError(StoreError):
 
 
 class KeyMissingError(CorruptRecordError):
-    """An encrypted record cannot be decrypted, because the cipher or the key is missing, or the key
-    is destroyed.
+    """An encrypted record cannot be decrypted: the cipher or key is missing or destroyed.
 
     Attributes:
         record: Name of the record.
@@ -99,13 +95,12 @@ class KeyMissingError(CorruptRecordError):
 
 
 class PersonalDataError(MangaMemoryError):
-    """A policy refuses to store a text with personal data.
-    The message names the kind of data, never the data.
-    """
+    """A policy refuses to store a text. The message names the kind of personal data only."""
 
 
 class StateError(MangaMemoryError, ValueError):
     """A change of the dialogue state, such as a slot, goal or task step, is not allowed now.
+
     The message names the cause.
     """
 

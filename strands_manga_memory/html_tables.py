@@ -23,8 +23,9 @@ class ReportList(list[Any]):
 
 
 def render_html(value: object) -> str:
-    """Return a value as HTML.
-    Mappings, lists and dataclasses become nested tables, and all text is escaped.
+    """Return a value as HTML, with tables for mappings, lists and dataclasses.
+
+    All text is escaped.
     """
     rows: Iterable[str] | None = None
     if is_dataclass(value):

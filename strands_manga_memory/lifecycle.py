@@ -1,5 +1,4 @@
-"""Attachment of this package's objects to objects of other packages, and renewal of objects in
-forked processes.
+"""Data attached to objects of other packages, and renewal of objects in forked processes.
 
 A forked process must not use the locks, threads and connections of its parent.
 """
@@ -34,9 +33,7 @@ class Renewable(Protocol):
     """
 
     def renew_after_fork(self) -> None:
-        """Replace this object's locks, threads and connections in the child process after a
-        fork.
-        """
+        """Replace this object's locks, threads and connections in the child of a fork."""
 
 
 _renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
@@ -45,18 +42,14 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a weak set as a list, even if other threads change the set at the same
-    time.
-    """
+    """Return the members of a weak set that other threads may change meanwhile."""
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Call ``renew_after_fork`` of an object in the child process of each fork.
-    The object is referenced only weakly.
-    """
+    """Call ``renew_after_fork`` of a weakly referenced object in the child of each fork."""
     _renewables.add(renewable)
 
 
@@ -83,12 +76,9 @@ def _renew_all() -> None:
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
-    """Register callbacks for each fork of this process.
+    """Register callbacks for forks, as ``os.register_at_fork`` does, if the system has forks.
 
-    The arguments are those of ``os.register_at_fork``.
-
-    Use this function to renew the variables of a module. For objects, use ``renew_in_child``. On
-    systems without fork, such as Windows, the callbacks are never called.
+    Use this function to renew the variables of a module, and ``renew_in_child`` for objects.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**callbacks)

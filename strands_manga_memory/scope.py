@@ -146,15 +146,11 @@ class ConversationScope:
 
     @property
     def storage_session_id(self) -> str:
-        """Encoded id under which this session is stored, unique for each tenant, user and
-        session.
-        """
+        """Encoded id under which this session is stored, unique for tenant, user and session."""
         tenant = "" if self.tenant is None else encoded_id(self.tenant)
         return StorageId(f"{tenant}:{encoded_id(self.user_id)}:{encoded_id(self.session_id)}")
 
     @property
     def storage_user_id(self) -> str:
-        """Encoded id under which this user's memories are stored, unique for each tenant and
-        user.
-        """
+        """Encoded id under which this user's memories are stored, unique for tenant and user."""
         return StorageId(encoded_user(self.user_id, self.tenant))

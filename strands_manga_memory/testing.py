@@ -1,6 +1,4 @@
-"""Helpers for your own tests: a model that follows a script, a manual clock, and stores that fail
-on request.
-"""
+"""Helpers for your tests: a scripted model, a manual clock, and stores that fail on request."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ class ScriptedModel(Model):
 
     @property
     def stateful(self) -> bool:
-        """Whether the model claims that its provider stores the conversation, as set in the
-        constructor.
-        """
+        """Whether the model claims that its provider stores the conversation."""
         return self._stateful
 
     def update_config(self, **model_config: Any) -> None:
@@ -101,10 +97,7 @@ class ScriptedModel(Model):
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the next reply of the script as JSON of a Pydantic model, and yield a dict.
-
-        The dict contains the parsed object under the key ``output``.
-        """
+        """Parse the next reply as JSON of a Pydantic model, and yield it under ``output``."""
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
@@ -237,12 +230,14 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """Wrapper of a hot store that makes calls fail: the next ones after ``fail_next``, and all
-    while ``down`` is True.
+    """Wrapper of a hot store that fails on request.
+
+    ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
     """
 
 
 class FaultyTable(_Faults):
-    """Wrapper of a table that makes calls fail: the next ones after ``fail_next``, and all while
-    ``down`` is True.
+    """Wrapper of a table that fails on request.
+
+    ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
     """

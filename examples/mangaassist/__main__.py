@@ -1,5 +1,4 @@
-"""MangaAssist, the application: a storefront assistant with three agents, all memory parts, and
-servers that may fail.
+"""MangaAssist: a shop assistant with three agents, all memory parts, and failing servers.
 
     uv run examples/mangaassist                 # chat in the terminal; scripted models, no keys
     uv run examples/mangaassist --web           # chat in the browser, beside a view of the memory
@@ -114,9 +113,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the application; return 0 if all went well, 1 if a check of the demonstration failed, 130
-    after an interrupt.
-    """
+    """Run the application, and return its exit status: 0, 1 (a check failed) or 130 (interrupt)."""
     arguments = parse_arguments()
     extras.check(services=arguments.backend == "services", model=arguments.model, application=True)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

@@ -1,6 +1,4 @@
-"""Catalogue of an invented manga shop: titles, volumes, stock and orders.
-Every title, author and number is made up.
-"""
+"""Catalogue of an invented manga shop: titles, volumes, stock and orders."""
 
 from __future__ import annotations
 
@@ -221,9 +219,7 @@ def find(asin: str) -> Manga:
 def search(
     query: str = "", *, genre: str | None = None, max_price_yen: int | None = None, limit: int = 5
 ) -> list[Manga]:
-    """Return the best rated series with every word of ``query``, the genre, and a volume price of
-    at most this much.
-    """
+    """Return the best rated series that match words, genre and the price of a volume."""
     words = query.lower().split()
     hits = [
         manga
@@ -236,9 +232,7 @@ def search(
 
 
 def volumes(asin: str) -> list[dict[str, Any]]:
-    """Return every volume of a series with its release date, price, stock and a sentence about
-    it.
-    """
+    """Return each volume of a series: release date, price, stock and a sentence about it."""
     manga = find(asin)
     first = date(2016, 4, 15)
     return [
@@ -258,9 +252,7 @@ def volumes(asin: str) -> list[dict[str, Any]]:
 
 
 def stock(asin: str, volume: int) -> dict[str, Any]:
-    """Return the number of copies of a volume, and the day on which a copy would leave the
-    warehouse.
-    """
+    """Return the number of copies of a volume, and the day of their shipment."""
     manga = find(asin)
     if not 1 <= volume <= manga.volumes:
         raise LookupError(f"{manga.title_en} has volumes 1 to {manga.volumes}, not {volume}")

@@ -42,9 +42,7 @@ def get_manga(asin: str) -> str:
 
 @server.tool(structured_output=False)
 def list_volumes(asin: str) -> str:
-    """Every volume of a series: release date, chapters, pages, price, stock.
-    Long series give long answers.
-    """
+    """Every volume of a series, in a long answer: release date, chapters, pages, price, stock."""
     return _answer(catalogue.volumes, asin)
 
 
@@ -61,9 +59,7 @@ def order_status(order_id: str) -> str:
 
 
 def _answer(look_up: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """Return the result of a look-up as JSON.
-    If nothing is found, the tool returns an error that the model can read.
-    """
+    """Return the result of a look-up as JSON, or an error for the model if nothing is found."""
     try:
         return json.dumps(look_up(*arguments, **options), ensure_ascii=False, default=vars)
     except LookupError as error:

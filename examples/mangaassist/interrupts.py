@@ -1,6 +1,4 @@
-"""Handling of Ctrl-C that leaves no process behind: an interrupt waits while a process starts, and
-only the first counts.
-"""
+"""Ctrl-C without leftover processes: an interrupt waits for a starting process."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ _pending = False
 
 
 def install() -> None:
-    """Turn the first SIGINT or SIGTERM into a ``KeyboardInterrupt``.
-    Further signals do not disturb the cleanup.
-    """
+    """Turn the first SIGINT or SIGTERM into a ``KeyboardInterrupt``, and ignore the others."""
     signal.signal(signal.SIGINT, _on_signal)
     signal.signal(signal.SIGTERM, _on_signal)
 

@@ -1,6 +1,4 @@
-"""Model of the assistant: scripted (no key, no network), local (a small model in a wheel), or
-Amazon Bedrock.
-"""
+"""Model of the assistant: scripted (offline), local (a small model), or Amazon Bedrock."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ LOCAL_NOTE = (
 
 
 def open_model(name: str, *, local_tokens: int = 160) -> Model:
-    """Return the model that ``--model`` names: ``scripted``, ``local``, ``bedrock`` or
-    ``bedrock:<model id>``.
+    """Return the model named ``scripted``, ``local``, ``bedrock`` or ``bedrock:<model id>``.
 
     An answer of the local model ends with an error after ``local_tokens`` tokens. It writes some 30
     tokens per second.
@@ -46,9 +43,7 @@ def calls_tools(name: str) -> bool:
 
 
 def _local_model(max_tokens: int) -> Model:
-    """Serve SmolLM2 with llama.cpp in this process, on one thread.
-    Two threads are slower if other processes run.
-    """
+    """Serve SmolLM2 with llama.cpp in this process, on one thread."""
     import xllamacpp
     from strands.models.llamacpp import LlamaCppModel
 
@@ -70,9 +65,7 @@ def _local_model(max_tokens: int) -> Model:
 
 
 def _package_folder(name: str) -> Path:
-    """Return a package's folder without importing the package, whose import would load a command
-    line.
-    """
+    """Return a package's folder without importing the package."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{name} is not installed")

@@ -1,6 +1,4 @@
-"""Orders of the invented shop's customers, derived from the customer's id, so that every process
-has the same ones.
-"""
+"""Orders of the shop's customers, derived from the customer's id."""
 
 from __future__ import annotations
 
@@ -19,16 +17,12 @@ _CARRIERS = ("Tsubame Express", "Minato Post")
 
 
 def orders_of(customer: str) -> list[dict[str, Any]]:
-    """Return the three orders of a customer with their titles.
-    No other customer has the same order numbers.
-    """
+    """Return the three orders of a customer, whose numbers no other customer has."""
     return [_described(_order(customer, number)) for number in range(len(_STATES))]
 
 
 def order_of(customer: str, order_id: str) -> dict[str, Any]:
-    """Return one order of a customer.
-    Raises ``LookupError`` if the customer has none of this number.
-    """
+    """Return one order of a customer. Raise ``LookupError`` for an unknown number."""
     for order in orders_of(customer):
         if order["order_id"] == order_id.strip().upper():
             return order

@@ -1,6 +1,4 @@
-"""MCP server of the shop for orders, over stdio.
-It trusts its only client, the shop, to name the customer.
-"""
+"""MCP server for orders over stdio, which trusts the shop to name the customer."""
 
 from __future__ import annotations
 

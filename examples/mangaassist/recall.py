@@ -36,9 +36,7 @@ QUESTION = "返品は何日以内ならできますか。"
 
 
 def show(console: Console) -> None:
-    """Print the outcome of the first messages, and the passage of a long answer that is quoted for
-    a question.
-    """
+    """Print the outcome of the first messages, and the passage quoted for a question."""
     model = ScriptedModel(
         lambda messages: RULES if TALK[3] in str(messages[-1]["content"]) else "Let me see. " * 8
     )

@@ -102,9 +102,7 @@ def print_table(console: Console, evidence: Evidence, result: dict[str, Any]) ->
 
 
 def sparkline(values: Sequence[int], top: int, width: int = 40) -> str:
-    """Draw values from 0 to ``top`` as at most ``width`` bars.
-    A bar for several values shows the highest.
-    """
+    """Draw values from 0 to ``top`` as at most ``width`` bars, by the highest of each bar."""
     if not values:
         return ""
     width = min(width, len(values))

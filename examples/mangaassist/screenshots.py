@@ -1,5 +1,4 @@
-"""Take the screenshots of the README: a chat in two languages, a failing stock server, a killed
-worker, and a phone.
+"""Take the README's screenshots: a bilingual chat, a failing server, a killed worker, a phone.
 
     uv run --group browser examples/mangaassist/screenshots.py
 

@@ -1,6 +1,4 @@
-"""Stores of a run: an embedded SQLite file, or a real Valkey server and a DynamoDB emulator from
-their wheels.
-"""
+"""Stores of a run: a SQLite file, or a Valkey server and a DynamoDB emulator."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def sqlite_url(folder: Path) -> str:
 
 @contextmanager
 def services(folder: Path) -> Iterator[Backend]:
-    """Start Valkey and the DynamoDB emulator on free ports of 127.0.0.1, and stop them at the
-    end.
-    """
+    """Run Valkey and the DynamoDB emulator on free ports of 127.0.0.1."""
     with _valkey(folder) as hot, _dynamodb(folder) as endpoint, ValkeyMonitor(hot) as monitor:
         durable = f"dynamodb://{TABLE}?{urlencode({'region': REGION, 'endpoint': endpoint})}"
         yield Backend("services", hot, durable, dict(LOCAL_CREDENTIALS), monitor)

@@ -1,6 +1,4 @@
-"""Holds a conversation, kills its worker on the way, and collects evidence of the messages that
-survived.
-"""
+"""Holds a conversation whose worker is killed, and collects evidence of what survived."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class Evidence:
         return clean and self.restored_exactly and max(self.tokens, default=0) <= BUDGET
 
     def kept_by_kind(self) -> dict[str, tuple[int, int]]:
-        """Return how many messages of each kind (preference, tool result, ...) the model still
-        sees, and the number of all.
-        """
+        """Return the numbers of visible and of all messages, keyed by kind, such as preference."""
         counts: dict[str, tuple[int, int]] = {}
         for outcome in sorted(self.outcomes.values(), key=lambda outcome: -outcome["score"]):
             kept, of = counts.get(outcome["act"], (0, 0))
@@ -95,9 +91,7 @@ class Evidence:
         return counts
 
     def round_trips_per_turn(self) -> float | None:
-        """Return the median of the round trips to the hot tier until the answer: 0 without a
-        network, None if not counted.
-        """
+        """Return the median of hot-tier round trips per turn; None if not counted."""
         if self.hot_trips_before_answer is None:
             return None
         return median(self.hot_trips_before_answer or [0])
@@ -169,9 +163,7 @@ class Conversation:
         self._kill("between two turns")
 
     def reopen(self) -> None:
-        """Close the worker regularly, empty the hot tier if it is a server, and start another
-        worker.
-        """
+        """Close the worker regularly, empty a hot-tier server, and start another worker."""
         self._settle()
         self._note_durable(self._running.close())
         self._note_hot()
@@ -234,8 +226,7 @@ class Conversation:
         self._note_durable(done)
 
     def _settle(self) -> None:
-        """Wait until the memory reports every acknowledged message as saved; unsaved messages may
-        be lost by a kill.
+        """Wait until every acknowledged message is saved, because a kill may lose the others.
 
         Also ask for the outcomes of messages, which a killed worker cannot report.
         """
@@ -293,9 +284,7 @@ class Conversation:
 
 
 def kill_points(turns: int) -> tuple[int, int]:
-    """Return the turn to cut in the middle (the first with a tool from a third on) and the turn to
-    kill after (two thirds).
-    """
+    """Return the turn to cut (the first with a tool from a third on) and the turn to kill after."""
     cut = next(
         (n for n in range(max(1, turns // 3), turns + 1) if TURNS[n - 1].steps), max(1, turns // 3)
     )
@@ -310,8 +299,9 @@ def hold(
     on_turn: Callable[[int], None],
     on_utterance: UtteranceCallback,
 ) -> Evidence:
-    """Hold the scripted conversation with one kill inside a turn and one between two turns, and
-    return the evidence.
+    """Hold the scripted conversation with two kills of the worker, and return the evidence.
+
+    One kill is inside a turn, and one between two turns.
 
     Args:
         conversation: The conversation.

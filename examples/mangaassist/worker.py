@@ -1,5 +1,4 @@
-"""Worker process that owns the agent, and answers turns over its standard input and output, one
-JSON object per line.
+"""Worker process with the agent, which answers JSON lines on its standard input.
 
 ``quickstart.py`` starts it, kills it with SIGKILL, and starts another one, which must restore the
 whole conversation. With ``--memory strands`` the agent has Strands' own sliding window and file
@@ -89,9 +88,7 @@ def open_memory(session: str) -> Memory:
 
 
 def open_strands(session: str) -> Memory:
-    """Return Strands' own memory: a sliding window of 40 messages, and a session in files of the
-    working directory.
-    """
+    """Return Strands' own memory: a window of 40 messages, and a session in files."""
     sessions = FileSessionManager(session, storage_dir="strands-sessions")
     return Memory(
         {"session_manager": sessions, "agent_id": AGENT_ID},
@@ -140,9 +137,7 @@ def build_agent(model: str, memory_kwargs: dict[str, Any], timer: RestoreTimer) 
 
 
 class Pipe:
-    """JSON lines to and from the parent.
-    All other standard output is redirected to standard error.
-    """
+    """JSON lines to and from the parent. Other standard output goes to standard error."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -163,9 +158,7 @@ class Pipe:
 
 
 class Observer:
-    """Sends the parent the added messages, the tool calls, and every request as the model receives
-    it.
-    """
+    """Hook that sends added messages, tool calls and model requests to the parent."""
 
     def __init__(self, agent: Agent, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -178,10 +171,7 @@ class Observer:
         agent.add_middleware(InvokeModelStage, self._on_request)
 
     def begin_turn(self, hold_before_call: int) -> None:
-        """Start a turn.
-        Before model call ``hold_before_call`` (0: never) it stops for good, so that it can be
-        killed there.
-        """
+        """Start a turn that halts before model call ``hold_before_call`` (0: never) for a kill."""
         self.added.clear()
         self._model_calls, self._hold_before_call = 0, hold_before_call
 
@@ -211,9 +201,7 @@ class Observer:
 
 
 class RequestCounter:
-    """Counter of this process's requests to DynamoDB at its HTTP sockets, by Python's audit
-    events.
-    """
+    """Counter of this process's requests to DynamoDB, by Python's audit events."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -269,9 +257,7 @@ def _answer(agent: Agent, text: str) -> str:
 
 
 def _wait_until_saved(memory: Memory, seconds: float = 10.0) -> bool:
-    """Wait until no message is unsaved.
-    A slow or unavailable tier delays the save, not the answer.
-    """
+    """Wait until all messages are saved; a slow tier delays only the save."""
     deadline = time.monotonic() + seconds
     while memory.unsaved():
         if time.monotonic() > deadline:

@@ -25,9 +25,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Settings of a worker: stores, model, session, folder, seconds per answer, and memory
-    (``manga`` or ``strands``).
-    """
+    """Settings of a worker. Its memory is ``manga`` or ``strands``."""
 
     hot: str
     durable: str
@@ -40,9 +38,7 @@ class WorkerSettings:
 
 
 class WorkerProcess:
-    """Running worker.
-    It has a process session of its own, so that Ctrl-C in the terminal reaches only the parent.
-    """
+    """Running worker in its own process session: Ctrl-C reaches only the parent."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         command = [
@@ -129,9 +125,7 @@ class WorkerProcess:
         return closed
 
     def _wait(self) -> None:
-        """Wait for the worker, and for its MCP server, which shares its standard error and ends
-        after the worker.
-        """
+        """Wait for the worker and its MCP server, which ends after the worker."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -154,9 +148,7 @@ class WorkerProcess:
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
-    """Return environment variables with the URLs, which may have passwords; a command line is
-    visible to all users.
-    """
+    """Return the environment with the URLs, whose passwords a command line would show."""
     urls = {"MANGA_MEMORY_HOT_URL": settings.hot, "MANGA_MEMORY_DURABLE_URL": settings.durable}
     path = os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")]))
     return {**os.environ, **settings.environment, **urls, "PYTHONPATH": path}

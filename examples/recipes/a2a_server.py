@@ -14,9 +14,7 @@ memory = MangaMemory.open()
 
 
 def build(context_id: str) -> Agent:
-    """Return the restored agent of a context.
-    With several clients, take the user from your authentication.
-    """
+    """Return the restored agent of a context. Take the user from your authentication."""
     return memory.agent(
         model,
         user_id="a2a",

@@ -1,5 +1,4 @@
-"""Agent in the runtime of Bedrock AgentCore, where each session has a process that ends after
-minutes without requests.
+"""Agent in Bedrock AgentCore, where a session's process ends after minutes without requests.
 
 AgentCore provides the session of a request; the payload has the user, from your login. The turn is
 in the durable tier before the answer is returned, so the process may end at any time.

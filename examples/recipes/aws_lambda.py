@@ -1,5 +1,4 @@
-"""Agent in AWS Lambda, whose process is frozen between calls and may be discarded after any of
-them.
+"""Agent in AWS Lambda, whose process is frozen or discarded between calls.
 
 Pending writes would wait in a frozen process, so each call flushes before it returns. All calls of
 a process share one memory. Each call builds its agent, because the next call may be of another user

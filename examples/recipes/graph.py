@@ -1,6 +1,4 @@
-"""Graph of two agents that resumes after a restart: the graph has the session manager, its nodes
-have none.
-"""
+"""Graph of two agents that resumes after a restart. Only the graph has a session manager."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Agent of strands-harness, with its shell and sub-agents, and with the session manager and
-policies of this package.
-"""
+"""Agent of strands-harness with the session manager and policies of this package."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ model: Model = ScriptedModel(lambda messages: f"{len(messages)}通目です。")
 
 @asynccontextmanager
 async def opened(app: FastAPI) -> AsyncIterator[None]:
-    """Open the memory while the server runs.
-    Closing it flushes the sessions that this process has saved.
-    """
+    """Open the memory while the server runs. Closing flushes the saved sessions."""
     async with (
         MangaMemory.from_env() as app.state.memory
     ):  # MANGA_MEMORY_HOT_URL, MANGA_MEMORY_DURABLE_URL
@@ -34,9 +32,7 @@ app = FastAPI(lifespan=opened)  # uvicorn web_streaming:app
 
 @app.post("/chat/{session}")
 async def chat(session: str, request: Request, x_user: str = Header()) -> StreamingResponse:
-    """Stream the answer to the text in the body.
-    Take the user id from your login, never from the client.
-    """
+    """Stream the answer to the body's text. Take the user id from your login only."""
     memory: MangaMemory = app.state.memory
     scope = ConversationScope(x_user, session)
     agent = await memory.agent_async(model, scope=scope, callback_handler=None)

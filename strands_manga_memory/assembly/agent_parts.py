@@ -1,6 +1,4 @@
-"""Arguments of agents, and the parts from which ``MangaMemory`` builds an agent, such as its
-conversation manager.
-"""
+"""Parts from which ``MangaMemory`` builds an agent, such as its conversation manager."""
 
 from __future__ import annotations
 
@@ -128,8 +126,7 @@ def check_options(
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split keyword arguments into those of ``TieredSessionManager`` and those of
-    ``strands.Agent``.
+    """Split keyword arguments into those of ``TieredSessionManager`` and those of ``Agent``.
 
     Raises:
         SettingsError: An argument belongs neither to ``TieredSessionManager`` nor to
@@ -143,8 +140,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the package's arguments for ``strands.Agent`` (``ours``) with the caller's
-    (``theirs``).
+    """Merge this package's arguments for ``Agent`` (``ours``) with the caller's (``theirs``).
 
     A caller's argument that is not None replaces the package's argument of the same name. The
     plugins of both are kept. A caller's ``context_manager`` also removes the package's
@@ -176,6 +172,9 @@ def guard_client(
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
     """Return the tools of an MCP client, guarded by circuit breakers.
+
+    The first call for a client creates the guarded tools. All agents of an owner share them, with
+    one circuit breaker per tool.
 
     The first call for a client creates the guarded tools.
 
@@ -384,8 +383,7 @@ def make_prompt_plugins(
     instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
     cache_monitor: prompt.PromptCacheMonitor | None,
 ) -> list[Plugin]:
-    """Return up to two plugins: one adds instruction files to the system prompt, and one counts
-    cached prompt tokens.
+    """Return plugins that add instruction files to the system prompt and count cached tokens.
 
     Args:
         instructions: The instruction files. True: the files in the default folders. False: no
@@ -417,9 +415,7 @@ def make_prompt_plugins(
 
 
 class EnvironmentMetadata(Plugin):
-    """Plugin that stores the user's locale and cart, read from an ``EnvironmentSource``, in the
-    conversation's metadata.
-    """
+    """Plugin that stores the user's locale and cart in the conversation's metadata."""
 
     name = "strands-manga-memory:environment"
 
@@ -428,14 +424,12 @@ class EnvironmentMetadata(Plugin):
         self._environment = environment
 
     def init_agent(self, agent: Agent) -> None:
-        """Add the user's locale and cart to the metadata that is stored at each save of the agent's
-        conversation.
-        """
+        """Add locale and cart to the metadata that each save of the conversation stores."""
         attachments(agent)["metadata"] = self._environment.announced
 
 
 class UserTier:
-    """Customer tier of a user, such as ``premium``.
+    """Customer tier of a user, such as ``premium``, which sets the TTL of their conversations.
 
     It determines the time to live of the user's conversations.
 
@@ -466,15 +460,13 @@ class UserTier:
             return cls()
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """From now on, read the customer tier from the current data about the user in an agent's
-        ``StateCoordinator``.
-        """
+        """Use the current data in an agent's ``StateCoordinator`` from now on."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return a copy of the time-to-live policy ``base`` that uses the user's customer tier.
+        """Return a copy of the time-to-live policy ``base`` for the user's customer tier.
 
-        While the user's tier is unknown, the copy uses the customer tier of ``base``.
+        While the tier is unknown, the copy uses the customer tier of ``base``.
         """
         return replace(
             base,

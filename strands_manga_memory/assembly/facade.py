@@ -16,22 +16,7 @@ from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import checked, function, with_method
-from strands_manga_memory.assembly import agent_parts
-from strands_manga_memory.assembly.agent_parts import (
-    STORE_OPTIONS,
-    SessionSettings,
-    check_options,
-    merge_arguments,
-    scope_of,
-    split_options,
-)
-from strands_manga_memory.assembly.process_stores import (
-    MemoryStats,
-    close_memories,
-    close_sessions,
-    memory_stats,
-    open_stores,
-)
+from strands_manga_memory.assembly import agent_parts, process_stores, provenance
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import StoreUnavailableError
@@ -55,7 +40,6 @@ if TYPE_CHECKING:
 
     from strands_manga_memory import conversation, language, mcp, prompt, state, user_data
     from strands_manga_memory.assembly.finalizer import SessionFinalizer
-    from strands_manga_memory.assembly.provenance import RetractionReport, Source
     from strands_manga_memory.language.search import Embed
 
 P = ParamSpec("P")
@@ -72,25 +56,21 @@ class MangaMemory:
             the memory of this process.
         durable: URL or table of the durable tier, the database. Default: a SQLite file below the
             working directory.
-        memories: URL or table of users' long-term memory. True: the default table, in the file or
-            service of the durable tier. False: no long-term memory. None (default): no long-term
-            memory, but ``forget_user`` also deletes the user's memories from the default table, if
-            it exists.
+        memories: URL or table of users' long-term memory. True: the default table, next to the
+            durable tier. False: none. None (default): none, but ``forget_user`` also deletes the
+            user's memories from the default table, if it exists.
         create_tables: Whether to create missing tables, with their TTL setting. Default True.
         sink: Destination of preferences that are extracted from users' messages; needs
             ``memories``. Default: ``memories``.
-        profile: Source of users' profiles in another service; a read takes at most the
-            ``profile_deadline`` of ``defaults``.
+        profile: Source of users' profiles in another service.
         pii: Policy for personal data in memories. Default: that of ``defaults``.
         environment: Source of the user's locale, cart and customer tier, such as ``premium``, which
             sets conversation TTLs.
-        embed: Function from texts to vectors of equal length, for searches by meaning. Called in
-            threads. Vectors of stored texts are cached. Default: recall and memories are searched
-            by words only.
-        defaults: Settings of the process, such as those of stores, history and breakers. A given
-            argument replaces the corresponding setting. Default ``MangaMemorySettings()``.
-        settings: Further keyword arguments of every ``TieredSessionManager``, such as ``codec`` or
-            ``ttl``.
+        embed: Function from texts to vectors of equal length, for searches by meaning, called in
+            threads. Vectors of stored texts are cached. Default: searches by words.
+        defaults: Settings of the process. A given argument replaces the setting of its name.
+            Default ``MangaMemorySettings()``.
+        settings: Further arguments of every ``TieredSessionManager``, such as ``codec`` or ``ttl``.
 
     Attributes:
         hot: The hot tier.
@@ -117,31 +97,27 @@ class MangaMemory:
         environment: state.EnvironmentSource | None = None,
         embed: Embed | None = None,
         defaults: MangaMemorySettings | None = None,
-        **settings: Unpack[SessionSettings],
+        **settings: Unpack[agent_parts.SessionSettings],
     ) -> None:
-        check_options(settings, similar=STORE_OPTIONS)
+        agent_parts.check_options(settings, similar=agent_parts.STORE_OPTIONS)
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
-        self._memory_codec: Codec | None = settings.get(
-            "codec"
-        )  # without one, memories can be read with plain boto3
+        # Without a codec, memories can be read with plain boto3.
+        self._memory_codec: Codec | None = settings.get("codec")
         self._codec = self._memory_codec or Codec()
         memories = ours.memory_table() if memories is None else memories
-        stores, self._names = open_stores(
+        stores, self._names = process_stores.open_stores(
             hot or ours.hot_url, durable or ours.durable_url, memories
         )
         self.hot: HotStore = stores["hot"]
         self.durable: Table = stores["durable"]
         self.memories: Table | None = stores["memories"]
         own = {**ours.session_arguments(), **settings, "clock": self._clock}
-        Tiers.of(
-            self.hot, self.durable, **own
-        )  # raises an error for a setting that no session accepts
+        Tiers.of(self.hot, self.durable, **own)  # raises an error for an invalid setting
         self._environment = environment and with_method("environment", environment, "load(scope)")
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
         self._pii = pii or ours.pii_policy(self._memory_codec)
-        self._profile = memory.ProfileReader.of(profile, deadline=ours.profile_deadline)
         switch(on=ours.telemetry)
         self._stores: dict[str, Any] = stores
         if ours.telemetry:
@@ -153,54 +129,42 @@ class MangaMemory:
         self._tiers: Any = {"hot": self._stores["hot"], "durable": self._stores["durable"]}
         self._tiers |= {"codec": self._codec, "clock": self._clock}
         self._session_settings: dict[str, Any] = {**own, **self._tiers}
-        self._memory_options: Any = {"pii": self._pii, "codec": self._memory_codec}
-        if sink is not None:
-            self._memory_options["outbox"] = memory.PreferenceOutbox(
-                self._memory_table(), sink=sink, codec=self._memory_codec, clock=self._clock
-            )
+        sealed: Any = {"codec": self._memory_codec, "clock": self._clock}
+        self._memory_options: Any = {"pii": self._pii, "embed": self._embed, **sealed}
+        self._memory_options |= {"retention": ours.retention(), "hot": self._stores["hot"]}
+        reader = memory.ProfileReader.of(profile, deadline=ours.profile_deadline)
+        outbox = sink and memory.PreferenceOutbox(self._memory_table(), sink=sink, **sealed)
+        self._memory_options |= {"profile": reader, "outbox": outbox}
         self._user_table: Any = False if memories is False else self._stores["memories"]
-        for table in (self.durable, self.memories) if creates else ():
-            if table is not None:
-                table.create_if_missing()
+        for table in filter(None, (self.durable, self.memories) if creates else ()):
+            table.create_if_missing()
         self._managers: weakref.WeakSet[TieredSessionManager] = weakref.WeakSet()
         self._guards: weakref.WeakSet[mcp.GuardedMCPTools] = weakref.WeakSet()
         self._parts: weakref.WeakKeyDictionary[Any, ConversationScope] = weakref.WeakKeyDictionary()
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores of a process, and return a ``MangaMemory``.
-        The arguments are those of the class.
-        """
+        """Open the stores of a process. The arguments are those of the class."""
         return cls(*args, **arguments)
 
     @classmethod
     def from_env(cls, **settings: Any) -> Self:
         """Open the stores that environment variables name, such as ``MANGA_MEMORY_HOT_URL``.
 
-        See ``MangaMemorySettings``.
-
-        Args:
-            settings: Keyword arguments of ``open``, which override the variables.
-
-        Raises:
-            ValueError: A variable has a value that is not allowed. The message names the variable
-                and the value.
+        See ``MangaMemorySettings``. ``settings`` are arguments of ``open``, which override the
+        variables. A variable with an invalid value raises ValueError, which names both.
         """
         return cls(defaults=MangaMemorySettings.from_env(), **settings)
 
     def agent(self, model: Model | ModelRouter | str | None = None, **options: Any) -> Agent:
         """Build a ``strands.Agent`` from the keyword arguments that ``agent_kwargs`` returns.
 
-        Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search],
-        max_tokens=4_096)``.
+        Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search])``.
 
         Args:
             model: The model, a router, or the id of a Bedrock model. Default: the default model of
                 Strands.
             options: Arguments of ``agent_kwargs``, including those of ``strands.Agent``.
-
-        Raises:
-            ValueError: An id or a setting is not allowed.
         """
         return Agent(model=model, **self.agent_kwargs(**options))
 
@@ -226,79 +190,62 @@ class MangaMemory:
         cache_monitor: prompt.PromptCacheMonitor | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return keyword arguments for ``strands.Agent``, such as managers, plugins and
-        ``agent_id``.
+        """Return keyword arguments for ``strands.Agent``: managers, plugins and ``agent_id``.
 
-        If there is a memory table, the result includes a ``memory_manager`` that searches the
-        user's memories. Other optional parts are included only on request.
+        With a memory table, the result includes a ``memory_manager`` that searches the user's
+        memories. Other optional parts are included only on request.
 
-        Pass further arguments of ``Agent`` to this method, as in
-        ``memory.agent_kwargs(..., plugins=[mine])``. In a call such as
-        ``Agent(**result, plugins=[mine])``, Python raises TypeError if the result has the same
-        argument. Your plugins are added to those of this package. Your ``conversation_manager``,
-        ``session_manager`` or ``memory_manager`` replaces that of this package. Your
-        ``context_manager`` replaces the ``conversation_manager`` of this package.
+        Pass further arguments of ``Agent`` here, as in ``agent_kwargs(..., plugins=[mine])``, not
+        to ``Agent``, where they would collide with the result. Your plugins are added. Your
+        ``conversation_manager``, ``session_manager`` or ``memory_manager`` replaces the package's,
+        and your ``context_manager`` replaces the package's ``conversation_manager``.
 
         Args:
             scope: The conversation, instead of the four ids.
             user_id: The user.
             session_id: The session, unique within the user.
             agent_id: The agent, unique within the session. Default ``default``, the id of Strands.
-            tenant: The tenant. Users without a tenant (None) are separate from the users of every
-                tenant.
+            tenant: The tenant. None: users without a tenant, separate from those of every tenant.
             session: Whether the agent gets a session manager. Set False for a node of a Graph or
                 Swarm, and for an agent that is a tool. Default True.
             history: Method that limits the agent's history. ``importance`` (default): the history
                 fits ``max_tokens`` at every model call. ``summarize``: a summary replaces old turns
                 when the history has about twice ``max_tokens`` (8,000 by default, at most half the
                 model's context window) or 20 turns. The last 3 turns and pinned messages stay. The
-                ``aux_model`` of ``strands.Agent`` (default: the agent's model) writes the summary
-                after a response, and its facts are checked against the replaced turns. ``compact``:
-                the history grows until a request comes near the context window, then shrinks in
-                stages (``TieredCompactionConversationManager``).
+                ``aux_model`` of ``Agent`` (default: its model) writes the summary after a response.
+                Its facts are checked against the replaced turns. ``compact``: the history grows
+                until a request comes near the context window, then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
                 window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
                 unknown. See ``budget_plan``.
-            trim_every: Number of later turns for which one trimming of a history over
-                ``max_tokens`` makes room. Until the next trimming, the prompt cache can serve the
-                whole previous request. 0: a full history is trimmed at every turn. Default 7. At
-                least two thirds of ``max_tokens`` stay.
+            trim_every: Number of later turns for which a trimming makes room, but at least two
+                thirds of ``max_tokens`` stay. Until the next trimming, the prompt cache can serve
+                the whole previous request. 0: a full history is trimmed at every turn. Default 7.
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, in at
-                most 1,024 tokens and at most a quarter of ``max_tokens``, and the model gets a tool
-                to search evicted messages. Default False.
+                most 1,024 tokens and a quarter of ``max_tokens``, and the model gets a tool to
+                search evicted messages. Default False.
             summary_schedule: Time of writing summaries, and longest wait of a model call for a
                 summary. Default: summaries are written in the background; from 1.5 times the size
                 that starts a summary, a model call waits up to 30 s.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and
-                Japanese. ``model``: also by the agent's ``aux_model``, in the background. Values
-                with words that the message lacks are dropped. ``nothing``: not at all. Default:
-                ``model`` if ``options`` include an ``aux_model``, else ``rules``.
-            task_state: Whether a ``StateCoordinator`` keeps the task state and shows it to the
-                model; or a mapping with its keyword arguments, such as ``intents``. It also shows
-                values that ``MangaMemory.changes`` sends. Default False.
+                Japanese. ``model``: also by the agent's ``aux_model``, in the background, without
+                values that the message lacks. ``nothing``: not at all. Default: ``model`` if
+                ``options`` include an ``aux_model``, else ``rules``.
+            task_state: Whether a ``StateCoordinator`` shows task state and published ``changes`` to
+                the model; or a mapping with its arguments, such as ``intents``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt;
                 True: the files in the working directory, ``~/.agent`` and ``/etc/agent/global``.
                 Default False.
             cache_monitor: Monitor of the share of cached prompt tokens; agents may share one.
-                Default None.
-            options: Keyword arguments of the agent's ``TieredSessionManager`` and of
-                ``strands.Agent``.
+            options: Further arguments of ``TieredSessionManager`` and of ``Agent``.
 
-        Settings in the argument ``defaults`` of the constructor replace the default values above.
-
-        Raises:
-            ValueError: An id or a setting is not allowed.
+        The constructor's argument ``defaults`` replaces the default values above.
         """
-        settings, own = split_options(options)
-        wanted = self.settings.over(
-            history=history,
-            max_tokens=max_tokens,
-            trim_every=trim_every,
-            max_turns=max_turns,
-            recall=recall,
-        )
-        scope = scope_of(
+        settings, own = agent_parts.split_options(options)
+        limits = {"max_tokens": max_tokens, "trim_every": trim_every, "max_turns": max_turns}
+        wanted = self.settings.over(history=history, recall=recall, **limits)
+        scope = agent_parts.scope_of(
             scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant
         )
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
@@ -316,51 +263,38 @@ class MangaMemory:
             arguments["session_manager"] = manager
         if self.memories is not None or learn not in (None, "nothing"):
             store = self.user(scope.user_id, tenant=scope.tenant)
-            plugins.append(
-                user := memory.UserContext(
-                    store, self._profile_cache(store), session_id=scope.session_id, learn=learn
-                )
-            )
+            cache = self._profile_cache(store)
+            user = memory.UserContext(store, cache, session_id=scope.session_id, learn=learn)
+            plugins.append(user)
             if manager is not None:
                 manager.when_redacted(user.redacted)
             injection: Any = {"query": user.query, "format": user.collect_found}
             arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
         state_options = wanted.task_state if task_state is None else task_state
         if state_options is not False:
-            known = {
-                "source": self._environment,
-                "hot": self.hot,
-                "codec": self._memory_codec,
-                "wall_clock": self._clock,
-            }
-            plugins.append(
-                agent_parts.make_coordinator(
-                    state_options, wanted, manager, tier, scope=scope, **known
-                )
+            known = {"source": self._environment, "hot": self.hot, "codec": self._memory_codec}
+            known |= {"wall_clock": self._clock, "scope": scope}
+            coordinator = agent_parts.make_coordinator(
+                state_options, wanted, manager, tier, **known
             )
+            plugins.append(coordinator)
         elif tier.environment is not None:
             plugins.append(agent_parts.EnvironmentMetadata(tier.environment))
         if wanted.recall:
-            plugins.append(
-                agent_parts.make_recall_plugin(
-                    wanted, session=manager, embed=self._embed, clock=self._clock
-                )
-            )
+            options = {"session": manager, "embed": self._embed, "clock": self._clock}
+            plugins.append(agent_parts.make_recall_plugin(wanted, **options))
         self._parts.update(dict.fromkeys([arguments["conversation_manager"], *plugins], scope))
-        return merge_arguments({**arguments, "plugins": plugins}, own)
+        return agent_parts.merge_arguments({**arguments, "plugins": plugins}, own)
 
     def session(
-        self, scope: str | ConversationScope, **settings: Unpack[SessionSettings]
+        self, scope: str | ConversationScope, **settings: Unpack[agent_parts.SessionSettings]
     ) -> TieredSessionManager:
-        """Return the session manager of a conversation, to read the log or to pass to an agent that
-        you build.
+        """Return the session manager of a conversation, to read its log or to build an agent.
 
-        Args:
-            scope: The conversation, or the plain id of a session without a user.
-            settings: Keyword arguments of the session manager, which override the settings of the
-                process.
+        ``scope`` may be the id of a session without a user. ``settings`` are arguments of the
+        session manager, which override the settings of the process.
         """
-        check_options(settings)
+        agent_parts.check_options(settings)
         return self._manager(scope, settings, agent_parts.UserTier())
 
     def _manager(
@@ -379,51 +313,31 @@ class MangaMemory:
         return manager
 
     def user(self, user_id: str, *, tenant: str | None = None) -> memory.UserMemoryStore:
-        """Return the long-term memory of a user.
-
-        Raises:
-            ValueError: There is no memory table (``memories``), or an id is not allowed.
-        """
+        """Return the long-term memory of a user. There must be a memory table (``memories``)."""
         return memory.UserMemoryStore(
-            self._memory_table(),
-            user_id=user_id,
-            tenant=tenant,
-            retention=self.settings.retention(),
-            profile=self._profile,
-            embed=self._embed,
-            hot=self._stores["hot"],
-            clock=self._clock,
-            **self._memory_options,
+            self._memory_table(), user_id=user_id, tenant=tenant, **self._memory_options
         )
 
     def _profile_cache(self, store: memory.UserMemoryStore) -> memory.ProfileCache:
         # Without a shared hot tier, each model call reads changes of other processes from the
         # table, if it is a local file.
         reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
-        ids = {"user_id": store.owner.user_id, "tenant": store.owner.tenant}
-        options: Any = {
-            **ids,
-            "pii": self._pii,
-            "codec": self._memory_codec,
-            "log": store.preference_log,
-        }
-        return memory.ProfileCache(self._stores["hot"], reads_revision=reads, **options)
+        owner, log = store.owner, store.preference_log
+        options: Any = {"pii": self._pii, "codec": self._memory_codec, "reads_revision": reads}
+        options |= {"user_id": owner.user_id, "tenant": owner.tenant, "log": log}
+        return memory.ProfileCache(self._stores["hot"], **options)
 
     def _memory_table(self) -> Table:
         if self.memories is None:
-            raise ValueError(
-                "memories is None: pass MangaMemory.open(memories=True), or a URL or table"
-            )
+            raise ValueError("memories is None: pass memories=True, a URL or a table to open()")
         return cast("Table", self._stores["memories"])
 
     def storage(
         self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0
     ) -> TieredStorage:
-        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or
-        ``Agent(storage=)``.
+        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or an ``Agent``.
 
-        The durable tier has all values. Copies of large values are in the hot tier for ``hot_ttl``
-        seconds.
+        The durable tier has all values. The hot tier has large values for ``hot_ttl`` seconds.
 
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
@@ -433,12 +347,7 @@ class MangaMemory:
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> state.EnvironmentChanges:
-        """Return an object whose method ``publish(cart=[...])`` sends new data, such as the user's
-        cart, to a session's agents.
-
-        Raises:
-            ValueError: An id is not allowed.
-        """
+        """Return a publisher: ``publish(cart=[...])`` sends data to a session's agents."""
         from strands_manga_memory import state
 
         scope = ConversationScope(user_id, session_id, tenant=tenant)
@@ -447,17 +356,15 @@ class MangaMemory:
     def guard(
         self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any
     ) -> mcp.GuardedMCPTools:
-        """Return the tools of an MCP server with circuit breakers.
+        """Return the tools of an MCP server with circuit breakers, which all agents share.
 
-        All agents of this ``MangaMemory`` share the breakers.
+        Example: ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
 
         Args:
-            client: The MCP client. Example:
-                ``memory.agent(model, scope=scope, tools=[memory.guard(client)])``.
+            client: The MCP client.
             policy: Breaker policy of tools that have none of their own. Default: the policy of the
                 process (a breaker opens for 30 s after 5 failures, and a call fails after 2 s).
-            settings: Further keyword arguments of ``GuardedMCPTools``. Cached results are stored
-                per tenant and user.
+            settings: Further arguments of ``GuardedMCPTools``.
 
         Raises:
             ValueError: The client is guarded with other settings, or a setting is not allowed.
@@ -469,12 +376,9 @@ class MangaMemory:
     def sessions(
         self, user_id: str, *, tenant: str | None = None, limit: int = 20, after: str | None = None
     ) -> user_data.SessionPage:
-        """Return a page of a user's sessions.
+        """Return a page of a user's sessions: title, last use and number of turns.
 
-        Each entry has the session's title, last use and number of turns.
-
-        The pages follow the order of session ids. Within a page, the most recently used session is
-        first.
+        The pages follow the order of session ids. Within a page, the latest session is first.
 
         Args:
             user_id: The user.
@@ -488,22 +392,16 @@ class MangaMemory:
         """
         from strands_manga_memory import user_data
 
-        owner = Owner(user_id, tenant)
-        return user_data.list_sessions(
-            self._stores["durable"], owner, self.session, limit=limit, after=after
-        )
+        table, owner = self._stores["durable"], Owner(user_id, tenant)
+        return user_data.list_sessions(table, owner, self.session, limit=limit, after=after)
 
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
-        """Return a page of the users who have sessions.
+        """Return a page of at most ``limit`` users who have sessions.
 
-        Each call reads the expiry index, which lists all sessions.
-
-        Args:
-            limit: Most users on the page. Default 100.
-            after: ``next`` of the previous page; None for the first page.
+        Each call reads the expiry index, which lists all sessions. ``after`` is ``next`` of the
+        previous page.
 
         Raises:
-            ValueError: ``limit`` is below 1.
             StoreUnavailableError: The durable tier does not answer.
         """
         from strands_manga_memory import user_data
@@ -511,15 +409,10 @@ class MangaMemory:
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session with its conversations, its dialogue state and the values that
-        ``changes(...)`` published for it.
+        """Delete a session with its conversations, dialogue state and published ``changes``.
 
-        Memories that were made from the session stay. ``user(...).forget`` or ``forget_user``
-        deletes the memories.
-
-        Raises:
-            ValueError: An id is not allowed.
-            StoreUnavailableError: A tier does not answer; repeat the call.
+        Memories of the session stay until ``user(...).forget`` or ``forget_user`` deletes them.
+        If a tier does not answer, StoreUnavailableError is raised: repeat the call.
         """
         self.session(ConversationScope(user_id, session_id, tenant=tenant)).delete_session()
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
@@ -528,50 +421,39 @@ class MangaMemory:
     def history(
         self, scope: ConversationScope, *, limit: int = 50, after: str | None = None
     ) -> HistoryPage:
-        """Return a page of a conversation's log, by default its last messages.
-        See ``TieredSessionManager.history_page``.
-        """
+        """Return a page of a conversation's log: see ``TieredSessionManager.history_page``."""
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     @checked
     def fork(self, scope: ConversationScope, at_turn: int, *, session_id: str) -> ConversationScope:
-        """Copy the first turns of a conversation to a new session.
-        Return the new scope. See ``TieredSessionManager.fork``.
+        """Copy the first turns of a conversation to a new session, and return the new scope.
+
+        See ``TieredSessionManager.fork``.
         """
         self.session(scope).fork(at_turn, session_id=session_id)
         return dataclasses.replace(scope, session_id=session_id)
 
     @checked
     def rewind(self, scope: ConversationScope, at_turn: int) -> None:
-        """Reset a conversation to the end of an earlier turn.
-        See ``TieredSessionManager.rewind``.
-        """
+        """Reset a conversation to the end of a turn: see ``TieredSessionManager.rewind``."""
         self.session(scope).rewind(at_turn)
 
     def finalizer(
         self, model: Model | language.SessionSummarizer | None = None
     ) -> SessionFinalizer:
-        """Return an object that turns ended sessions into memories.
+        """Return an object that turns ended sessions into memories by ``model`` (None: rules).
 
-        Without ``model``, summaries are made by rules.
-
-        Raises:
-            ValueError: There is no memory table (``memories``).
+        There must be a memory table (``memories``).
         """
         from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
-        return SessionFinalizer(
-            memories=self._memory_table(),
-            model=model,
-            pii=self._pii,
-            retention=self.settings.retention(),
-            memory_codec=self._memory_codec,
-            ttl=self._session_settings["ttl"],
-            **self._tiers,
-        )
+        options: Any = {"memory_codec": self._memory_codec, "ttl": self._session_settings["ttl"]}
+        options |= {"pii": self._pii, "retention": self._memory_options["retention"], **self._tiers}
+        return SessionFinalizer(memories=self._memory_table(), model=model, **options)
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return an object that ends expired sessions.
+
         With a memory table, it stores summaries by ``model`` (None: rules).
         """
         finalizer = None if self.memories is None else self.finalizer(model)
@@ -581,37 +463,26 @@ class MangaMemory:
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session, and turn the conversation ``scope`` into memories.
-
-        Return the summary, or None without messages.
+        """Close a session, turn it into memories, and return the summary (None: no messages).
 
         Raises:
-            ValueError: There is no memory table (``memories``), or ``scope`` is no
-                ``ConversationScope``.
+            ValueError: There is no memory table (``memories``).
             ConflictError: Another process uses or finalizes the conversation now. A sweeper
                 finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
         for manager in members_of(self._managers):
-            if (
-                manager.scope is not None
-                and manager.scope.storage_session_id == scope.storage_session_id
-            ):
+            of = manager.scope
+            if of is not None and of.storage_session_id == scope.storage_session_id:
                 manager.close()
         return self.finalizer(model).run(scope)
 
     @checked
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the time to live of a conversation whose user has disconnected, so that the user
-        can resume it.
+        """Restart the TTL of a conversation whose user has disconnected and may resume it.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, ``sweeper()`` finalizes the
-            conversation after the TTL.
-
-        Raises:
-            ValueError: There is no memory table (``memories``), or ``scope`` is no
-                ``ConversationScope``.
+            Whether the conversation is in the hot tier, so that ``sweeper()`` finalizes it later.
         """
         return self.finalizer().disconnected(scope)
 
@@ -632,58 +503,42 @@ class MangaMemory:
         """Return all data of a user. See ``user_data.export_user``."""
         from strands_manga_memory import user_data
 
-        stores = {**self._tiers, "memories": self._user_table}
-        return user_data.export_user(
-            user_id, tenant=tenant, memory_codec=self._memory_codec, **stores
-        )
+        stores = {**self._tiers, "memories": self._user_table, "memory_codec": self._memory_codec}
+        return user_data.export_user(user_id, tenant=tenant, **stores)
 
     @checked
-    def explain(self, agent: Agent) -> list[Source]:
+    def explain(self, agent: Agent) -> list[provenance.Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 
-        A text is a preference, memory, summary, quote, entity or task value. Its origin is a
-        message, a session or both, as far as known. The result is empty for an agent of another
-        ``MangaMemory``. The call may read the memory table.
+        The result is empty for an agent of another ``MangaMemory``. Reads the memory table.
         """
-        from strands_manga_memory.assembly.provenance import explain
+        return provenance.explain(dict(self._parts), agent)
 
-        return explain(dict(self._parts), agent)
+    def retract(self, source: provenance.Source) -> provenance.RetractionReport:
+        """Remove a text from ``explain`` from stored memories, dialogue state and live agents.
 
-    def retract(self, source: Source) -> RetractionReport:
-        """Remove a text about a user, as returned by ``explain``, from stored memories, dialogue
-        state and live agents.
-
-        All preferences from the text's source message are deleted. The summaries of this message's
-        session are deleted from the memory table, with the copies of messages stored there. If the
-        source message is unknown, only the memory with the text is deleted. The conversation's log
-        keeps its messages, which can be redacted there.
+        All preferences from the source message are deleted, with its session's summaries and the
+        copies of messages in the memory table. Without a known source message, only the memory
+        with the text is deleted. The conversation's log keeps its messages, which can be redacted.
 
         Raises:
-            ValueError: ``source`` is not a ``Source``.
             StoreUnavailableError: The memory table does not answer; repeat the call.
         """
-        from strands_manga_memory.assembly.provenance import retract
-
-        return retract(dict(self._parts), source, None if self.memories is None else self.user)
+        return provenance.retract(
+            dict(self._parts), source, None if self.memories is None else self.user
+        )
 
     @property
     def codec(self) -> Codec:
         """Codec that compresses, encrypts and checksums stored sessions."""
         return self._codec
 
-    def stats(self) -> MemoryStats:
-        """Return statistics of the tiers, the open sessions, and the operations of this process.
-        Performs no I/O.
-        """
+    def stats(self) -> process_stores.MemoryStats:
+        """Return statistics of tiers, open sessions and operations of this process, without I/O."""
         operations = recorder.stats() if self.settings.telemetry else {}
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
-        return memory_stats(
-            writer,
-            members_of(self._managers),
-            members_of(self._guards),
-            operations,
-            list(self._parts),
-        )
+        live = members_of(self._managers), members_of(self._guards)
+        return process_stores.memory_stats(writer, *live, operations, list(self._parts))
 
     def __repr__(self) -> str:
         return f"MangaMemory({', '.join(f'{tier}={store}' for tier, store in self._names.items())})"
@@ -701,38 +556,31 @@ class MangaMemory:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Flush the sessions that this process has saved, and close the connections of the stores.
+        """Flush the sessions that this process has saved, and close the stores.
 
         Sessions of agents that no longer exist are flushed for at most 5 s, and only the 1,000 that
         were saved last. A sweeper flushes the others.
 
         Raises:
-            StoreUnavailableError: A session or a preference is not stored. If a session is not
-                stored, the stores stay open, so that the call can be repeated. If only preferences
-                are not stored, keep the process running, which stores them in the background.
+            StoreUnavailableError: A session is not stored: repeat the call, the stores stay open.
+                Or a preference is not stored: keep the process running, which stores it later.
             ConflictError: Another writer's change of a session cannot be merged. The stores stay
                 open.
         """
-        writer = shared_writer(
-            self._stores["hot"] if self.hot.survives_process else None, self.durable
-        )
-        gaps = gaps_of(writer, self._stores["durable"])
-        close_sessions(
-            members_of(self._managers),
-            writer,
-            writer.submit(gaps, partial(gaps.save, self._clock()), slow=True),
-        )
-        are_stored = self.memories is None or close_memories(self.hot, self.memories)
+        hot, durable = self._stores["hot"], self._stores["durable"]
+        writer = shared_writer(hot if self.hot.survives_process else None, self.durable)
+        gaps = gaps_of(writer, durable)
+        saved = writer.submit(gaps, partial(gaps.save, self._clock()), slow=True)
+        process_stores.close_sessions(members_of(self._managers), writer, saved)
+        are_stored = self.memories is None or process_stores.close_memories(self.hot, self.memories)
         self.hot.close()
         self.durable.close()
         flush()
         if not are_stored:
             raise StoreUnavailableError(
-                "the table did not accept all preferences yet; keep the process running until it"
-                " does"
+                "the memory table has not accepted all preferences: keep the process running, which"
+                " stores them later"
             )
-
-    # Asynchronous forms of methods with I/O
 
     sessions_async = in_thread(sessions)
     users_async = in_thread(users)

@@ -35,8 +35,7 @@ _PAUSES = (0.02, 0.1, 0.5)
 
 
 class SessionFinalizer:
-    """Finalizer of ended sessions: stores summary, topics, sentiment, preferences and recurring
-    topics as memories.
+    """Finalizer that turns ended sessions into memories: summaries, topics, preferences.
 
     Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions
     that are closed.
@@ -97,18 +96,18 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store memories made from an expired conversation.
+        """Store memories made from an expired conversation, for a sweeper.
 
-        A sweeper (process that ends expired sessions) calls this.
-
-        The sweeper has claimed the conversation, so that no other process ends it, and has written
-        it to the durable tier.
+        The sweeper (process that ends expired sessions) has claimed the conversation, so that no
+        other process ends it, and has written it to the durable tier.
         """
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Store memories made from a closed conversation.
+        """Store memories made from a closed conversation, and return its summary or None.
+
+        The result is None if there is nothing to summarize.
 
         Return its summary, or None if there is nothing to summarize.
 
@@ -136,8 +135,10 @@ class SessionFinalizer:
         return self._run(place, self._claim(place, lease))
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
-        """Claim a conversation in the hot tier, so that no other process finalizes it, and return
-        its record.
+        """Claim a conversation in the hot tier for finalization, and return its record.
+
+        Return None if the conversation is not in the hot tier. A claim of another process that is
+        older than ``lease`` seconds is replaced.
 
         Return None if the conversation is not in the hot tier. A claim of another process that is
         older than ``lease`` seconds is replaced.
@@ -175,8 +176,7 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the time to live of a conversation whose user has disconnected, so that the user
-        can resume it.
+        """Restart the TTL of a conversation whose user has disconnected and may resume it.
 
         Returns:
             Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired

@@ -1,6 +1,4 @@
-"""Opens the stores of a process, collects statistics, and writes pending changes of memories before
-the process ends.
-"""
+"""Opens the stores of a process, collects statistics, and closes the stores."""
 
 from __future__ import annotations
 
@@ -75,8 +73,7 @@ def open_stores(
 def close_sessions(
     managers: Iterable[TieredSessionManager], writer: Writer, *others: Future[None]
 ) -> None:
-    """Flush the sessions of agents that still exist, and then the other sessions that this process
-    has saved.
+    """Flush the sessions of live agents, then the other sessions that this process saved.
 
     Args:
         managers: Session managers of the agents.
@@ -99,8 +96,7 @@ def close_sessions(
 
 
 def close_memories(hot: HotStore, memories: Table) -> bool:
-    """Write pending changes of user memories to the stores, for up to 5 seconds per store, and
-    close the memory table.
+    """Write pending changes of user memories for up to 5 s per store, and close the table.
 
     Args:
         hot: Hot store.

@@ -1,6 +1,4 @@
-"""Lists the texts about a user in an agent's last request, each with its origin, and removes such
-texts.
-"""
+"""Lists and removes the texts about a user in an agent's last request."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 def _of_quotes(
     recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
 ) -> Iterator[Source]:
-    """Yield the messages that the agent's last request quoted.
-    The search for the user's question is repeated to find them.
-    """
+    """Yield the messages that the agent's last request quoted, by a repetition of the search."""
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
@@ -214,9 +210,7 @@ def retract(
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
-    """Return whether an agent's last request contained a text from the message or the memory that
-    ``source`` names.
-    """
+    """Return whether an agent's last request showed the message or memory of ``source``."""
     ids = {source.message_id, source.memory_id} - {None}
     return any(
         not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope)

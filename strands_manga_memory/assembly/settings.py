@@ -366,8 +366,7 @@ class MangaMemorySettings(BaseModel):
         )
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
-        """Return the policy for personal data in memories, which encrypts with the cipher of
-        ``codec``.
+        """Return the policy for personal data in memories, with the cipher of ``codec``.
 
         Raises:
             ValueError: A setting demands encryption, and there is no cipher.
@@ -407,16 +406,12 @@ class MangaMemorySettings(BaseModel):
         )
 
     def memory_table(self) -> str | bool | None:
-        """Return the argument ``memories`` of ``MangaMemory`` for the setting ``users_url``: True,
-        False, None or a URL.
-        """
+        """Return the argument ``memories`` of ``MangaMemory`` for the setting ``users_url``."""
         users = self.users_url
         return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
 
     def session_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``TieredSessionManager`` that these settings determine,
-        such as ``ttl``.
-        """
+        """Return the keyword arguments of ``TieredSessionManager`` that these settings set."""
         names = ("flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
         return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
 

@@ -1,6 +1,4 @@
-"""Builds the Typer application of the commands.
-The module of a command is imported only when the command runs.
-"""
+"""Typer application of the commands, which imports a command's module when the command runs."""
 
 from __future__ import annotations
 
@@ -62,7 +60,6 @@ def command(name: str) -> Callable[..., Any]:
 
 
 def _exit(status: int | None, **options: object) -> None:
-    """Exit the process with a command's return value as exit status. None means 0."""
     raise typer.Exit(status or 0)
 
 
@@ -84,9 +81,7 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Placeholder for the commands that the user did not call.
-    Their modules are not imported, because this is slow.
-    """
+    """Placeholder for the commands that the user did not call, whose modules load slowly."""
 
 
 def _app(named: str | None) -> typer.Typer:

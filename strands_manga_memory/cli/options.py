@@ -117,9 +117,7 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
 
 
 def missing_session(session: str, user: str | None) -> str:
-    """Return the error text for a session that is not stored, which suggests an option that may be
-    missing.
-    """
+    """Return the error text for a missing session, which suggests an option to add."""
     if user is None:
         return (
             f"there is no session {session!r:.80} in these tiers; does it belong to a user"
@@ -135,8 +133,7 @@ def missing_session(session: str, user: str | None) -> str:
 def open_conversation(
     session: str, user: str | None, tenant: str | None, agent: str | None, **options: Any
 ) -> Iterator[tuple[TieredSessionManager, str]]:
-    """Open the stores of a session, yield its session manager and agent id, and close the stores at
-    the end.
+    """Yield the session manager and agent id of a session, and close the stores at the end.
 
     Args:
         session: Session id.

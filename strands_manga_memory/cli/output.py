@@ -46,9 +46,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print the result of a command: with ``as_json``, as JSON on standard output, otherwise as
-    text on standard error.
-    """
+    """Print a command's result: JSON on standard output, or text on standard error."""
     if as_json:
         print_json(value)
     else:
@@ -109,9 +107,7 @@ def print_error(error: str) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[..., None]]:
-    """Show a spinner and a counter on standard error, and yield the function that increments the
-    counter.
-    """
+    """Show a counter on standard error, and yield the function that increments it."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -1,5 +1,4 @@
-"""Results that the model gets after a failed tool call: an error text with advice, or an earlier
-result of the same call.
+"""Results of failed tool calls for the model: an error text with advice, or an earlier result.
 
 Secrets are removed from error texts.
 """
@@ -50,8 +49,7 @@ class GoodResult:
 
 
 class ResultCache:
-    """Cache of the 1,024 most recent successful results of tools, each with at most 65,536 bytes of
-    content.
+    """Cache of the 1,024 latest successful tool results of at most 65,536 bytes each.
 
     Args:
         ttl: Seconds after which a stored result is no longer used.
@@ -183,9 +181,7 @@ class ToolFailure:
         }
 
     def as_text(self) -> str:
-        """Return a text for the model with the cause of the failure, its consequences, and
-        advice.
-        """
+        """Return a text for the model: cause of the failure, consequences and advice."""
         parts = [self.reason]
         if self.side_effects_unknown:
             parts.append("It may have taken effect all the same: check before you repeat it.")
@@ -238,9 +234,7 @@ def error_result(
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
-    """Return an earlier result as the result of a failed call, marked as stale and with its age in
-    seconds.
-    """
+    """Return an earlier result for a failed call, marked as stale and with its age in seconds."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)}"
         " old; it may be out of date. Say so if it matters."
@@ -254,9 +248,7 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
 def fallback_result(
     result: Mapping[str, Any], problem: ToolFailure, *, used: str
 ) -> dict[str, Any]:
-    """Return the result of a fallback tool, after a note for the model that the tool named ``used``
-    answered instead.
-    """
+    """Return the result of the fallback tool ``used``, after a note for the model."""
     note = f"Note: {problem.reason} {used} answered instead."
     return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
 
@@ -300,9 +292,7 @@ def content_of(result: Mapping[str, Any]) -> list[Any]:
 
 
 def partial_of(event: Any) -> str:
-    """Return a progress event of a tool as text of at most 500 characters.
-    If this fails, return the event's type name.
-    """
+    """Return a progress event of a tool as text of at most 500 characters."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -312,9 +302,7 @@ def partial_of(event: Any) -> str:
 
 
 def _json_head(value: Any) -> str:
-    """Return the beginning of the JSON text of a value, or its representation if the value cannot
-    be written as JSON.
-    """
+    """Return the beginning of a value's JSON text, or else of its representation."""
     parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
     try:
         return "".join(
@@ -376,8 +364,7 @@ _RULES = (
 
 
 def redact_secrets(text: str) -> str:
-    """Remove passwords, keys, tokens and tracebacks from a text, and truncate the text to 1,000
-    characters.
+    """Remove secrets and tracebacks from a text, and truncate it to 1,000 characters.
 
     The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and
     long runs of hexadecimal or base64. They do not find a secret that looks like a word.

@@ -1,6 +1,4 @@
-"""One call of a guarded tool: arguments are checked, the breaker permits the call, and the result
-is classified.
-"""
+"""One call of a guarded tool: argument check, permit of the breaker, classified result."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress of a tool call as JSON values, with at most 500 characters of the
-        message, without secrets.
-        """
+        """Return the progress as JSON values, with 500 characters of redacted message at most."""
         text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
@@ -118,9 +114,7 @@ class Call:
         self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record a progress message of the server.
-        If the tool call fails, the model gets the last 20 messages.
-        """
+        """Record a progress message. A failed call shows the last 20 messages to the model."""
         if self._guard.server is not None:
             self._guard.server.answered()
         # Redacted later: a server may send thousands of messages, and only the last few reach the
@@ -128,11 +122,7 @@ class Call:
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     async def _admit(self, *, check: bool) -> Permit | None:
-        """Check the arguments if ``check`` is true, and ask the tool's circuit breaker for a
-        permit. Return the permit.
-
-        If the call is rejected, set ``result`` to an error result, and return None.
-        """
+        """Return the breaker's permit for the call, or else None with an error as ``result``."""
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         wrong = guard.schema.problem(self.arguments) if check else None
         if wrong is not None:
@@ -173,7 +163,7 @@ class Call:
     async def events(
         self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool if the tool's breaker permits the call, and yield the events.
+        """Call the tool if its breaker permits the call, and yield the events.
 
         Store the final event in ``result``.
 
@@ -226,8 +216,7 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Report the end of the call to breaker, statistics and supervisor, and set the attributes
-        that describe the end.
+        """Report the end of the call to breaker, statistics and supervisor, and set the attributes.
 
         Args:
             outcome: End of the call. None if the call was interrupted, cancelled or abandoned; the
@@ -283,9 +272,7 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome) -> Verdict:
-        """Classify the end of the call, and report to the server's supervisor whether the server
-        answered.
-        """
+        """Classify the end of the call, and tell the supervisor whether the server answered."""
         server, number = self._guard.server, self._number
         verdict = self._guard.judge(outcome)
         if server is None:
@@ -399,7 +386,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return ``user``, a result of ``user_of_call``; None if the result identifies neither a user
-    nor a session.
-    """
+    """Return ``user`` from ``user_of_call``, or None if it identifies no user and no session."""
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

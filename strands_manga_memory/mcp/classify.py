@@ -54,9 +54,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call.
-    Its code, such as ``timeout`` or ``ok``, is used in error results and statistics.
-    """
+    """Classification of a tool call, with a code such as ``timeout`` for results and statistics."""
 
     outcome: Outcome
     code: str
@@ -206,9 +204,7 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Convert an object to text of at most 10,000 characters, or to its type's name if the
-    conversion fails.
-    """
+    """Convert an object to text of at most 10,000 characters, or else to its type's name."""
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code
@@ -216,9 +212,7 @@ def text_of(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception only controls the program flow, such as a cancellation, an
-    interrupt or an exit.
-    """
+    """Return whether an exception is a cancellation, an interrupt or an exit."""
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
@@ -234,9 +228,7 @@ def rpc_code(exception: BaseException | None) -> int | None:
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Classify a result that the server marked with ``isError``.
-    The server answered, so the connection works.
-    """
+    """Classify a result that the server marked with ``isError``, over a working connection."""
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL

@@ -27,8 +27,7 @@ class FailedResult(dict[str, Any]):
 
 
 def restart(client: MCPClient) -> None:
-    """Restart an MCP client that has lost its connection, and restore the attributes that
-    ``stop()`` resets.
+    """Restart an MCP client that has lost its connection, with the attributes it had.
 
     This function blocks, so call it off the event loop. Do not call it on the client's own thread.
 
@@ -76,8 +75,7 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make a client return a ``FailedResult``, which has the exception, for each tool call that
-    raised an exception.
+    """Make a client return a ``FailedResult`` for each tool call that raised an exception.
 
     The error results of Strands have only the text of the exception, without the JSON-RPC code.
     """
@@ -96,6 +94,7 @@ def keep_exceptions(client: MCPClient) -> None:
 
 def progress_callback_of(client: MCPClient) -> Any:
     """Return the progress callback of a client, or None.
+
     The callback of a single call replaces the client's callback.
     """
     return getattr(client, "_progress_callback", None)

@@ -1,6 +1,4 @@
-"""State of a guarded tool between its calls: policy, circuit breaker, argument schema and call
-statistics.
-"""
+"""State of a guarded tool between calls: policy, breaker, argument schema, statistics."""
 
 from __future__ import annotations
 
@@ -102,9 +100,7 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds after which another probe (trial call) is allowed if a probe has not ended.
-        No call takes so long.
-        """
+        """Seconds after which another probe (trial call) is allowed if a probe has not ended."""
         return self.timeout + GRACE + 1.0
 
 
@@ -148,8 +144,7 @@ class ToolStatus(TypedDict):
 
 
 class CallLog:
-    """Statistics of the calls of one tool: counts, the last error, running calls, and durations of
-    the last 512 calls.
+    """Statistics of the calls of one tool, with the durations of the last 512 calls.
 
     Args:
         clock: Function that returns monotonic seconds.
@@ -173,9 +168,7 @@ class CallLog:
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Record the end of a call and return its duration in seconds.
-        ``text`` is the error text without secrets.
-        """
+        """Record the end of a call with its redacted error text, and return its duration."""
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -188,9 +181,7 @@ class CallLog:
         return now - began
 
     def rejected(self, code: str, text: str = "") -> None:
-        """Count a call that was rejected before it reached the tool, for example by an open circuit
-        breaker.
-        """
+        """Count a call that was rejected before it reached the tool."""
         with self._lock:
             self._counts["rejected"] += 1
             self._failures[code] += 1
@@ -198,9 +189,7 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Count a call that an earlier result (``stale`` is True) or a fallback tool answered in
-        place of the tool.
-        """
+        """Count a call that an earlier result (``stale`` is True) or a fallback tool answered."""
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
@@ -403,8 +392,7 @@ class Guard:
         return len(self._reporters) >= self.policy.users
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
-        """Return a description of a failed call for the model, with the current state of the
-        breaker and the server.
+        """Return a failure for the model, with the state of breaker and server.
 
         ``details`` are further fields of the ``ToolFailure``.
         """

@@ -1,6 +1,4 @@
-"""Wrappers of tools whose failures never make the agent fail.
-Use the function ``guard_tool`` to wrap a tool.
-"""
+"""Guarded tools, whose failures never make the agent fail, and the function ``guard_tool``."""
 
 from __future__ import annotations
 
@@ -74,10 +72,9 @@ class GuardedTool(AgentTool):
         )
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the fallback tools, which are called with the same arguments, in this order, while
-        this tool is unavailable.
+        """Set the tools that are called in this order while this tool is unavailable.
 
-        Fallbacks of the fallback tools are not used.
+        The arguments are the same. Fallbacks of the fallback tools are not used.
         """
         self.fallbacks = tuple(tools)
         self.guard.alternatives = tuple(other.tool_name for other in tools)
@@ -157,9 +154,7 @@ class GuardedTool(AgentTool):
     def _begin(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
-        """Return the ``Call`` object of a tool use, and a generator that runs the wrapped tool and
-        yields its events.
-        """
+        """Return the ``Call`` of a tool use, and a generator of the wrapped tool's events."""
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
         user = known_user(user_of_call(invocation_state))
         call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
@@ -172,8 +167,7 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call: the result of the call or, if the tool is unavailable,
-        an earlier result.
+        """Return the final event of a call, with an earlier result if the tool is unavailable.
 
         A good result is cached under ``key``. If ``key`` is None, no result is cached.
         """
@@ -289,9 +283,7 @@ def guard_tool(
 
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return a tool with a circuit breaker.
-    A tool that already has a circuit breaker is returned unchanged.
-    """
+    """Return a tool with a circuit breaker; a guarded tool is returned unchanged."""
     return (
         tool
         if isinstance(tool, GuardedTool)

@@ -115,9 +115,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
 
     @property
     def tools(self) -> list[GuardedTool]:
-        """Guarded tools that were loaded from the MCP server so far; empty before the first
-        load.
-        """
+        """Guarded tools that were loaded from the MCP server; empty before the first load."""
         return list(self._tools.values())
 
     def status(self) -> dict[str, ToolStatus]:
@@ -159,7 +157,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer of the tools, such as an agent.
+        """Remove a consumer, such as an agent.
+
         After the last one, stop the client if this provider started it.
         """
         with self._lock:
@@ -200,9 +199,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Read the list of the server's tools again after a reconnection, because the tools may
-        have changed. Ignore errors.
-        """
+        """Read the server's tools again after a reconnection, and ignore errors."""
         try:
             self.refresh()
         except Exception as error:  # noqa: BLE001 - the refresh is optional
@@ -292,20 +289,16 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Remember an agent when it first calls one of the tools, and update the agent's tools.
-
-        From then on, the agent's tools are also updated whenever the server's tools change.
-        """
+        """Register an agent that calls a tool for updates, and update the agent's tools now."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
             self._bring_up_to_date(agent)
 
     def unknown(self) -> None:
-        """Start a thread that reads the server's tools again, because the server did not know a
-        called tool.
+        """Read the server's tools again, because the server did not know a called tool.
 
-        Nothing happens if the tools were read within the last 5 seconds.
+        A thread reads the tools, at most every 5 seconds.
         """
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return

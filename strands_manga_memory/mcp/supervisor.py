@@ -40,8 +40,7 @@ class ServerState(StrEnum):
 
 
 class ServerSupervisor:
-    """Supervisor that reconnects to an MCP server after a lost connection, because Strands does
-    not.
+    """Supervisor that reconnects to an MCP server after a lost connection.
 
     A call that finds the connection lost reports this with ``lost``. After a pause, the next call
     starts a reconnection in a thread, and waits for the new connection. Other calls are rejected
@@ -107,9 +106,7 @@ class ServerSupervisor:
 
     @property
     def is_up(self) -> bool:
-        """Whether the connection to the MCP server worked at the last call or connection
-        attempt.
-        """
+        """Whether the server's connection worked at the last call or connection attempt."""
         return self._next_attempt is None
 
     @property
@@ -207,9 +204,7 @@ class ServerSupervisor:
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Try to connect to the MCP server.
-        Store the error, or None after success, as the result of the future ``attempt``.
-        """
+        """Try to connect, and store the error or None as the result of the future ``attempt``."""
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -252,9 +247,7 @@ class ServerSupervisor:
     # --- causes of missing answers ----------------------------------------------------------------
 
     def asked(self, tool: str) -> int:
-        """Record that a call of a tool has begun.
-        Return a number that identifies the call in later reports.
-        """
+        """Record the start of a tool call, and return a number that identifies the call."""
         with self._lock:
             self._asked += 1
             self._unanswered[self._asked] = (
@@ -271,11 +264,9 @@ class ServerSupervisor:
     def dropped(self) -> bool:
         """Record that a call's response stream ended without an answer.
 
-        Return whether the server is the cause.
-
-        The server is the cause if another of its streams also ended without an answer within the
-        last half second. With version 1.x of the MCP SDK, a dying server ends all its streams, but
-        a proxy that closes a slow stream ends only this stream.
+        Return whether the server is the cause: another of its streams ended so within the last half
+        second. With version 1.x of the MCP SDK, a dying server ends all its streams, but a proxy
+        that closes a slow stream ends only this stream.
         """
         with self._lock:
             now = self._clock()
@@ -284,15 +275,12 @@ class ServerSupervisor:
             return one_of_several
 
     def withdrawn(self, number: int) -> None:
-        """Remove a tool call from the list of unanswered calls, because nobody waits for its answer
-        any more.
-        """
+        """Remove a call from the unanswered calls, because nobody waits for its answer."""
         with self._lock:
             self._unanswered.pop(number, None)
 
     def blocked_by_another(self, number: int) -> bool:
-        """Return whether a tool call probably timed out because another tool blocks the whole
-        server.
+        """Return whether a call probably timed out because another tool blocks the server.
 
         This is so if a call of another tool was already unanswered when this call began, and the
         server has answered no call since.
@@ -302,9 +290,6 @@ class ServerSupervisor:
 
 
 def _attempt() -> Future[Exception | None]:
-    """Return a future for the result of an attempt to connect.
-    Callers that wait for the future cannot cancel it.
-    """
     attempt: Future[Exception | None] = Future()
     attempt.set_running_or_notify_cancel()
     return attempt

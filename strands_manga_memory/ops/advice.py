@@ -29,9 +29,7 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of recorded gaps of at most ``seconds``, interpolated between the points
-        of ``curve``.
-        """
+        """Return the share of gaps of at most ``seconds``, interpolated from ``curve``."""
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:
@@ -45,8 +43,7 @@ class TtlAdvice:
 
 
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
-    """Recommend a TTL for the hot tier from a histogram of the seconds between two turns of a
-    conversation.
+    """Recommend a TTL for the hot tier from a histogram of the seconds between turns.
 
     Raises:
         ValueError: The histogram is empty.

@@ -205,9 +205,7 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of each shard of the hot tier; 0 in a model from
-        ``CostModel.paper``.
-        """
+        """Number of replicas of each hot-tier shard; 0 in a model from ``CostModel.paper``."""
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
@@ -247,9 +245,7 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the cheapest node type for the hot tier's data, and the number of nodes including
-        replicas.
-        """
+        """Return the cheapest node type for the hot tier's data, and the number of all nodes."""
         a_shard = 1 + self.replicas
         peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = {
@@ -267,9 +263,7 @@ class CostModel:
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:
-    """Return the resources that the published design of ``CostModel.paper`` uses, scaled to a
-    workload.
-    """
+    """Return the resources of the published design of ``CostModel.paper``, for a workload."""
     load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
     writes = 400_000 * load * DAYS_A_MONTH
     live = 10_000 * load
@@ -304,9 +298,7 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences in use and cost between the published design of ``CostModel.paper``
-    and this package.
-    """
+    """Return the differences between the published design and this package in use and cost."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

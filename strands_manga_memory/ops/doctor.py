@@ -86,9 +86,7 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check whether a vocabulary for counting tokens is installed.
-    Without a vocabulary, tokens are estimated.
-    """
+    """Check for a token vocabulary, without which tokens are estimated."""
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
@@ -100,8 +98,7 @@ def _check_vocabulary() -> Finding:
 
 
 def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
-    """Check that no expired conversation has waited for more than an hour for a sweeper, and warn
-    otherwise.
+    """Warn if an expired conversation has waited for more than an hour for a sweeper.
 
     A sweeper is a process that ends expired sessions.
     """

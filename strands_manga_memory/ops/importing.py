@@ -91,9 +91,7 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions of the import, keyed by outcome.
-        The key ``messages`` has the number of imported messages.
-        """
+        """Number of sessions, keyed by outcome, and of imported messages under ``messages``."""
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -186,7 +184,7 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Read an agent's conversation from a repository, with the history that Strands would restore.
+    """Read an agent's conversation from a repository, with the history that Strands restores.
 
     Return None if the repository does not have the agent, or the agent has neither messages nor
     state.
@@ -221,9 +219,7 @@ def _read_repository(
 def _read_snapshot(
     manager: SnapshotSessionManager, agent_id: str
 ) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot.
-    Messages get the current time: a snapshot has no times.
-    """
+    """Return the conversation from an agent's latest snapshot, with the current time."""
     history = _RestoredHistory()
     restored = _restored(agent_id, history, manager)
     now = time.time()
@@ -238,9 +234,7 @@ def _read_snapshot(
 
 
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Return an agent that Strands has restored from a stored session.
-    The agent's model is never called.
-    """
+    """Return an agent that Strands has restored from a stored session, for reading only."""
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -253,9 +247,7 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return an imported conversation in the form to store, or None if there are neither messages
-    nor an agent state.
-    """
+    """Return an imported conversation to store, or None without messages and agent state."""
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -330,8 +322,7 @@ class _ReadOnlyRepository:
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores another Strands conversation manager's state, and removes
-    no messages.
+    """Conversation manager that restores another manager's state and removes no messages.
 
     The state is the number of removed messages, and the summary of these messages.
     """
@@ -393,8 +384,7 @@ def import_user(
     clock: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda name: None,
 ) -> ImportReport:
-    """Import the conversations, the states of orchestrators (Graph or Swarm) and the memories of an
-    exported user.
+    """Import the conversations, orchestrator states (Graph, Swarm) and memories of a user.
 
     Agents can continue the imported conversations. Existing conversations and memories are not
     changed, except that a preference is replaced if the user stated the exported value later.
@@ -503,8 +493,7 @@ def _remembered(
 
 
 def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversation:
-    """Convert a conversation of an export to the form that ``TieredSessionManager.transfer``
-    stores.
+    """Convert an exported conversation to the argument of ``TieredSessionManager.transfer``.
 
     Invalid data raise errors such as ``KeyError`` or ``CorruptRecordError``, which the caller
     handles.
@@ -530,9 +519,7 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
 
 
 def _value_of(exported: Any) -> Any:
-    """Return the value that ``export_user`` wrote as JSON values, such as bytes for
-    ``{"$bytes": "BASE64"}``.
-    """
+    """Return the value that ``export_user`` wrote as JSON, such as ``{"$bytes": "..."}``."""
     return load(json_bytes(exported))
 
 

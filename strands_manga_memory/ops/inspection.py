@@ -1,6 +1,4 @@
-"""Shows the stored data of a conversation and the messages in the agent's history.
-The conversation does not change.
-"""
+"""Shows the stored data of a conversation and an agent's history without changing them."""
 
 from __future__ import annotations
 
@@ -224,8 +222,7 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
-    """Return the properties of a conversation in the durable tier, such as its state, its version
-    and its number of turns.
+    """Return the properties of a conversation in the durable tier, such as its version.
 
     Args:
         head: Conversation as stored in the durable tier.
@@ -286,9 +283,7 @@ def _messages(
 
 
 def display_text(message: Any) -> str:
-    """Return the text of a message for display.
-    Tool calls and other content appear as short notes in brackets.
-    """
+    """Return a message's text for display, with notes in brackets for tools and media."""
     parts = [message_text(message)]
     for block in message["content"]:
         if "toolUse" in block:
@@ -303,9 +298,7 @@ def display_text(message: Any) -> str:
 def _tools(
     messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]
 ) -> dict[str, dict[str, Any]]:
-    """Return the calls, the errors and the circuit breaker's state of each called tool, keyed by
-    tool name.
-    """
+    """Return calls, errors and breaker state of each called tool, keyed by tool name."""
     names: dict[str, str] = {}
     calls: Counter[str] = Counter()
     errors: Counter[str | None] = Counter()

@@ -169,9 +169,7 @@ _TABLE_REMEDIES = {
 
 
 def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding (result of a check) for a failed call of a table, with a remedy.
-    ``step`` precedes the error text.
-    """
+    """Return the finding for a failed call of a table, with the name ``step`` and a remedy."""
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
@@ -188,9 +186,7 @@ def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Find
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
-    """Compare the keys and indexes of a DynamoDB table with the keys and indexes that this package
-    needs.
-    """
+    """Compare keys and indexes of a DynamoDB table with those that this package needs."""
     wanted = table_definition(table.schema, table.name)
     types = {
         entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]
@@ -377,16 +373,12 @@ def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return the keyword arguments that send a command to one node of a cluster; empty for a single
-    server.
-    """
+    """Return the keyword arguments that send a command to one node of a cluster."""
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return the answer of the server (or of one node) to the command INFO.
-    None if INFO fails, such as without permission.
-    """
+    """Return a server's answer to INFO, or None if INFO fails, such as without permission."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -394,9 +386,7 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
 
 
 def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check the version, the eviction policy, the memory and the persistence of a Redis server by
-    its answer to INFO.
-    """
+    """Check version, eviction policy, memory and persistence of a Redis server by its INFO."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:
@@ -446,9 +436,7 @@ def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that a node of a Redis Cluster is used with the URL of a cluster, and that all hash
-    slots are served.
-    """
+    """Check that a cluster's node is used with a cluster URL, and that all slots are served."""
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client
@@ -496,7 +484,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
 
 
 def _hot_calls(store: HotStore) -> Finding:
-    """Check each method of a hot store that this package uses, with a temporary conversation."""
+    """Check each method of a hot store that this package uses, on a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {

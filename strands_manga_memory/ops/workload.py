@@ -1,6 +1,4 @@
-"""Calculates the DynamoDB units, storage, hot-tier memory and model tokens that a deployment uses
-per month.
-"""
+"""Calculates monthly DynamoDB units, storage, hot-tier memory and tokens of a deployment."""
 
 from __future__ import annotations
 
@@ -120,9 +118,7 @@ class Workload:
 
     @property
     def live_sessions(self) -> float:
-        """Mean number of conversations in the hot tier, including idle ones whose TTL has not
-        ended.
-        """
+        """Mean number of conversations in the hot tier, including idle ones before their TTL."""
         return (
             self.sessions_per_day
             * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds)
@@ -281,9 +277,7 @@ class MonthlyUse:
 
 
 def measured_use(workload: Workload) -> MonthlyUse:
-    """Return the resources that a workload uses per month, from the measured resources of single
-    sessions.
-    """
+    """Return a workload's resources per month, from measurements of single sessions."""
     one, sessions = session_use(workload), workload.sessions_per_day
     stored = (
         sessions * one.session_bytes * workload.session_hours / 24

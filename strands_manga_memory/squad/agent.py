@@ -282,9 +282,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn.
-        Otherwise the model would answer the old request in the next turn.
-        """
+        """Add an answer to a failed turn, so that the next turn does not answer its request."""
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":

@@ -125,8 +125,7 @@ class SessionChatStorage(ChatStorage):
         new_message: ConversationMessage | TimestampedMessage,
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store a message of an agent that is not a Strands agent, and wait until the message is
-        saved.
+        """Store a message of an agent of another framework than Strands, and wait for the save.
 
         Args:
             user_id: Id of the user.
@@ -157,7 +156,7 @@ class SessionChatStorage(ChatStorage):
         new_messages: list[ConversationMessage] | list[TimestampedMessage],
         max_history_size: int | None = None,
     ) -> list[ConversationMessage]:
-        """Store messages of an agent that is not a Strands agent, and wait until they are saved.
+        """Store messages of an agent of another framework than Strands, and wait for the save.
 
         Args:
             user_id: Id of the user.
@@ -253,9 +252,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store is available.
-        It has the message logs, and the list of each session's agents.
-        """
+        """Whether the durable store, which lists agents and has the logs, is available."""
         hot = self._memory.hot
         return shared_writer(
             hot if hot.survives_process else None, self._memory.durable
@@ -293,9 +290,7 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of store errors with a text for users, because Agent Squad shows error texts
-    to the user.
-    """
+    """Replace the text of store errors, because Agent Squad shows error texts to users."""
     try:
         yield
     except StoreError as error:
@@ -305,9 +300,7 @@ def _user_facing_errors() -> Iterator[None]:
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the question and the answer of each turn in a message log.
-    The answer is the text after the last tool call.
-    """
+    """Yield the question and the answer (text after the last tool call) of each turn."""
     at: float | None = None
     question: str | None = None
     answer, is_final = "", False

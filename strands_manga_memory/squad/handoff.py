@@ -84,8 +84,7 @@ class Handoffs:
     def write(
         self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> None:
-        """Store a handoff (message to another agent) until its receiver has answered the user's
-        next message.
+        """Store a message to another agent until that agent answers the user's next message.
 
         Args:
             handoff: Message to store.
@@ -115,9 +114,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs (messages between agents) from the session.
-        Newer handoffs are kept.
-        """
+        """Remove delivered handoffs (messages between agents), but keep newer ones."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

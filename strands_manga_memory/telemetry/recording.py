@@ -1,5 +1,4 @@
-"""Recorder of telemetry events, and wrappers that measure the calls of stores and the duration of
-turns.
+"""Recorder of telemetry events, and wrappers that measure store calls and turns.
 
 Events are queued. A thread exports them to OpenTelemetry and adds them to the statistics of the
 process.
@@ -92,9 +91,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the inherited events and totals in a forked process.
-        The parent process exports its events itself.
-        """
+        """Discard inherited events and totals, which the parent process exports itself."""
         self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
@@ -140,9 +137,7 @@ class EventRecorder:
                     logger.debug("error=<%s> | an event was not exported", type(error).__name__)
 
     def stats(self) -> dict[str, OperationStats]:
-        """Return the statistics of this process, keyed by operation, such as ``hot.write``,
-        ``turn`` or ``trim``.
-        """
+        """Return the statistics of this process, keyed by operation, such as ``hot.write``."""
         self.flush()
         return {name: self._totals[name].stats() for name in sorted(self._totals)}
 
@@ -223,16 +218,13 @@ def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
 
 
 def missed(tier: str) -> None:
-    """Count a call of a storage tier (``hot`` or ``durable``) that did not end within its
-    deadline.
-    """
+    """Count a call of a tier (``hot`` or ``durable``) that exceeded its deadline."""
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a storage tier if the ``with`` block takes longer than
-    ``deadline`` seconds.
+    """Count a missed deadline of a tier if the block takes longer than ``deadline`` seconds.
 
     The block is not interrupted.
     """
@@ -245,19 +237,12 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[_Sample]:
-    """Yield one sample for an OpenTelemetry gauge: the number of background tasks that wait or run,
-    without labels.
-    """
+    """Yield a sample for an OpenTelemetry gauge: the number of unfinished background tasks."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[_Sample]:
-    """Yield one sample for each storage tier in use, for an OpenTelemetry gauge.
-
-    The label names the tier.
-
-    The value is 1 if all stores of the tier are available, and 0 otherwise.
-    """
+    """Yield a sample for each tier in use: 1 if all its stores are available, 0 otherwise."""
     for number, tier in enumerate(("hot", "durable")):
         known = [
             (writer.hot_health, writer.durable_health)[number]
@@ -269,8 +254,7 @@ def tiers() -> Iterator[_Sample]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Return a function that calls ``work`` in the current OpenTelemetry context, even if another
-    thread calls the function.
+    """Return a function that calls ``work`` in the current OpenTelemetry context on any thread.
 
     Spans that ``work`` creates therefore become children of the current span.
     """
@@ -315,8 +299,7 @@ atexit.register(flush)
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry, which measures the duration of all callbacks added
-    through the wrapper.
+    """Return a wrapper of a hook registry that measures the duration of added callbacks.
 
     At the end of each turn, one event records the duration of the turn, and the total duration of
     these callbacks. If telemetry is disabled, ``registry`` itself is returned.
@@ -332,8 +315,7 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for one agent: duration of the current turn, and total duration of this package's
-    callbacks in the turn.
+    """Stopwatch for an agent's current turn and this package's callbacks in the turn.
 
     The callbacks of one agent never run at the same time.
     """
@@ -352,10 +334,6 @@ class _TurnClock:
 
 
 class _TimedRegistry:
-    """Wrapper of a hook registry that adds the duration of each callback to the total of the
-    turn.
-    """
-
     def __init__(self, registry: HookRegistry, clock: _TurnClock) -> None:
         self._registry = registry
         self._clock = clock
@@ -396,8 +374,7 @@ _ITERATED = ("expired", "query")
 
 
 class ObservedStore:
-    """Wrapper of a hot store or table that records a telemetry event for every call except
-    ``close``.
+    """Wrapper of a hot store or table that records each call except ``close`` as an event.
 
     Args:
         store: The wrapped store.
@@ -415,9 +392,7 @@ class ObservedStore:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the wrapped store.
-        If it is a method, calls of the returned method are recorded.
-        """
+        """Return an attribute of the store. Calls of a returned method are recorded."""
         if name.startswith("_"):
             raise AttributeError(name)
         attribute = getattr(self.observes, name)
@@ -455,9 +430,7 @@ class ObservedStore:
 
 
 def observed_codec(codec: Codec) -> Codec:
-    """Return a copy of a codec that records the duration of each call of ``seal`` and ``unseal`` as
-    telemetry.
-    """
+    """Return a copy of a codec that records the durations of ``seal`` and ``unseal``."""
     observed = copy.copy(codec)
     for operation in ("seal", "unseal"):
         setattr(
@@ -476,8 +449,9 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 class LogHistogram:
-    """Histogram of positive values whose bucket bounds grow by a constant factor, so that quantiles
-    have a limited error.
+    """Histogram of positive values with bucket bounds that grow by a constant factor.
+
+    Quantiles therefore have a limited error.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
@@ -494,9 +468,7 @@ class LogHistogram:
         self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value in its bucket of the histogram, ``count`` times.
-        Values below 1e-9 are counted as 1e-9.
-        """
+        """Count a value, raised to at least 1e-9, in its bucket ``count`` times."""
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] += count
 
@@ -511,9 +483,7 @@ class LogHistogram:
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return the upper bound of the bucket that contains the quantile ``share`` (0 to 1); 0 for
-        an empty histogram.
-        """
+        """Return the bucket bound of the quantile ``share`` (0 to 1); 0 for no values."""
         left = share * self.total
         found = 0.0
         for bound, count in self.steps():

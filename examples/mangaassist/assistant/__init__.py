@@ -1,3 +1,1 @@
-"""Assistant of the shop: three agents behind Agent Squad, their tools on MCP servers, and the views
-of their memory.
-"""
+"""Assistant of the shop: three agents behind Agent Squad, tools, and views of memory."""

@@ -1,6 +1,4 @@
-"""Classifier that selects an agent by words, in English and Japanese, and works without a
-network.
-"""
+"""Classifier that selects an agent by English and Japanese words, without a network."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _WORDS = (
 
 
 class WordClassifier(Classifier):
-    """Classifier by words.
-    Without a known word, it selects the last agent, or the agent to which that one handed over.
-    """
+    """Classifier by words, which falls back on the last agent or its handover."""
 
     async def process_request(
         self, input_text: str, chat_history: list[ConversationMessage]

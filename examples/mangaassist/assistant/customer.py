@@ -11,9 +11,7 @@ _ARGUMENT = "customer"
 
 
 class CustomerTool(AgentTool):
-    """Tool that gets its customer from the invocation state of ``SessionStrandsAgent``, never from
-    the model.
-    """
+    """Tool that gets its customer from ``SessionStrandsAgent``, never from the model."""
 
     def __init__(self, tool: AgentTool) -> None:
         super().__init__()

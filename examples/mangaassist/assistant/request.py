@@ -21,9 +21,7 @@ class Result:
     text: str
 
     def values(self, field: str) -> list[str]:
-        """Return the values of a field of the JSON result, in order.
-        Values in truncated text are missing.
-        """
+        """Return a field's values in the JSON result, in order, without those in truncated text."""
         return [
             text or number
             for text, number in re.findall(rf'"{field}": (?:"([^"]*)"|(\d+))', self.text)
@@ -32,8 +30,7 @@ class Result:
 
 @dataclass(frozen=True)
 class CustomerRequest:
-    """Content of a model request: the text of the user, texts that were added to it, and results of
-    tools.
+    """Content of a model request: the user's text, added texts, and tool results.
 
     Attributes:
         text: Text of the user.

@@ -1,6 +1,4 @@
-"""Rules by which scripted models play the three agents, in English and Japanese.
-No key, no network.
-"""
+"""Rules by which scripted models play the three agents in English and Japanese, offline."""
 
 from __future__ import annotations
 
@@ -270,9 +268,7 @@ _ABOUT = (
 
 
 def _find_requested_preference(request: CustomerRequest) -> str | None:
-    """Return the kind of preference that a user asks about, as in "What is my favorite genre?", or
-    None.
-    """
+    """Return the kind of preference that a user asks about, or None."""
     asks = request.has_words(
         r"\b(what|which|do you (know|remember)|remind me|tell me)\b.*\bmy\b"
     ) or request.has_words(
@@ -554,9 +550,7 @@ def _some_titles(request: CustomerRequest) -> Answer | None:
 
 
 def _next_question(request: CustomerRequest) -> Answer | None:
-    """Ask for the next slot.
-    The rules before it answer other questions first, and the purchase waits.
-    """
+    """Ask for the next slot, after the rules that answer other questions."""
     question = request.find_in_added_text(r"Ask the user next: (.+?\?)")
     if question and _is_buying(request):
         return _QUESTIONS_JA.get(question, question) if request.japanese else question

@@ -60,9 +60,7 @@ class Servers:
         self.fault = "none"
 
     def __enter__(self) -> Servers:
-        """Start all three at once.
-        Raises ``MCPClientInitializationError`` if one does not start.
-        """
+        """Start all three at once. Raise ``MCPClientInitializationError`` if one does not start."""
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(MCPClient.start, self._clients))
@@ -92,8 +90,7 @@ class Servers:
         return {name: {field: status[field] for field in SHOWN} for name, status in known.items()}
 
     def set_fault(self, kind: str) -> bool:
-        """Have the stock server work (``none``), fail (``error``), ``hang``, or exit at its next
-        look-up (``exit``).
+        """Let the stock server work (``none``), fail (``error``), ``hang`` or ``exit`` in look-ups.
 
         ``fault`` has the current value. After an exit it is ``none``.
 

@@ -1,6 +1,4 @@
-"""Squad of a process.
-``Shop._restore_agent`` has the code that an application needs for the memory layer.
-"""
+"""Squad of a process. An application needs the code of ``Shop._restore_agent``."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class ChatTurn:
-    """Turn of a conversation: question, agent, answer, and the time of the question in milliseconds
-    since 1970.
-    """
+    """Question, agent and answer, with the question's time in milliseconds since 1970."""
 
     question: str
     agent: str
@@ -141,9 +137,7 @@ class Shop:
         )
 
     async def ask(self, user: str, session: str, text: str) -> AsyncGenerator[Piece, None]:
-        """Route a message, and yield the pieces of the answer.
-        The last piece has the whole text.
-        """
+        """Route a message, and yield the pieces of the answer, at last the whole text."""
         response = await self._squad.route_request(text, user, session, stream_response=True)
         agent, output = response.metadata.agent_id, cast("Any", response.output)
         if isinstance(output, ConversationMessage):  # no agent was reached

@@ -109,9 +109,7 @@ class Watch:
         return view
 
     def _messages(self) -> list[dict[str, Any]]:
-        """Return the log with the outcome of each message.
-        Messages that ``explain`` no longer has were evicted earlier.
-        """
+        """Return the log with outcomes. Messages unknown to ``explain`` were evicted earlier."""
         outcomes = {outcome.tracking_id: outcome for outcome in self._manager.explain(self._agent)}
         rows = []
         for message in self._log[-MOST_MESSAGES:]:

@@ -1,3 +1,1 @@
-"""Web chat: one static page, a few routes, and server-sent events.
-It listens only on this machine.
-"""
+"""Web chat on this machine only: one static page, a few routes, and server-sent events."""

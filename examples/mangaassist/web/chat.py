@@ -1,6 +1,4 @@
-"""One conversation as its pages see it.
-Turns continue without pages. A page gets the whole state, then each change.
-"""
+"""One conversation in its pages. Each page gets the whole state, then each change."""
 
 from __future__ import annotations
 
@@ -66,15 +64,11 @@ class Chat:
         self._used = time.monotonic()
 
     def is_idle(self, seconds: float) -> bool:
-        """Return whether no page is open, no turn is under way, and the chat was not used for
-        ``seconds``.
-        """
+        """Return whether no page is open, no turn runs, and the last use is ``seconds`` ago."""
         return not self._pages and not self._running and time.monotonic() - self._used > seconds
 
     async def opened(self) -> None:
-        """Read the earlier turns, once.
-        An error of a store is raised, and the next call tries again.
-        """
+        """Read the earlier turns once; after an error of a store, again."""
         if self._opened is None or (
             self._opened.done() and (self._opened.cancelled() or self._opened.exception())
         ):
@@ -98,9 +92,7 @@ class Chat:
         self._memories = await asyncio.to_thread(self._shop.memories, user, session)
 
     async def _refresh_known(self) -> None:
-        """Send the memories again once those of the last message are stored, which happens after
-        the turn.
-        """
+        """Send the memories again when those of the last message are stored."""
         before = self._memories
         for seconds in _READ_AGAIN:
             await asyncio.sleep(seconds)
@@ -179,8 +171,7 @@ class Chat:
         return turns[-1 - later].at
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """Yield the whole state, then each change, as JSON, until the page or the conversation
-        ends.
+        """Yield the whole state, then each change, as JSON, until the page or conversation ends.
 
         Raises:
             BusyError: Too many pages are open.

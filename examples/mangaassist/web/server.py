@@ -177,9 +177,7 @@ class Web:
         return JSONResponse({})
 
     async def _fork(self, request: Request) -> Response:
-        """Move a visitor to a new session that begins with the turns up to one.
-        The old session stays.
-        """
+        """Move a visitor to a new session that begins with the turns up to one."""
         visitor, at = await self._turn(request)
         session = new_session_id()
         await asyncio.to_thread(self._shop.fork, visitor.user_id, visitor.session_id, session, at)
@@ -255,9 +253,7 @@ class Web:
         return JSONResponse({})
 
     async def _kill(self, request: Request) -> Response:
-        """Kill this process in the middle of an answer to the visitor.
-        Its parent starts the next one.
-        """
+        """Kill this process during an answer to the visitor. Its parent starts the next one."""
         chat = self._chat(await self._visitor(request))
         try:
             await chat.opened()

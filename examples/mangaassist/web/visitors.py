@@ -1,6 +1,4 @@
-"""Users of the web chat.
-A random token in a browser's cookie, stored here as a hash, identifies the user.
-"""
+"""Users of the web chat, known by a random token in a cookie, which is stored as a hash."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ class Visitor:
 
 
 class Visitors:
-    """Visitors of a shop, in a SQLite file that survives restarts.
-    Methods block and are thread-safe.
-    """
+    """Visitors of a shop, in a SQLite file. Methods block and are thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()

@@ -1,6 +1,4 @@
-"""Supervisor of the web chat: parent process that holds the port, and starts a new worker after a
-kill. POSIX only.
-"""
+"""Parent process of the web chat, which holds the port and restarts a killed worker (POSIX)."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ def listen(port: int) -> socket.socket:
 
 
 def run_workers(command: Sequence[str], listening: socket.socket) -> int:
-    """Run one worker after the other on the socket, until one does not end by SIGKILL; return its
-    exit status.
+    """Run workers on the socket until one does not end by SIGKILL, and return its exit status.
 
     Connections wait in the socket while there is no worker. A worker that loses its parent kills
     itself.

@@ -1,6 +1,4 @@
-"""The command ``demo`` runs two examples: the quick start, and MangaAssist, a chat with the
-assistant of a manga shop.
-"""
+"""The command ``demo``, which runs two examples: a quick start, and a shop's chat."""
 
 from __future__ import annotations
 
@@ -54,8 +52,7 @@ def demo(
         ),
     ] = None,
 ) -> int:
-    """Run a demonstration: a worker that is killed twice, then a chat with a panel that shows the
-    memory.
+    """Run a demonstration: a worker that is killed twice, then a chat that shows its memory.
 
     No keys and no servers are needed; no data leaves this machine. Install
     strands-manga-memory[demo] first. Three other commands show the chat's sessions: users, sessions
@@ -79,15 +76,12 @@ def demo(
 
 
 def _examples() -> Path:
-    """Return the folder of the examples, which is inside the installed package or next to the
-    package in its repository.
-    """
+    """Return the folder of the examples, in the installed package or in the repository."""
     inside = _PACKAGE / "demo"
     return inside if inside.is_dir() else _PACKAGE.parent / "examples"
 
 
 def _run(name: str, *arguments: str) -> int:
-    """Run an example as a script and return its exit status."""
     script = _examples() / name
     before, search = sys.argv, list(sys.path)
     sys.argv, sys.path = [os.fspath(script), *arguments], [os.fspath(_examples()), *sys.path]

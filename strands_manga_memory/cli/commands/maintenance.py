@@ -55,9 +55,7 @@ def doctor(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Check a deployment and print its problems with remedies.
-    Exits with 1 if there is a problem.
-    """
+    """Check a deployment and print problems with remedies. Exits with 1 if there is a problem."""
     found: list[Finding] = []
     settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
     with progress("checks") as advance:
@@ -100,8 +98,7 @@ def bench(
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
-    """Hold conversations with a scripted model on the given stores, and show how long this package
-    takes in each turn.
+    """Hold scripted conversations on the stores, and show the time this package takes per turn.
 
     The results depend on your machine and network. The conversations are deleted at the end.
     Benchmarks that compare results with fixed limits are in the package's repository:
@@ -192,9 +189,7 @@ def sweep(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Save expired sessions in the database and turn them into memories.
-    Delete logs of sessions that ended long ago.
-    """
+    """Finalize expired sessions into memories, and delete logs of sessions that ended long ago."""
     stop = threading.Event()
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,4 @@
-"""Commands ``cost``, which estimates the cost of a deployment, and ``ttl-advice``, which recommends
-a TTL.
-"""
+"""Commands ``cost`` and ``ttl-advice``, which estimate cost and recommend a TTL."""
 
 from __future__ import annotations
 
@@ -158,6 +156,7 @@ def ttl_advice(
     as_json: Json = False,
 ) -> int:
     """Recommend a TTL for the hot tier from the gaps between turns.
+
     Show the share of users who return within various TTLs.
     """
     with closing(open_table(settings_of(durable_url=durable).durable_url)) as table:

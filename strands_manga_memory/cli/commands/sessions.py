@@ -49,9 +49,7 @@ def sessions(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """List the sessions of a user: agents, turns, time of the last message, first words.
-    Nothing is changed.
-    """
+    """List a user's sessions: agents, turns, time of the last message, first words. Read-only."""
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         found = memory.sessions(user, tenant=tenant, limit=sys.maxsize).sessions
     if as_json:
@@ -76,6 +74,7 @@ def sessions(
 
 def users(durable: Durable = None, as_json: Json = False) -> None:
     """List the users who have sessions, with tenants and numbers of sessions.
+
     Sessions without a user are left out.
     """
     with open_memory(durable_url=durable) as memory:
@@ -110,9 +109,7 @@ def history(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Show the last messages of a conversation with their turns, or an earlier page.
-    Nothing is changed.
-    """
+    """Show the last messages of a conversation with turns, or an earlier page. Read-only."""
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (manager, agent_id):
@@ -198,7 +195,8 @@ def delete_session(
     as_json: Json = False,
 ) -> None:
     """Delete a session with the conversations of all its agents.
-    Memories of the user stay. It can be repeated.
+
+    Memories of the user stay. The command can be repeated.
     """
     target = target_of(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
@@ -233,9 +231,7 @@ def inspect(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Show the stored data of a session: tiers, history size, kept or evicted messages, entities,
-    tools. Read-only.
-    """
+    """Show a session's stored data: tiers, messages with outcome, entities, tools. Read-only."""
     target_of(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)

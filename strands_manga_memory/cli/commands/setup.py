@@ -1,6 +1,4 @@
-"""Commands that create the tables, print the least AWS permissions of a worker, and show the
-effective settings.
-"""
+"""Commands that create tables, print AWS permissions, and show the settings."""
 
 from __future__ import annotations
 
@@ -50,7 +48,6 @@ def init_table(
 
 
 def _table_urls(settings: MangaMemorySettings) -> dict[TableSchema, str]:
-    """Return the URL of each table that the settings name, keyed by the table's schema."""
     users = users_table_url(settings.users_url, settings.durable_url)
     return {SESSIONS: settings.durable_url, **({} if users is None else {USER_MEMORY: users})}
 

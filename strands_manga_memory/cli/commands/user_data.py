@@ -46,8 +46,7 @@ def export(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> int:
-    """Write all data of a user as JSON: sessions with logs, memories, unsent preferences,
-    ``Storage`` values, cart and tier.
+    """Write all data of a user as JSON: sessions, memories, unsent preferences, other values.
 
     Exits with 1 if a store was not checked or a record is unreadable. The JSON lists such stores as
     ``not_looked_at`` and such records as ``unreadable``.
