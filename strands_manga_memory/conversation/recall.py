@@ -31,7 +31,12 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
+from strands_manga_memory.language.dialogue_acts import (
+    MOVES,
+    SMALL_TALK_ACTS,
+    DialogueAct,
+    dialogue_act,
+)
 from strands_manga_memory.language.packs import any_language
 from strands_manga_memory.language.search import (
     content_terms,
@@ -313,11 +318,13 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     continuing = {
         number for number in found if fit[number] >= least and _continues(number, found, related)
     }
-    for number, corrected in _corrections(found, related).items():
-        related.add(number)
-        fit[number] = max(
-            fit[number], fit[corrected]
-        )  # the outdated message must not be quoted alone
+    corrections = _corrections(found, related)
+    for number, corrected in corrections.items():
+        # The outdated message must not be quoted alone, and a proposal not without its answer.
+        for each in (number, number + 1) if _only_asks(found[number]) else (number,):
+            if each in found:
+                related.add(each)
+                fit[each] = max(fit[each], fit[corrected])
     hits = [
         RecallHit(
             number,
@@ -328,6 +335,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
         if message.text
         and (
             number in by_meaning
+            or number in corrections
             or (number in related | replies | continuing and not _only_asks(message))
         )
     ]
@@ -430,7 +438,8 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
     """Return the numbers of corrected messages, keyed by the number of the user's correction.
 
     A correction that repeats a number ("13,870, not 14,720") belongs to the user's latest earlier
-    message with this number. Any other correction belongs to the user's previous message.
+    message with this number. A correction such as "move Thursday to Friday" belongs to the latest
+    with a word of it. Any other correction belongs to the user's previous message.
 
     Args:
         found: Messages that the search found, keyed by number.
@@ -442,13 +451,17 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
     corrected: dict[int, int] = {}
     for number in users:
         repeated = long_numbers(found[number].text)
-        about = [
+        moved = _subject_terms(found[number].text) if MOVES.search(found[number].text) else ()
+        shared = {
             each
             for each in numbers
-            if each < number and (each == number - 2 or repeated & numbers[each])
+            if repeated & numbers[each] or not evidence_terms(found[each].text).isdisjoint(moved)
+        }
+        about = [
+            each for each in numbers if each < number and (each == number - 2 or each in shared)
         ]
         if about and dialogue_act(found[number].text, "user") == DialogueAct.CORRECTION:
-            corrected[number] = max(about, key=lambda each: (bool(repeated & numbers[each]), each))
+            corrected[number] = max(about, key=lambda each: (each in shared, each))
     return corrected
 
 

@@ -470,7 +470,8 @@ def changes_subject(text: str) -> bool:
 
 DECLINES = any_language("replies.declines")
 CONTINUES = any_language("replies.continues")
-
+MOVES = any_language("replies.moves")
+"""Pattern of a new time for an earlier plan, as in "move Thursday to Friday"."""
 
 _POINTS = any_language("replies.points")
 

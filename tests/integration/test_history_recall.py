@@ -195,6 +195,31 @@ def test_a_quoted_message_is_followed_by_its_correction() -> None:
     assert "13,870円です。" in quoted(agent)
 
 
+def test_a_quoted_date_is_followed_by_the_date_that_replaces_it() -> None:
+    answers = {
+        "could we move": "Moved to Friday 16:00, reference KN-4502.",
+        "dentist": "Booked for Thursday 16:00, reference KN-4471.",
+    }
+
+    def answer(messages: list[Any]) -> str:
+        said = messages[-1]["content"][-1].get("text", "")
+        return next((text for words, text in answers.items() if words in said), "answer " * 30)
+
+    agent = made(HistoryRecall(), model=ScriptedModel(answer))
+    agent("hello")
+    agent("Please book the dentist for Thursday at 16:00.")
+    agent("来年の3月にロンドンに転勤します。")
+    agent("Which platform is it?")
+    agent("could we move thursday to friday?")
+    agent("転勤、4月に延びたよ")
+    talk(agent)
+    agent("When is my dentist appointment?")
+    assert "could we move thursday to friday?" in quoted(agent)
+    assert "KN-4502" in quoted(agent)
+    agent("転勤はいつでしたっけ?")
+    assert "転勤、4月に延びたよ" in quoted(agent)
+
+
 def test_quotes_stay_for_the_calls_after_a_tool_and_go_with_the_turn() -> None:
     def answer(messages: list[Any]) -> Any:
         if "shelf" in messages[-1]["content"][-1].get("text", ""):
