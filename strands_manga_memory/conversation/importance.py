@@ -23,8 +23,11 @@ from strands_manga_memory.conversation.token_counter import TokenCounter
 from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
     act_of_reply,
-    are_instructions_active,
     dialogue_act,
+)
+from strands_manga_memory.language.instructions import (
+    REASON_ENDED,
+    are_instructions_active,
     revokes_instruction,
 )
 from strands_manga_memory.language.text_features import TextFeatures, text_features
@@ -202,7 +205,7 @@ class MessageFeatures:
         traits: Properties of the text alone, such as numbers and names.
         answers: Whether the message follows a question that is not a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
-        takes_back: Whether the user revokes an earlier instruction with this message.
+        takes_back: Whether the user may end an earlier instruction with this message.
         condensed: Shortened form of the message and its number of tokens. None until needed.
     """
 
@@ -408,8 +411,9 @@ class FeatureCache:
                 and before[1].traits.asks
                 and before[1].act != DialogueAct.RECOMMENDATION
             )
-            features.takes_back = (
-                role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
+            features.takes_back = role == "user" and (
+                (act in _ENDING_ACTS and revokes_instruction(text))
+                or REASON_ENDED.search(text) is not None
             )
             if (
                 role == "user"

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
 from enum import StrEnum
 from itertools import repeat
 
 from strands_manga_memory.language.packs import Rule, any_language, load_packs
-from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.language.text_features import (
     TextFeatures,
     standard_spelling,
@@ -48,7 +46,7 @@ Such messages are not stored as memories, searched for or quoted.
 """
 
 
-_RULES_OF_ROLE = {
+RULES_OF_ROLE = {
     role: tuple(
         (rule, pack is JA) for pack in (JA, EN) for rule in pack.rules("acts") if rule.role == role
     )
@@ -105,7 +103,7 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
         text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text)
     )  # translate is quick for ASCII only
     starts: list[int] = []
-    for rule, is_japanese in _RULES_OF_ROLE.get(role, ()):
+    for rule, is_japanese in RULES_OF_ROLE.get(role, ()):
         if is_japanese and is_ascii:
             continue
         # A Japanese cue may be a part of a word, an English cue is a whole word.
@@ -278,178 +276,6 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
     ):
         return True
     return not clause.isascii() and JA.questions.asks.search(clause) is not None
-
-
-# Standing instructions and their revocation, each also in the other language.
-
-_NAMES_NOTHING = any_language("instructions.names_nothing")
-_TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
-_REVOCATIONS = tuple(rule.pattern for rule, _ in _RULES_OF_ROLE["user"] if rule.revokes_instruction)
-
-
-def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
-    """Return for each message of a user whether it is a standing instruction that still applies.
-
-    A new instruction ends all earlier instructions that it contradicts: "give long answers" ends
-    "keep answers short".
-
-    A revocation, such as "you can stop using bullet points", ends the earlier instruction with
-    which it shares the most words and topics. Of several, the latest ends. Without shared words,
-    none ends. A revocation without a topic, such as "forget the rules", ends the latest
-    instruction.
-
-    Args:
-        messages: Dialogue act and text of each message, the oldest message first.
-    """
-    active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
-    for at, (_, text) in enumerate(messages):
-        if not revokes_instruction(text):
-            for one in range(at if active[at] else 0):
-                active[one] = active[one] and not contradicts_instruction(text, messages[one][1])
-            continue
-        active[at] = False
-        terms = instruction_terms(text)
-        earlier = [
-            (len(terms & instruction_terms(messages[one][1])), one)
-            for one in range(at)
-            if active[one]
-        ]
-        shared, latest = max(earlier, default=(0, -1))
-        if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
-            active[latest] = False
-    return active
-
-
-def instruction_terms(text: str) -> frozenset[str]:
-    """Return the search terms and the topics of an instruction.
-
-    A topic, such as length, is one term for both languages.
-    """
-    return frozenset(search_terms(text)).union(
-        f"topic:{topic}" for topic in _topics_in(text, _TOPICS)
-    )
-
-
-def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return the topics that a text mentions.
-
-    Each group consists of a topic and its words. English words must be whole words of the text.
-    """
-    lower = text.lower()
-    words = set(_TOPIC_WORD.findall(lower))
-    return [
-        topic
-        for topic, *names in groups
-        if any(name in (words if name.isascii() else lower) for name in names)
-    ]
-
-
-_TOPIC_WORD = re.compile(r"[a-z]+")
-_INSTRUCTION_WORD = re.compile(r"[a-z']+")
-_JAPANESE_WORD = re.compile(r"[\u3400-\u9fff々]+|[\u30a1-\u30fa\u30fc]{2,}")
-_EVERY_TIME = re.compile(
-    "|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1))
-)
-_CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
-_TOPIC_SIDES = tuple(group for pack in load_packs() for group in pack.groups("instructions.sides"))
-_SIDE_WORDS = re.compile(
-    "|".join(
-        rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words
-    ),
-    re.IGNORECASE,
-)
-_FORBIDDING = EN.words("instructions.negative")
-_COMMON_TERMS = frozenset(
-    search_terms(" ".join(_FORBIDDING | EN.words("instructions.common")))
-) | JA.words("instructions.common")
-_OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words(
-    "instructions.of_answers"
-)
-_REPLACED = any_language("instructions.replaced")
-
-
-def contradicts_instruction(text: str, earlier: str) -> bool:
-    """Return whether an instruction contradicts an earlier one.
-
-    Two instructions contradict each other if they ask for different lengths or politeness of all
-    answers, or if one forbids or replaces the thing that the other asks for. An earlier
-    instruction with a second order, such as "keep answers short, and never use emojis", is never
-    contradicted.
-    """
-    before, *others = _clauses(earlier)
-    if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
-        return False
-    said = [each for each in _clauses(text) if _forbids(each)] or _clauses(text)[:1]
-    sides = _sides(before) if others else _sides(earlier)
-    if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
-        return True
-    replaced = _REPLACED.search(text)
-    terms = _subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
-    if terms and terms <= _subject_terms(before):
-        return True
-    return any(
-        _forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier)
-        for each in said
-    )
-
-
-def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction, except those without a subject ("from now on")."""
-    return [
-        each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)
-    ] or [text]
-
-
-def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether two clauses, of which one forbids and one orders, have the same subject.
-
-    All subject words of the forbidding clause must be in the ordering clause. The two instructions
-    must share more than half of the subject words of the ordering clause.
-
-    Args:
-        clause: Clause of the later instruction.
-        text: The later instruction.
-        before: Clause of the earlier instruction.
-        earlier: The earlier instruction.
-    """
-    later, first = _subject_terms(clause), _subject_terms(before)
-    forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
-    shared = _subject_terms(text) & _subject_terms(earlier)
-    return bool(forbidden) and forbidden <= ordered and 2 * len(shared & ordered) > len(ordered)
-
-
-def _sides(text: str) -> dict[str, bool]:
-    """Return whether an instruction asks for polite and for long answers (``{"length": True}``).
-
-    Topics that it does not mention are missing. Empty if it is not about all answers.
-    """
-    if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
-        return {}
-    return {
-        topic[:-1]: topic.endswith("+") != _forbids(text)
-        for topic in _topics_in(text, _TOPIC_SIDES)
-    }
-
-
-def _subject_terms(text: str) -> frozenset[str]:
-    english = (term for term in search_terms(text.replace(" than ", " beyond ")) if term.isascii())
-    japanese = _JAPANESE_WORD.findall(_EVERY_TIME.sub(" ", text))
-    return frozenset((*english, *japanese)) - _COMMON_TERMS
-
-
-def _forbids(text: str) -> bool:
-    """Return whether an instruction forbids something. "Never without tax" forbids nothing."""
-    lower = text.lower().replace("\u2019", "'")
-    found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
-    return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(
-        lower
-    ) is not None
-
-
-def revokes_instruction(text: str) -> bool:
-    """Return whether a user's message revokes a standing instruction."""
-    lower = text.lower().replace("\u2019", "'")
-    return any(pattern.search(lower) for pattern in _REVOCATIONS)
 
 
 # Changes of subject: "forget that, show me something else".

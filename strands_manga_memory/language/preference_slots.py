@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strands_manga_memory.language.dialogue_acts import contradicts_instruction, instruction_terms
+from strands_manga_memory.language.instructions import contradicts_instruction, instruction_terms
 from strands_manga_memory.language.packs import any_language, canonical_words
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"

@@ -13,9 +13,9 @@ from dataclasses import replace
 from strands_manga_memory.language.dialogue_acts import (
     DialogueAct,
     dialogue_act,
-    revokes_instruction,
     statements,
 )
+from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.preference_slots import (
     ALLERGY,
@@ -60,6 +60,7 @@ _ITSELF = any_language("preferences.itself")
 _FORGET = any_language("preferences.forget")
 _AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 _CHANGES_AMOUNT = any_language("preferences.changes_amount")
+_CHANGES_NAME = any_language("preferences.changes_name")
 _JEST = any_language("preferences.jest")
 _MATERIAL = any_language("preferences.material")
 _OF_A_SLOT = any_language("preferences.of_a_slot")
@@ -95,6 +96,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
     subject = SubjectTracker(earlier)
+    stated: list[Preference] = []
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
             if _JEST.search(sentence):
@@ -102,9 +104,12 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 continue
             if _MATERIAL.search(sentence):
                 continue
-            for said in _of_sentence(subject.own_part(sentence)) or _changed_budget(
-                sentence, earlier
-            ):
+            stated = (
+                _of_sentence(subject.own_part(sentence))
+                or _changed_budget(sentence, earlier)
+                or _changed_name(sentence, stated)
+            )
+            for said in stated:
                 if not subject.is_own(said.slot) or (
                     said.slot == "budget" and said.liked and not _NUMBER.search(said.value)
                 ):
@@ -139,6 +144,12 @@ def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
         "budget", budget.replace(numbers[0], value) if len(numbers) == 1 else value
     )
     return [changed] if budget else []
+
+
+def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
+    """Return the new name if the sentence before has stated a name. Otherwise empty."""
+    name = _CHANGES_NAME.search(sentence) if any(said.slot == "name" for said in stated) else None
+    return [Preference("name", next(filter(None, name.groups())))] if name else []
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:

@@ -21,6 +21,7 @@ _GIFT = any_language("subjects.gift")
 _UNDERTAKING = any_language("subjects.undertaking")
 _OCCASION = any_language("subjects.occasion")
 _OWN = any_language("subjects.own")
+_OWN_BUDGET = any_language("subjects.own_budget")
 _NAMED = any_language("subjects.named")
 
 _LASTING = frozenset((*TASTES, DISLIKES, ""))
@@ -51,7 +52,7 @@ class SubjectTracker:
 
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._is_other = self._ends_with_other = self._names_other = self._has_other_budget = False
-        self._is_occasional = False
+        self._is_occasional = self._names_own_budget = False
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
@@ -74,6 +75,7 @@ class SubjectTracker:
         self._has_other_budget = (
             self._has_other_budget or is_gift or _UNDERTAKING.search(sentence) is not None
         )
+        self._names_own_budget = _OWN_BUDGET.search(sentence) is not None
         self._names_other = bool(
             _NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence))
         )
@@ -108,6 +110,8 @@ class SubjectTracker:
             return False
         if self._opens_with_other and slot in (STYLE, "spoilers"):
             return False
-        if (slot == "budget" and self._has_other_budget) or (slot == "name" and self._names_other):
+        if slot == "budget" and self._has_other_budget and not self._names_own_budget:
+            return False
+        if slot == "name" and self._names_other:
             return False
         return not self._is_other or slot not in _OF_A_PERSON

@@ -18,10 +18,10 @@ from strands_manga_memory.language.dialogue_acts import (
     DECLINES,
     SMALL_TALK_ACTS,
     DialogueAct,
-    are_instructions_active,
     dialogue_act,
 )
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
+from strands_manga_memory.language.instructions import are_instructions_active
 from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
 from strands_manga_memory.language.search import content_terms

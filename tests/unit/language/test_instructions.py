@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from strands_manga_memory.language import RuleFactExtractor, dialogue_act
-from strands_manga_memory.language.dialogue_acts import are_instructions_active, revokes_instruction
+from strands_manga_memory.language.instructions import are_instructions_active, revokes_instruction
 from tests.lines import rows
 from tests.unit.conversation.messages import assistant, user
 

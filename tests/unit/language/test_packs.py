@@ -13,10 +13,10 @@ from strands_manga_memory.language import SHOP, dialogue_act
 from strands_manga_memory.language.dialogue_acts import (
     changes_subject,
     plain,
-    revokes_instruction,
     small_talk_act,
 )
 from strands_manga_memory.language.entities import ENTITIES
+from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 

@@ -1,0 +1,201 @@
+"""Standing instructions: their revocation, and contradictions between them.
+
+A standing instruction is an order for all later answers of the assistant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from strands_manga_memory.language.dialogue_acts import RULES_OF_ROLE, DialogueAct, dialogue_act
+from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.search import search_terms
+
+EN, JA = load_packs()
+
+REASON_ENDED = any_language("instructions.ended")
+"""Pattern of the end of a state, which may be the reason for an instruction."""
+_REASON = any_language("instructions.reason")
+_NAMES_NOTHING = any_language("instructions.names_nothing")
+_TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
+_REVOCATIONS = tuple(rule.pattern for rule, _ in RULES_OF_ROLE["user"] if rule.revokes_instruction)
+
+
+def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
+    """Return for each message of a user whether it is a standing instruction that still applies.
+
+    A new instruction ends all earlier instructions that it contradicts: "give long answers" ends
+    "keep answers short". "I no longer work nights" ends "never call me in the morning, I work
+    nights".
+
+    A revocation, such as "you can stop using bullet points", ends the earlier instruction with
+    which it shares the most words and topics. Of several, the latest ends. Without shared words,
+    none ends. A revocation without a topic, such as "forget the rules", ends the latest
+    instruction.
+
+    Args:
+        messages: Dialogue act and text of each message, the oldest message first.
+    """
+    active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
+    for at, (_, text) in enumerate(messages):
+        if not revokes_instruction(text):
+            ends = contradicts_instruction if active[at] else _ends_reason
+            for one in range(at if active[at] or REASON_ENDED.search(text) else 0):
+                active[one] = active[one] and not ends(text, messages[one][1])
+            continue
+        active[at] = False
+        terms = instruction_terms(text)
+        earlier = [
+            (len(terms & instruction_terms(messages[one][1])), one)
+            for one in range(at)
+            if active[one]
+        ]
+        shared, latest = max(earlier, default=(0, -1))
+        if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
+            active[latest] = False
+    return active
+
+
+def instruction_terms(text: str) -> frozenset[str]:
+    """Return the search terms and the topics of an instruction.
+
+    A topic, such as length, is one term for both languages.
+    """
+    return frozenset(search_terms(text)).union(
+        f"topic:{topic}" for topic in _topics_in(text, _TOPICS)
+    )
+
+
+def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
+    """Return the topics that a text mentions.
+
+    Each group consists of a topic and its words. English words must be whole words of the text.
+    """
+    lower = text.lower()
+    words = set(_TOPIC_WORD.findall(lower))
+    return [
+        topic
+        for topic, *names in groups
+        if any(name in (words if name.isascii() else lower) for name in names)
+    ]
+
+
+_TOPIC_WORD = re.compile(r"[a-z]+")
+_INSTRUCTION_WORD = re.compile(r"[a-z']+")
+_JAPANESE_WORD = re.compile(r"[\u3400-\u9fff々]+|[\u30a1-\u30fa\u30fc]{2,}")
+_EVERY_TIME = re.compile(
+    "|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1))
+)
+_CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
+_TOPIC_SIDES = tuple(group for pack in load_packs() for group in pack.groups("instructions.sides"))
+_SIDE_WORDS = re.compile(
+    "|".join(
+        rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words
+    ),
+    re.IGNORECASE,
+)
+_FORBIDDING = EN.words("instructions.negative")
+_COMMON_TERMS = frozenset(
+    search_terms(" ".join(_FORBIDDING | EN.words("instructions.common")))
+) | JA.words("instructions.common")
+_OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words(
+    "instructions.of_answers"
+)
+_REPLACED = any_language("instructions.replaced")
+
+
+def contradicts_instruction(text: str, earlier: str) -> bool:
+    """Return whether an instruction contradicts an earlier one.
+
+    Two instructions contradict each other if they ask for different lengths or politeness of all
+    answers, or if one forbids or replaces the thing that the other asks for. An earlier
+    instruction with a second order, such as "keep answers short, and never use emojis", is never
+    contradicted.
+    """
+    before, *others = _clauses(earlier)
+    if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
+        return False
+    said = [each for each in _clauses(text) if _forbids(each)] or _clauses(text)[:1]
+    sides = _sides(before) if others else _sides(earlier)
+    if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
+        return True
+    replaced = _REPLACED.search(text)
+    terms = _subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
+    if terms and terms <= _subject_terms(before):
+        return True
+    return any(
+        _forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier)
+        for each in said
+    )
+
+
+def _ends_reason(text: str, instruction: str) -> bool:
+    """Return whether a text takes back a reason: "I don't work nights any more"."""
+    ended = [_subject_terms(each) for each in _CLAUSE_END.split(text) if REASON_ENDED.search(each)]
+    reasons = [
+        _subject_terms(each)
+        for clause in _CLAUSE_END.split(instruction)
+        for each in _REASON.split(clause)
+        if dialogue_act(each, "user") is not DialogueAct.INSTRUCTION
+    ]
+    return any(reason and reason <= terms for reason in reasons for terms in ended)
+
+
+def _clauses(text: str) -> list[str]:
+    """Return the clauses of an instruction, except those without a subject ("from now on")."""
+    return [
+        each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)
+    ] or [text]
+
+
+def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
+    """Return whether two clauses, of which one forbids and one orders, have the same subject.
+
+    All subject words of the forbidding clause must be in the ordering clause. The two instructions
+    must share more than half of the subject words of the ordering clause.
+
+    Args:
+        clause: Clause of the later instruction.
+        text: The later instruction.
+        before: Clause of the earlier instruction.
+        earlier: The earlier instruction.
+    """
+    later, first = _subject_terms(clause), _subject_terms(before)
+    forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
+    shared = _subject_terms(text) & _subject_terms(earlier)
+    return bool(forbidden) and forbidden <= ordered and 2 * len(shared & ordered) > len(ordered)
+
+
+def _sides(text: str) -> dict[str, bool]:
+    """Return whether an instruction asks for polite and for long answers (``{"length": True}``).
+
+    Topics that it does not mention are missing. Empty if it is not about all answers.
+    """
+    if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
+        return {}
+    return {
+        topic[:-1]: topic.endswith("+") != _forbids(text)
+        for topic in _topics_in(text, _TOPIC_SIDES)
+    }
+
+
+def _subject_terms(text: str) -> frozenset[str]:
+    english = (term for term in search_terms(text.replace(" than ", " beyond ")) if term.isascii())
+    japanese = _JAPANESE_WORD.findall(_EVERY_TIME.sub(" ", text))
+    return frozenset((*english, *japanese)) - _COMMON_TERMS
+
+
+def _forbids(text: str) -> bool:
+    """Return whether an instruction forbids something. "Never without tax" forbids nothing."""
+    lower = text.lower().replace("\u2019", "'")
+    found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
+    return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(
+        lower
+    ) is not None
+
+
+def revokes_instruction(text: str) -> bool:
+    """Return whether a user's message revokes a standing instruction."""
+    lower = text.lower().replace("\u2019", "'")
+    return any(pattern.search(lower) for pattern in _REVOCATIONS)
