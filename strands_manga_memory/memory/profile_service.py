@@ -36,7 +36,7 @@ from strands_manga_memory.memory.statements import (
     message_digest,
 )
 from strands_manga_memory.stores.codec import Codec, trusted
-from strands_manga_memory.stores.table import Condition, Table
+from strands_manga_memory.stores.table import Condition, Item, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
 
 logger = logging.getLogger(__name__)
@@ -443,15 +443,16 @@ class PreferenceOutbox:
     @contextmanager
     def _leased(self, owner: Owner) -> Iterator[None]:
         now, holder = self._clock(), uuid.uuid4().hex
-        item = {
-            "user_id": owner.partition,
-            "memory_id": LEASE,
-            "holder": holder,
-            "until": now + _LEASE_SECONDS,
-        }
-        item["expires_at"] = int(now + 3600)
-        if not self._table.put(item, when=Condition(absent=True, below={"until": now})):
-            raise StoreUnavailableError("another worker sends this user's signals")
+        lease: Item = {"user_id": owner.partition, "memory_id": LEASE, "holder": holder}
+        lease |= {"until": now + _LEASE_SECONDS, "expires_at": int(now + 3600)}
+        if not self._table.put(lease, when=Condition(absent=True, below={"until": now})):
+            held = self._table.get(owner.partition, LEASE) or {}
+            until = held.get("until")
+            # A damaged lease may never expire. It holds no data of the user, so it is replaced.
+            is_held = type(until) in (int, float) and until <= now + 2 * _LEASE_SECONDS
+            same = {name: held.get(name) for name in ("holder", "until")}
+            if is_held or not self._table.put(lease, when=Condition(absent=True, equals=same)):
+                raise StoreUnavailableError("another worker sends this user's signals")
         try:
             yield
         finally:

@@ -32,6 +32,7 @@ from strands_manga_memory.memory import (
     TableProfileSource,
 )
 from strands_manga_memory.memory.preference_log import bucket_of
+from strands_manga_memory.memory.profile_service import LEASE
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, PostgresTable
@@ -250,3 +251,21 @@ def test_a_damaged_entry_of_waiting_signals_stops_no_other_user(
     damage(tables[1], bucket, "a")
     assert outbox.drain_all() == 1
     assert received == ["u2"]
+
+
+@pytest.mark.parametrize("until", [None, "soon", 1e12])
+def test_a_damaged_lease_is_replaced(tables: tuple[Table, Table], until: Any) -> None:
+    """Without an expiry in reach, no worker would ever send the user's signals again."""
+    received = list[str]()
+    outbox = PreferenceOutbox(
+        tables[1], CallablePreferenceSink(lambda signal: received.append(signal.value))
+    )
+    owner = Owner(USER)
+    store_signal(outbox, owner, Statement(Preference("genre", "horror"), time.time()))
+    lease = {"user_id": USER, "memory_id": LEASE, "holder": "h", "until": until}
+    tables[1].put(lease)
+    if until is None:
+        damage(tables[1], USER, LEASE)
+    assert outbox.drain(owner) == 1
+    assert received == ["horror"]
+    assert tables[1].get(USER, LEASE) is None
