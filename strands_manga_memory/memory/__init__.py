@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from strands_manga_memory.language.pii import PiiRule
     from strands_manga_memory.language.preference_slots import Preference
     from strands_manga_memory.memory.finalizing import MemoryKeeper
-    from strands_manga_memory.memory.hot_profile import ProfileCache
     from strands_manga_memory.memory.memory_search import extract_user_query
     from strands_manga_memory.memory.pii_policy import PiiPolicy
     from strands_manga_memory.memory.plugin import Learn, UserContext
+    from strands_manga_memory.memory.profile_cache import ProfileCache
     from strands_manga_memory.memory.profile_service import (
         CallablePreferenceSink,
         KinesisPreferenceSink,
@@ -43,7 +43,7 @@ _NAMES = {
     "memory_search": "extract_user_query",
     "pii_policy": "PiiPolicy",
     "plugin": "Learn UserContext",
-    "hot_profile": "ProfileCache",
+    "profile_cache": "ProfileCache",
     "profile_service": (
         "CallablePreferenceSink KinesisPreferenceSink PreferenceOutbox PreferenceSink Profile"
         " ProfileReader ProfileSource TablePreferenceSink TableProfileSource"

@@ -15,7 +15,8 @@ from strands_manga_memory.language.preference_slots import DISLIKES, remove_valu
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.memory.hot_profile import HotProfile
-from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, OlderMemories, Snapshot
+from strands_manga_memory.memory.memory_search import Hit, MemoryQuery, Snapshot
+from strands_manga_memory.memory.older_memories import OlderMemories
 from strands_manga_memory.memory.partition import PartitionContent, UserPartition
 from strands_manga_memory.memory.pii_policy import PiiFilter
 from strands_manga_memory.memory.profile_service import ProfileReader

@@ -43,9 +43,9 @@ from strands_manga_memory.language.preferences import extract_preferences, parse
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
-from strands_manga_memory.memory.hot_profile import ProfileCache
 from strands_manga_memory.memory.memory_reader import fitting
 from strands_manga_memory.memory.memory_search import user_query
+from strands_manga_memory.memory.profile_cache import ProfileCache
 from strands_manga_memory.memory.records import ENTRY_CHARACTERS, MOST_TOKENS, MemoryRecord
 from strands_manga_memory.memory.statements import Removal, SlotState, message_digest
 from strands_manga_memory.memory.store import UserMemoryStore

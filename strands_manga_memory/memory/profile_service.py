@@ -449,7 +449,7 @@ class PreferenceOutbox:
             held = self._table.get(owner.partition, LEASE) or {}
             until = held.get("until")
             # A damaged lease may never expire. It holds no data of the user, so it is replaced.
-            is_held = type(until) in (int, float) and until <= now + 2 * _LEASE_SECONDS
+            is_held = isinstance(until, int | float) and now <= until <= now + 2 * _LEASE_SECONDS
             same = {name: held.get(name) for name in ("holder", "until")}
             if is_held or not self._table.put(lease, when=Condition(absent=True, equals=same)):
                 raise StoreUnavailableError("another worker sends this user's signals")

@@ -26,7 +26,7 @@ from strands.types.session import SessionMessage
 
 from strands_manga_memory.assembly.facade import MangaMemory
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.memory.memory_search import OlderMemories
+from strands_manga_memory.memory.older_memories import OlderMemories
 from strands_manga_memory.memory.partition import UserPartition, not_erased_since
 from strands_manga_memory.memory.records import MemoryRecord, MemoryType, Owner, record_of
 from strands_manga_memory.memory.statements import PreferenceChange, Statement

@@ -20,7 +20,7 @@ from strands_manga_memory.memory import (
     MemoryRecord,
     MemoryType,
     memory_reader,
-    memory_search,
+    older_memories,
 )
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
@@ -300,12 +300,12 @@ def test_a_shorter_list_of_words_replaces_a_longer_one(
     tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last part of the longer list stays in the table for a week."""
-    monkeypatch.setattr(memory_search, "_ROWS", 64)
+    monkeypatch.setattr(older_memories, "_ROWS", 64)
     store = UserMemoryStore(tables[1], user_id="u1")
     fill(store, 150)
     store.reader.search("Any postcards?")
     assert "~words#ids.01" in (parts := word_lists(tables[1]))
-    monkeypatch.setattr(memory_search, "_ROWS", 512)
+    monkeypatch.setattr(older_memories, "_ROWS", 512)
     for number in range(65):
         store.remember(f"Shelf {number} is full.")
     UserMemoryStore(tables[1], user_id="u1").reader.search("Any postcards?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strands_manga_memory.memory.finalizing import passages_of
+from strands_manga_memory.memory.transcript_contents import passages_of
 from strands_manga_memory.messages.transcripts import Utterance
 
 

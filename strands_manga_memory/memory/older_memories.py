@@ -1,0 +1,266 @@
+"""Search in all memories of a user through a stored list of their words."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import logging
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError
+from strands_manga_memory.language.search import (
+    content_terms,
+)
+from strands_manga_memory.memory.memory_search import texts_of
+from strands_manga_memory.memory.partition import (
+    MOST_PREFERENCES,
+    PartitionContent,
+    UserPartition,
+    not_erased_since,
+    unchanged,
+)
+from strands_manga_memory.memory.records import (
+    CHANGES,
+    DAY,
+    INTERNAL,
+    MemoryRecord,
+    MemoryType,
+    place_of,
+)
+from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.table import Write
+
+logger = logging.getLogger(__name__)
+
+_WORDS = f"{INTERNAL}words#"
+_SECONDS = 7 * DAY
+"""Seconds until a stored list is made again from all memories."""
+_SHARDS, _ROWS = 16, 512
+"""Number of parts that hold the words of a list, and memories in each part that holds ids."""
+_MOST_BYTES, _MOST_ROWS = 2_800_000, 64 * _ROWS
+"""Most bytes of the words and ids of a list, and most memories.
+DynamoDB limits a transaction to 4 MB in 100 items.
+"""
+_MOST_FOUND, _MOST_IMPORTANT = 64, 192
+
+
+class WordList:
+    """Index of the words in a user's memories, so that a search need not read all memories.
+
+    Preferences are not listed. The list has parts, so that a search decodes only a few of them.
+    Each listed memory has a row number; the latest has the number 0.
+
+    - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum
+      determines ``N``.
+    - ``ids.N`` holds the ids of 512 rows.
+    - ``important`` maps each type to the 192 most important memories, as pairs of negative
+      importance and row.
+
+    Args:
+        made_at: Time when the list was made, in seconds since 1970.
+        part: Function that returns a part by its name.
+    """
+
+    def __init__(self, made_at: float, part: Callable[[str], Any]) -> None:
+        self.made_at = made_at
+        self._part = functools.cache(part)
+
+    def find(self, terms: Iterable[str]) -> Iterator[str]:
+        """Yield the ids of memories with a search term, those with more and rarer terms first."""
+        scores: dict[int, float] = {}
+        for word in sorted(map(_checksum, terms)):
+            rows = self._part(_part_of(word)).get(word, "").split()
+            for row in map(int, rows):
+                scores[row] = scores.get(row, 0.0) + 1 / math.log2(1 + len(rows))
+        return map(self._id, sorted(scores, key=lambda row: (-scores[row], row)))
+
+    def by_importance(self, types: Collection[str]) -> Iterator[str]:
+        """Yield the ids of the most important memories of some types, then the latest first."""
+        important = self._part("important")
+        return (
+            self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types))
+        )
+
+    def _id(self, row: int) -> str:
+        return str(self._part(f"ids.{row // _ROWS:02}")[row % _ROWS])
+
+
+def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
+    """Return the parts of a word list, keyed by name. Memories beyond its limits are left out."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    important: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    ids, size = list[str](), 0
+    for row, record in enumerate(itertools.islice(records, _MOST_ROWS)):
+        words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
+        size += len(record.memory_id) + 6 * len(words)
+        if size > _MOST_BYTES:
+            break
+        ids.append(record.memory_id)
+        important[record.type].append((-record.importance, row))
+        for word in words:
+            rows[word].append(row)
+    parts: dict[str, Any] = {_part_of(f"{shard:x}"): {} for shard in range(_SHARDS)}
+    for word, found in rows.items():
+        parts[_part_of(word)][word] = " ".join(map(str, found))
+    parts |= {
+        f"ids.{start // _ROWS:02}": ids[start : start + _ROWS]
+        for start in range(0, len(ids), _ROWS)
+    }
+    return parts | {
+        "important": {
+            type_: heapq.nsmallest(_MOST_IMPORTANT, each) for type_, each in important.items()
+        }
+    }
+
+
+class OlderMemories:
+    """Search in all memories of one user through a word list, which is stored next to the memories.
+
+    The first search reads all memories and makes the list. Searches of the next seven days, in all
+    processes, read the list and then the memories with matching words. A list is made again if
+    memories may exist that neither it nor the caller has. It is deleted when a memory is deleted,
+    gets other words, or is stored with an old date.
+    """
+
+    def __init__(self, partition: UserPartition) -> None:
+        self._partition = partition
+        self._codec = partition.codec or Codec()
+        self._list: WordList | None = None
+
+    def find(
+        self,
+        query: str | None,
+        types: Collection[str],
+        *,
+        since: float,
+        known: Collection[str],
+        with_preferences: bool,
+    ) -> PartitionContent:
+        """Return up to 64 memories with a word of the query, or the most important of ``types``.
+
+        All preferences are added if the call makes the word list. Otherwise, they are added if
+        ``with_preferences`` is True and ``known`` has at least 40 preferences, the most that a
+        session start reads.
+
+        Args:
+            query: Text to search for, or None.
+            types: Types of the memories without a query. With a query, the type does not matter.
+            since: Time from which on the caller has read all memories, in seconds since 1970.
+            known: Ids of the memories that the caller has read. They are left out.
+            with_preferences: Whether preferences may be added if the list exists.
+        """
+        oldest = max(since, self._partition.clock() - _SECONDS)
+
+        def find(words: WordList) -> list[str]:
+            found = (
+                words.by_importance(types) if query is None else words.find(content_terms(query))
+            )
+            return list(itertools.islice((id_ for id_ in found if id_ not in known), _MOST_FOUND))
+
+        try:
+            words = self._list or self._read()
+            ids = None if words is None or words.made_at < oldest else find(words)
+        except CorruptRecordError:  # the list is made again from all memories
+            ids = None
+        if ids is not None:
+            self._list = words
+            has_most = (
+                sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
+                >= MOST_PREFERENCES
+            )
+            return self._partition.load_named(ids, with_preferences=with_preferences and has_most)
+        loaded, self._list = self._make()
+        chosen = {
+            id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE
+        }
+        chosen.update(find(self._list))
+        loaded.records = {id_: record for id_, record in loaded.records.items() if id_ in chosen}
+        return loaded
+
+    def forget(self) -> None:
+        """Discard the word list in this process, so that the next search reads the stored list."""
+        self._list = None
+
+    def delete_list(self) -> None:
+        """Delete the stored word list after a change of the memories that is not in the list."""
+        self._list = None
+        owner = self._partition.owner
+        stored = self._partition.table.query(
+            owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
+        )
+        self._partition.delete_many([str(item["memory_id"]) for item in stored])
+
+    def _read(self) -> WordList | None:
+        """Return the stored word list, or None if there is none.
+
+        A damaged list raises ``CorruptRecordError``, here or when a damaged part is used.
+        """
+        owner = self._partition.owner
+        rows = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~")
+        items = {str(item["memory_id"]).removeprefix(_WORDS): item for item in rows}
+        if not items:
+            return None
+
+        def part(name: str) -> Any:
+            place = place_of(owner, f"{_WORDS}{name}")
+            with trusted(place):
+                made, body = self._codec.decode(items[name]["data"], place)
+                if made != made_at:
+                    raise ValueError("it is a part of another list")
+                return body
+
+        with trusted(place_of(owner, _WORDS)):
+            made_at = float(items["important"]["made_at"])
+        return WordList(made_at, part)
+
+    def _make(self) -> tuple[PartitionContent, WordList]:
+        """Read all memories, make and store a list of their words, and return both.
+
+        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. It is not
+        stored if the store fails, or if memories change or are erased during the call. The record
+        ``CHANGES`` shows that, because each change of memories writes it, and an erasure deletes it
+        first.
+        """
+        partition, owner = self._partition, self._partition.owner
+        table, changes = partition.table, (owner.changes_partition, CHANGES)
+        changed, erased = table.get(*changes), partition.erased()
+        made_at = partition.clock()
+        loaded = partition.load()
+        listed = [each for each in loaded.records.values() if each.type != MemoryType.PREFERENCE]
+        parts = _parts_of_list(sorted(listed, key=lambda record: record.updated_at, reverse=True))
+        writes = list[Write]()
+        for name, part in parts.items():
+            id_ = f"{_WORDS}{name}"
+            stored = {
+                "data": self._codec.encode([made_at, part], place_of(owner, id_)),
+                "made_at": made_at,
+            }
+            key = {
+                "user_id": owner.partition,
+                "memory_id": id_,
+                "expires_at": int(made_at + _SECONDS),
+            }
+            writes.append(Write(item={**key, **stored}))
+        check = Write(key=changes, when=unchanged(changed), is_check=True)
+        try:
+            if changed is not None:
+                table.transact([*writes, check, not_erased_since(owner.partition, erased)])
+        except StoreError as error:  # the memories were read
+            logger.debug(
+                "error=<%s> | failed to store the words of a user's memories", type(error).__name__
+            )
+        return loaded, WordList(made_at, parts.__getitem__)
+
+
+def _checksum(term: str) -> str:
+    return f"{zlib.crc32(term.encode('utf-8', 'surrogatepass')):x}"
+
+
+def _part_of(word: str) -> str:
+    """Return the name of the part of a word list that contains the word with this checksum."""
+    return f"words.{int(word, 16) % _SHARDS:02}"

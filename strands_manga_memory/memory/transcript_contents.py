@@ -1,0 +1,172 @@
+"""Preferences, passages and topics in the transcripts of sessions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from strands_manga_memory.exceptions import PersonalDataError
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
+from strands_manga_memory.language.preference_slots import (
+    Preference,
+    canonical_value,
+    split_values,
+)
+from strands_manga_memory.language.preferences import extract_preferences, parse_preference
+from strands_manga_memory.language.search import long_numbers, split_passages
+from strands_manga_memory.language.summary_facts import Fact, FactKind
+from strands_manga_memory.language.verification import SearchableText
+from strands_manga_memory.memory.pii_policy import PiiPolicy
+from strands_manga_memory.memory.records import (
+    ENTRY_CHARACTERS,
+)
+from strands_manga_memory.memory.statements import (
+    Removal,
+    Statement,
+    message_digest,
+    valid,
+)
+from strands_manga_memory.messages.injection import strip_placeholders
+from strands_manga_memory.messages.texts import head_and_tail
+from strands_manga_memory.messages.transcripts import Transcript, Utterance
+
+_MESSAGE_CHARACTERS = 2_000
+"""Most characters of a message that are kept for recall: its beginning and its end."""
+
+_UTTERANCE_CHARACTERS = 20_000
+
+
+def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[Statement]:
+    """Return the preferences that the user stated in a session, in order of time.
+
+    Args:
+        transcript: Transcript of the session.
+        by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
+            Each gets time and id of the latest message that states its value, and is left out if
+            there is none. If ``by_model`` is empty, rules extract the preferences.
+    """
+    by_user = [each for each in transcript.utterances if each.role == "user"]
+    if not by_model:
+        texts = [strip_placeholders(one.text) for one in by_user]
+        found = [
+            (one, each)
+            for number, one in enumerate(by_user)
+            for each in extract_preferences(
+                texts[number : number + 1], texts[max(0, number - 2) : number]
+            )
+        ]
+    else:
+        found = []
+        for key, value in by_model.items():
+            for each in parse_preference(str(key), str(value)):
+                source = next((one for one in reversed(by_user) if _states(one.text, each)), None)
+                if source is not None:
+                    found.append((source, each))
+    statements = [
+        Statement(each, one.at, one.message_id or None, transcript.session_id)
+        for one, each in found
+    ]
+    return sorted(statements, key=lambda each: each.at)
+
+
+def _states(text: str, preference: Preference) -> bool:
+    """Return whether a text states a preference in the same words or in another language."""
+    if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
+        return True
+    stated = {
+        canonical_value(value)
+        for each in extract_preferences([text])
+        for value in split_values(each.value)
+    }
+    return not stated.isdisjoint(map(canonical_value, split_values(preference.value)))
+
+
+def passages_of(utterances: Sequence[Utterance]) -> list[str]:
+    """Return the turns of a session as passages, each short enough to be quoted.
+
+    Turns of small talk are left out. A correction of an earlier turn is added to a passage of that
+    turn, so that no outdated value is recalled alone: the latest passage with a number of two or
+    more digits from the correction, or else the previous passage. If that passage becomes too long,
+    only the user's words are kept in it. If these are too long as well, the correction stays
+    separate.
+    """
+    passages: list[str] = []
+    for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
+        parts = list(turn)
+        said = [each for each in parts if each.role == "user"]
+        acts = {dialogue_act(each.text, "user") for each in said}
+        if acts and acts <= SMALL_TALK_ACTS:
+            continue
+        new = _passages_of_turn(parts)
+        if DialogueAct.CORRECTION in acts and passages and new:
+            numbers = long_numbers(" ".join(each.text for each in said))
+            corrected = max(
+                (at for at, one in enumerate(passages) if numbers & long_numbers(one)), default=-1
+            )
+            both = f"{passages[corrected]}\n{new[0]}"
+            if len(both) > ENTRY_CHARACTERS:
+                both = "\n".join(line for line in both.split("\n") if line.startswith("User: "))
+            if len(both) <= ENTRY_CHARACTERS:
+                passages[corrected] = both
+                new = new[1:]
+        passages += new
+    return passages
+
+
+def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
+    """Return the texts of a turn as passages of whole sentences.
+
+    A passage may contain several texts, each after the role of its speaker. The middle of a long
+    text is left out.
+    """
+    passages: list[str] = []
+    current = ""
+    for each in parts:
+        begin, is_first = f"{each.role.capitalize()}: ", True
+        for sentence in split_passages(head_and_tail(each.text, _MESSAGE_CHARACTERS, "\n[...]\n")):
+            if not (plain := " ".join(sentence.split())):
+                continue
+            longer = f"{current}\n{begin}{plain}".lstrip("\n") if is_first else f"{current} {plain}"
+            if current and len(longer) > ENTRY_CHARACTERS:
+                passages.append(current)
+                longer = f"{begin}{plain}"
+            current, is_first = longer, False
+    return [*passages, current] if current else passages
+
+
+def without_removed(
+    transcript: Transcript, removals: Sequence[Removal], *, after: float
+) -> Transcript:
+    """Return a transcript without messages up to the time ``after`` and turns with removed content.
+
+    Removed content is a retracted message, or a preference that was deleted later.
+    """
+    retracted = {each.message for each in removals}
+
+    def is_removed(each: Utterance) -> bool:
+        if each.message_id and message_digest(each.message_id) in retracted:
+            return True
+        found = extract_preferences([each.text]) if each.role == "user" else []
+        stated = [Statement(preference, each.at, each.message_id or None) for preference in found]
+        return len(valid(stated, removals)) < len(stated)
+
+    # Whole turns are removed, because an answer may quote the message.
+    gone = {each.turn for each in transcript.utterances if is_removed(each)}
+    kept = tuple(
+        each for each in transcript.utterances if each.turn not in gone and each.at > after
+    )
+    return replace(transcript, utterances=kept)
+
+
+def without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
+    """Return a transcript after the policy, without the texts that it refuses."""
+    cleaned = []
+    for utterance in transcript.utterances:
+        try:
+            text = pii.applied(utterance.text[:_UTTERANCE_CHARACTERS], place=place)
+        except PersonalDataError:
+            continue
+        cleaned.append(replace(utterance, text=text))
+    return replace(transcript, utterances=tuple(cleaned))
