@@ -72,12 +72,13 @@ class WordList:
 
     def find(self, terms: Iterable[str]) -> Iterator[str]:
         """Yield the ids of memories with a search term, those with more and rarer terms first."""
-        scores: dict[int, float] = {}
+        scores: dict[int, float] = defaultdict(float)
         for word in sorted(map(_checksum, terms)):
             rows = self._part(_part_of(word)).get(word, "").split()
+            worth = 1 / math.log2(1 + len(rows)) if rows else 0.0
             for row in map(int, rows):
-                scores[row] = scores.get(row, 0.0) + 1 / math.log2(1 + len(rows))
-        return map(self._id, sorted(scores, key=lambda row: (-scores[row], row)))
+                scores[row] -= worth
+        return map(self._id, sorted(sorted(scores), key=scores.__getitem__))
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
         """Yield the ids of the most important memories of some types, then the latest first."""
@@ -131,6 +132,7 @@ class OlderMemories:
         self._partition = partition
         self._codec = partition.codec or Codec()
         self._list: WordList | None = None
+        self._is_checked = False
 
     def find(
         self,
@@ -163,12 +165,13 @@ class OlderMemories:
             return list(itertools.islice((id_ for id_ in found if id_ not in known), _MOST_FOUND))
 
         try:
-            words = self._list or self._read()
+            if self._list is None or not (self._is_checked or self._is_stored(self._list)):
+                self._list = self._read()
+            words, self._is_checked = self._list, True
             ids = None if words is None or words.made_at < oldest else find(words)
         except CorruptRecordError:  # the list is made again from all memories
             ids = None
         if ids is not None:
-            self._list = words
             has_most = (
                 sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
                 >= MOST_PREFERENCES
@@ -183,8 +186,8 @@ class OlderMemories:
         return loaded
 
     def forget(self) -> None:
-        """Discard the word list in this process, so that the next search reads the stored list."""
-        self._list = None
+        """Let the next search check that the word list in this process is still the stored one."""
+        self._is_checked = False
 
     def delete_list(self) -> None:
         """Delete the stored word list after a change of the memories that is not in the list."""
@@ -194,6 +197,10 @@ class OlderMemories:
             owner.partition, first=_WORDS, last=f"{_WORDS}~", attributes=[]
         )
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
+
+    def _is_stored(self, words: WordList) -> bool:
+        stored = self._partition.table.get(self._partition.owner.partition, f"{_WORDS}important")
+        return stored is not None and stored.get("made_at") == words.made_at
 
     def _read(self) -> WordList | None:
         """Return the stored word list, or None if there is none.

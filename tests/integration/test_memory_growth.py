@@ -249,6 +249,29 @@ def test_words_of_a_forgotten_memory_are_deleted(tables: tuple[Table, Table]) ->
         assert contents(reader, "Any postcards?") == []
 
 
+def test_a_repeated_recall_reads_the_list_of_words_again_only_after_a_change(
+    tables: tuple[Table, Table],
+) -> None:
+    counted: Any = CountingTable(tables[1])
+    store, other = (UserMemoryStore(table, user_id="u1") for table in (counted, tables[1]))
+    fill(other, 400)
+    old = put_old(other, "Collects lighthouse postcards.")
+
+    def recalled() -> tuple[bool, int]:
+        counted.requests.clear()
+        found = store.recall(query="postcards", limit=1)
+        finish_writes(None, counted)
+        return found[0].content == old.content, counted.requests["query"]
+
+    assert recalled()[0]
+    assert recalled() == recalled() == (True, 3), "queries, none of them for the list"
+    other.forget(old.memory_id)
+    put_old(other, old.content)
+    assert recalled()[0]
+    other.forget(old.memory_id)
+    assert not recalled()[0]
+
+
 def test_a_list_of_words_is_not_stored_if_the_memories_change_meanwhile(
     tables: tuple[Table, Table],
 ) -> None:
