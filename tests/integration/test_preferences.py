@@ -720,7 +720,7 @@ def test_close_reports_preferences_that_the_table_did_not_accept(
     memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)(
         "My favorite genre is horror."
     )
-    with pytest.raises(StoreUnavailableError, match="did not accept all preferences yet"):
+    with pytest.raises(StoreUnavailableError, match="has not accepted all preferences"):
         memory.close()
 
 
