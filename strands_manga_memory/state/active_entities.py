@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import ClassVar
 
 from pydantic import Field
@@ -67,11 +68,8 @@ class ActiveEntity(Part):
 
         The original text if the entity is a date, or if only upper and lower case differ.
         """
-        return (
-            self.text
-            if self.text.casefold() == self.value or (self.text and self.type == "date")
-            else self.value
-        )
+        is_shown = self.type == "date" or self.text.casefold() == self.value
+        return (is_shown and self.text) or self.value
 
 
 class EntityLayer(Layer):
@@ -92,9 +90,7 @@ class EntityLayer(Layer):
 
     def active(self) -> list[ActiveEntity]:
         """Return the active entities of the conversation, the most recently named first."""
-        return sorted(
-            (each for group in self.groups.values() for each in group), key=lambda each: -each.turn
-        )
+        return sorted(chain(*self.groups.values()), key=lambda each: -each.turn)
 
     def lines(self) -> Iterator[str]:
         """Yield the line that shows the active entities to the model, if there are any.
@@ -105,14 +101,11 @@ class EntityLayer(Layer):
         referents = [entity for entity in self.active() if entity.type not in OF_THE_USER]
         for entity in referents[:_MOST_RENDERED]:
             unsure = "" if entity.confidence is Confidence.CONFIRMED else " (inferred)"
-            mentioned.setdefault(entity.type, []).append(
-                f"{escape_line(entity.spelling, 60)}{unsure}"
-            )
+            text = f"{escape_line(entity.spelling, 60)}{unsure}"
+            mentioned.setdefault(escape_line(entity.type, 30), []).append(text)
         if mentioned:
-            yield "Mentioned lately: " + "; ".join(
-                f"{escape_line(type_, 30)} {', '.join(values)}"
-                for type_, values in mentioned.items()
-            )
+            groups = (f"{type_} {', '.join(values)}" for type_, values in mentioned.items())
+            yield "Mentioned lately: " + "; ".join(groups)
 
     @change
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
@@ -130,13 +123,7 @@ class EntityLayer(Layer):
         canonical = types.value(type_, value)
         if canonical is None:
             raise StateError(f"value must be a valid {type_}, got {value!r:.80}")
-        entity = ActiveEntity(
-            type=type_,
-            value=canonical,
-            text=shorten_line(value, 200),
-            confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
-            turn=self._turn,
-        )
+        entity = self._entity(type_, canonical, shorten_line(value, 200), confirmed=confirmed)
         self.mention([entity])
         return entity
 
@@ -173,14 +160,7 @@ class EntityLayer(Layer):
         tool or the assistant; see ``mention``.
         """
         entities = [
-            ActiveEntity(
-                type=each.type,
-                value=each.value[:200],
-                text=each.text[:200],
-                confidence=Confidence.CONFIRMED if by_user else Confidence.INFERRED,
-                message=message,
-                turn=self._turn,
-            )
+            self._entity(each.type, each.value[:200], each.text[:200], message, confirmed=by_user)
             for each in filter(is_referent, found)
         ]
         self.mention(entities, by_user=by_user)
@@ -210,9 +190,17 @@ class EntityLayer(Layer):
         """Remove the active entities that a message named, given its ``tracking_id``."""
         self._keep(lambda each: each.message != message)
 
-    @property
-    def _turn(self) -> int:
-        return self._store.get(TurnLayer).count
+    def _entity(
+        self, type_: str, value: str, text: str, message: str = "", *, confirmed: bool
+    ) -> ActiveEntity:
+        return ActiveEntity(
+            type=type_,
+            value=value,
+            text=text,
+            confidence=Confidence.CONFIRMED if confirmed else Confidence.INFERRED,
+            message=message,
+            turn=self._store.get(TurnLayer).count,
+        )
 
     def _keep(self, is_kept: Callable[[ActiveEntity], bool]) -> None:
         groups = {name: tuple(filter(is_kept, group)) for name, group in self.groups.items()}
@@ -238,24 +226,19 @@ def _replace(
             each.turn >= first.turn and each.confidence is Confidence.CONFIRMED
             for each in known.values()
         )
-        if (
-            is_known or is_settled or len(new) > MOST_VALUES
-        ):  # a long list of values names no subject
-            again = [
-                each.replaced(turn=new[value].turn) if value in new else each
-                for value, each in known.items()
-            ]
-            groups.update({type_: tuple(again)} if again else {})
+        if is_known or is_settled or len(new) > MOST_VALUES:  # a long list names no subject
+            for value in known.keys() & new.keys():
+                known[value] = known[value].replaced(turn=new[value].turn)
+            if known:
+                groups[type_] = tuple(known.values())
             return
     if known and not is_known:
         for name in BELONGS_TO.get(type_, frozenset()) & groups.keys():
             if all(each.turn < first.turn for each in groups[name]):
                 del groups[name]
-    groups[type_] = tuple(
-        (
-            each.replaced(confidence=known[value].confidence)
-            if value in known and known[value].confidence is Confidence.CONFIRMED
-            else each
-        )
-        for value, each in new.items()
-    )[-MOST_VALUES:]
+    stay_confirmed = {
+        value: new[value].replaced(confidence=each.confidence)
+        for value, each in known.items()
+        if value in new and each.confidence is Confidence.CONFIRMED
+    }
+    groups[type_] = tuple((dict(new) | stay_confirmed).values())[-MOST_VALUES:]

@@ -190,7 +190,7 @@ class StateCoordinator(Plugin):
         self.task = TaskState(store, float(time_budget_ms))
         self.max_tokens = positive("max_tokens", max_tokens)
         self._tool_timeout_ms = tool_timeout_ms
-        changes, session = None, None
+        changes = session = None
         if hot is not None and scope is not None:
             changes = EnvironmentChanges(hot, scope, codec=codec)
             session = SessionState(
@@ -203,15 +203,13 @@ class StateCoordinator(Plugin):
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
-        if self._intents:
+        if self._intents and offer_tools:
             self._describe_intents()
         self._recorder = Recorder(store, self.task, session, expires_after_turns)
 
     def __repr__(self) -> str:
-        return (
-            f"StateCoordinator(max_tokens={self.max_tokens},"
-            f" tools={[tool.tool_name for tool in self._tools]})"
-        )
+        names = [tool.tool_name for tool in self._tools]
+        return f"StateCoordinator(max_tokens={self.max_tokens}, tools={names})"
 
     @property
     def dialogue(self) -> ConversationLayer:
@@ -238,7 +236,8 @@ class StateCoordinator(Plugin):
             )
         self.layers.attach(agent)
         attachments(agent).update(coordinator=self, metadata=self._announced)
-        agent.add_hook(self._load, AgentInitializedEvent, order=HookOrder.SDK_LAST)
+        load = self._environment_tracker.load
+        agent.add_hook(lambda _: load(), AgentInitializedEvent, order=HookOrder.SDK_LAST)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
         if self._tool_timeout_ms is not None:
@@ -253,9 +252,6 @@ class StateCoordinator(Plugin):
             "active_agent": dialogue.agent,
             **self.environment.announced(),
         }
-
-    def _load(self, event: AgentInitializedEvent[Agent]) -> None:
-        self._environment_tracker.load()
 
     async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
         await self._environment_tracker.refresh()
@@ -318,7 +314,7 @@ class StateCoordinator(Plugin):
 
     # Tools of the model. An invalid value is an error result that names the rule.
 
-    @tool(description="Set the user's intent, and fill slots with values that the user gave.")
+    @tool
     def update_slots(
         self,
         intent: str = "",
@@ -354,19 +350,13 @@ class StateCoordinator(Plugin):
             raise StateError("; ".join(problems))
         # The request shows the state at the beginning of the turn, so the result returns the
         # current one.
-        empty = [slot.name for slot in dialogue.missing if slot.value is None]
-        unsure = [
-            f"{slot.name} = {slot.value}" for slot in dialogue.missing if slot.value is not None
-        ]
-        if empty or unsure:
-            parts = [f"Still missing: {', '.join(empty)}."] if empty else []
-            parts += [f"To be confirmed: {', '.join(unsure)}."] if unsure else []
+        missing = dialogue.missing
+        filled, unsure = _values_of(dialogue.slots.values()), _values_of(missing)
+        if missing:
+            empty = ", ".join(slot.name for slot in missing if slot.value is None)
+            parts = [f"Still missing: {empty}."] if empty else []
+            parts += [f"To be confirmed: {unsure}."] if unsure else []
             return " ".join([*parts, dialogue.next_request]).rstrip()
-        filled = ", ".join(
-            f"{slot.name} = {slot.value}"
-            for slot in dialogue.slots.values()
-            if slot.value is not None
-        )
         about = f" for the intent {dialogue.intent}" if dialogue.intent else ""
         return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
 
@@ -374,10 +364,9 @@ class StateCoordinator(Plugin):
         known = "; ".join(
             f"{name} ({', '.join(slot.name for slot in of)})" for name, of in self._intents.items()
         )
-        for each in self._tools:
-            if each.tool_name == "update_slots":
-                description = f"{each.tool_spec['description']} Intents, with their slots: {known}."
-                each.tool_spec = {**each.tool_spec, "description": description}
+        spec = self._tools[0].tool_spec  # of ``update_slots``
+        description = f"{spec['description']} Intents, with their slots: {known}."
+        self._tools[0].tool_spec = {**spec, "description": description}
 
     @tool
     def note_entity(self, type: str, value: str) -> str:  # noqa: A002 - the model's word for it
@@ -452,6 +441,10 @@ class StateCoordinator(Plugin):
                 writes=self.layers.writes,
                 unreadable=self.layers.unreadable(),
             )
+
+
+def _values_of(slots: Iterable[DialogueSlot]) -> str:
+    return ", ".join(f"{slot.name} = {slot.value}" for slot in slots if slot.value is not None)
 
 
 _tokens = lru_cache(1_024)(estimate_tokens)

@@ -101,12 +101,9 @@ class DialogueSlot(Part):
         """
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise StateError(f"slot {self.name!r:.80} takes a text or a number, got {value!r:.80}")
-        text = " ".join(encodable(str(value)).split())
-        canonical = (
-            self._canonical(text, types, is_canonical=is_canonical)
-            if 0 < len(text) <= MOST_CHARACTERS
-            else text
-        )
+        text = canonical = " ".join(encodable(str(value)).split())
+        if 0 < len(text) <= MOST_CHARACTERS:
+            canonical = self._canonical(text, types, is_canonical=is_canonical)
         if not 0 < len(canonical) <= MOST_CHARACTERS:
             form = "" if canonical == text else " in the canonical form"
             raise StateError(
@@ -120,32 +117,18 @@ class DialogueSlot(Part):
         )
 
     def _canonical(self, text: str, types: EntityTypes, *, is_canonical: bool) -> str:
-        rule, value = "", text
+        value: str | None = text
         if self.allowed:
             rule = f"one of {', '.join(map(repr, self.allowed))}"
-            value = next(
-                (option for option in self.allowed if normalized(option) == normalized(text)), ""
-            )
-        elif (
-            self.entity is not None
-            and self.entity in types
-            and not is_canonical
-            and text != self.value
-        ):
-            # A user writes "volume 3", a model passes "3".
-            rule = f"a valid {self.entity}"
-            value = (
-                types.value(self.entity, text)
-                or types.value(self.entity, f"{self.entity} {text}")
-                or ""
-            )
-        if (
-            value
-            and not self.allowed
-            and self.pattern is not None
-            and not re.fullmatch(self.pattern, value)
-        ):
-            rule, value = f"a value that matches {self.pattern!r:.80}", ""
+            options = {normalized(option): option for option in reversed(self.allowed)}
+            value = options.get(normalized(text))
+        else:
+            entity, rule = self.entity, f"a valid {self.entity}"
+            if entity is not None and entity in types and not is_canonical and text != self.value:
+                # A user writes "volume 3", a model passes "3".
+                value = types.value(entity, text) or types.value(entity, f"{entity} {text}")
+            if value and self.pattern is not None and not re.fullmatch(self.pattern, value):
+                rule, value = f"a value that matches {self.pattern!r:.80}", None
         if not value:
             raise StateError(f"slot {self.name!r:.80} takes {rule}; got {text!r:.80}")
         return value
@@ -285,13 +268,10 @@ class ConversationLayer(Layer):
 
         A question about an inferred value contains the value, so that the user can confirm it.
         """
-        question = self.next_question
-        asked = (
-            None
-            if self.clarifications
-            else next((slot for slot in self.missing if slot.question), None)
-        )
-        guess = f" (probably {asked.value})" if asked and asked.value is not None else ""
+        question, guess = self.next_question, ""
+        if not self.clarifications:
+            asked = next((slot for slot in self.missing if slot.question), None)
+            guess = f" (probably {asked.value})" if asked and asked.value is not None else ""
         return f"Ask the user next: {question}{guess}" if question else ""
 
     def lines(self) -> Iterator[str]:
@@ -301,22 +281,18 @@ class ConversationLayer(Layer):
         if self.intent:
             yield f"The user's intent: {escape_line(self.intent)}"
         unsure = {SlotStatus.INFERRED: " (inferred, to be confirmed)"}
-        filled = [slot for slot in self.slots.values() if slot.value is not None]
-        if filled:
-            yield "Known: " + "; ".join(
-                f"{slot.name} = {escape_line(slot.value)}{unsure.get(slot.status, '')}"
-                for slot in filled
-            )
-        missing = [slot for slot in self.missing if slot.value is None]
-        if missing:
-            yield "Missing: " + "; ".join(
-                (
-                    f"{slot.name} ({escape_line(' / '.join(slot.allowed))})"
-                    if slot.allowed
-                    else slot.name
-                )
-                for slot in missing
-            )
+        if known := [
+            f"{slot.name} = {escape_line(slot.value)}{unsure.get(slot.status, '')}"
+            for slot in self.slots.values()
+            if slot.value is not None
+        ]:
+            yield f"Known: {'; '.join(known)}"
+        if missing := [
+            slot.name + (f" ({escape_line(' / '.join(slot.allowed))})" if slot.allowed else "")
+            for slot in self.missing
+            if slot.value is None
+        ]:
+            yield f"Missing: {'; '.join(missing)}"
         if request := self.next_request:
             yield escape_line(request, 220)
 
@@ -357,11 +333,9 @@ class ConversationLayer(Layer):
                 f"phase must be one of {', '.join(Phase)}; got {phase!r:.80}"
             ) from error
         allowed = MOVES[self.phase]
-        if wanted is not self.phase and wanted not in allowed:
-            raise StateError(
-                f"phase cannot go from {self.phase} to {wanted}; allowed are:"
-                f" {', '.join(sorted(allowed))}"
-            )
+        if wanted not in allowed | {self.phase}:
+            names = ", ".join(sorted(allowed))
+            raise StateError(f"phase cannot go from {self.phase} to {wanted}; allowed are: {names}")
         self.phase = wanted
 
     @change
@@ -462,39 +436,27 @@ class ConversationLayer(Layer):
         value is inferred.
         """
         taken = set[str]()
-        for mention in {(each.type, each.value): each for each in self._mentions}.values():
-            slots = [slot for slot in self.slots.values() if slot.entity == mention.type]
-            if len({each.value for each in self._mentions if each.type == mention.type}) > len(
-                slots
-            ):
+        mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))
+        for type_, value in mentions:
+            slots = [slot for slot in self.slots.values() if slot.entity == type_]
+            if sum(kind == type_ for kind, _ in mentions) > len(slots):
                 continue
             question = self.next_question if is_answer else None
-            asked = (
-                self.clarifications[0].slot
-                if question is not None and self.clarifications
-                else None
-            )
+            asked = self.clarifications[0].slot if question and self.clarifications else None
             for slot in slots:
                 is_known = slot.status is SlotStatus.CONFIRMED
-                is_replaced = (
-                    is_known and is_correction and len(slots) == 1 and slot.value != mention.value
-                )
+                is_replaced = is_correction and len(slots) == 1 and slot.value != value
                 if slot.name in taken or (is_known and not is_replaced):
                     continue
-                confirmed = (
-                    not is_known
-                    and question is not None
-                    and (slot.name == asked or slot.question == question)
-                )
+                is_asked = bool(question) and (slot.name == asked or slot.question == question)
                 with suppress(StateError):  # a value that is not allowed belongs to another slot
-                    self._put(
-                        slot.filled(
-                            mention.value[:MOST_CHARACTERS],
-                            self._store.types,
-                            confirmed=confirmed,
-                            source=self._message,
-                            is_canonical=True,
-                        )
+                    filled = slot.filled(
+                        value[:MOST_CHARACTERS],
+                        self._store.types,
+                        confirmed=is_asked and not is_known,
+                        source=self._message,
+                        is_canonical=True,
                     )
+                    self._put(filled)
                     taken.add(slot.name)
                     break

@@ -84,6 +84,10 @@ class Escalation(BaseModel):
 
     def to_markdown(self) -> str:
         """Render the exported conversation as Markdown."""
+        spoken = [
+            f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})"
+            for each in self.entities
+        ]
         parts = [
             f"# Conversation {_md(self.session_id or self.agent_id)}",
             f"Exported {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
@@ -94,13 +98,7 @@ class Escalation(BaseModel):
             _list("Open questions of the user", self.open_questions),
             _list("To ask the user", self.to_ask),
             _list("Where it stands", self.state),
-            _list(
-                "Spoken of",
-                [
-                    f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})"
-                    for each in self.entities
-                ],
-            ),
+            _list("Spoken of", spoken),
             _list("The user", self.user),
         ]
         if self.turns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
@@ -170,29 +171,23 @@ class Goal(GoalRecord):
     @property
     def success_rate(self) -> float:
         """Share of the tool calls that succeeded; 1 without calls."""
-        return (
-            1 - sum(failures for _, failures in self.tools.values()) / self.calls
-            if self.calls
-            else 1.0
-        )
+        failures = sum(failed for _, failed in self.tools.values())
+        return 1 - failures / max(1, self.calls)
 
     def lines(self) -> Iterator[str]:
         """Yield the text lines that show the goal to the model."""
         failed = self.with_status(SubtaskStatus.FAILED)[-MOST_LINES:]
+        parts = {
+            "To do next": [escape_line(each.text, 80) for each in self.ready[:MOST_LINES]],
+            "Failed": [
+                f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})" for each in failed
+            ],
+            "Found so far": map(escape_line, self.findings[-MOST_LINES:]),
+        }
         yield f"Goal: {escape_line(self.text, 200)}"
-        for title, items in (
-            ("To do next", [escape_line(each.text, 80) for each in self.ready[:MOST_LINES]]),
-            (
-                "Failed",
-                [
-                    f"{escape_line(each.text, 60)} ({escape_line(each.result, 60)})"
-                    for each in failed
-                ],
-            ),
-            ("Found so far", [escape_line(each) for each in self.findings[-MOST_LINES:]]),
-        ):
-            if items:
-                yield f"{title}: {'; '.join(items)}"
+        for title, items in parts.items():
+            if text := "; ".join(items):
+                yield f"{title}: {text}"
 
     def archived(self, status: GoalStatus, outcome: str, *, failed_kept: int) -> GoalArchive:
         """Return the archive record of the goal.
@@ -210,11 +205,7 @@ class Goal(GoalRecord):
         values = {name: getattr(self, name) for name in GoalRecord.model_fields} | {
             "text": shorten_line(self.text, 120),
             "context": shorten_line(self.context, ARCHIVED_CONTEXT),
-            "errors": dict(
-                sorted(self.errors.items(), key=lambda item: (-item[1], item[0]))[
-                    :ARCHIVED_PATTERNS
-                ]
-            ),
+            "errors": dict(Counter(self.errors).most_common(ARCHIVED_PATTERNS)),
         }
         return GoalArchive(
             **values,
@@ -247,15 +238,13 @@ class GoalArchive(GoalRecord):
 
     def line(self) -> str:
         """Return the archive record as one text line."""
-        most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
-        used = ", ".join(f"{name} {calls}x" for name, (calls, _) in most_used)
-        work = (
-            f" ({self.calls} {'call' if self.calls == 1 else 'calls'}, {self.success_rate:.0%} ok:"
-            f" {used})"
-            if self.calls
-            else ""
-        )
-        return f"{self.text}: {self.status}{work}{f' - {self.outcome}' if self.outcome else ''}"
+        text = f"{self.text}: {self.status}"
+        if self.calls:
+            most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
+            used = ", ".join(f"{name} {calls}x" for name, (calls, _) in most_used)
+            calls = f"{self.calls} call{'s' * (self.calls > 1)}"
+            text += f" ({calls}, {self.success_rate:.0%} ok: {used})"
+        return f"{text} - {self.outcome}" if self.outcome else text
 
 
 class GoalsLayer(Layer):
@@ -441,11 +430,11 @@ class GoalsLayer(Layer):
         limit, warn_from = self._store.limits.goal_tokens, self._store.limits.goal_warn_tokens
         while self.archive and part_tokens(self) > limit:
             self.archive = self.archive[1:]
-        if self.active is not None and part_tokens(self) > limit:
-            subtasks = {id_: each.replaced(result="") for id_, each in self.active.subtasks.items()}
-            self.active = self.active.replaced(context="")
-            if part_tokens(self) > limit:
-                self.active = self.active.replaced(subtasks=subtasks)
+        if (goal := self.active) is not None:
+            short = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
+            for dropped in ({"context": ""}, {"context": "", "subtasks": short}):
+                if part_tokens(self) > limit:
+                    self.active = goal.replaced(**dropped)
         tokens = part_tokens(self)
         if tokens > limit:
             raise StateError(
@@ -477,7 +466,7 @@ class GoalsLayer(Layer):
         calls, failures = goal.tools.get(name, (0, 0))
         now = round(self._store.wall(), 3)
         self.active = goal.replaced(
-            first_at=now if goal.first_at is None else goal.first_at,
+            first_at=goal.first_at or now,
             last_at=now,
             calls=goal.calls + 1,
             raw_characters=goal.raw_characters + size,

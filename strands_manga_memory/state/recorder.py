@@ -49,9 +49,8 @@ _USER_TYPES = {"email", "url", "phone", "reference"}
 """Entity types with exact values that are extracted from the user's messages only."""
 
 _LONGEST_SET_PHRASE = 120
-_GOODBYE = re.compile(
-    r"\b(?:good ?bye|bye)\b", re.IGNORECASE
-)  # scoring counts thanks with a goodbye as thanks
+# Scoring counts thanks with a goodbye as thanks.
+_GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)
 _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
@@ -109,9 +108,8 @@ class Recorder:
         if self._session is not None:
             await self._session.refresh()
         with self._store.lock:
-            self._store.get(
-                TurnLayer
-            ).count = self._dialogue.turn_count  # a fork has a history and no stored count
+            turns = self._store.get(TurnLayer)
+            turns.count = self._dialogue.turn_count  # a fork has a history and no stored count
         if self._waits:
             self._task.resume()
         else:
@@ -128,11 +126,8 @@ class Recorder:
             with self._store.lock:
                 self._store.refresh()
                 if dialogue.phase is not Phase.FAREWELL:
-                    dialogue.advance(
-                        Phase.SLOT_FILLING
-                        if dialogue.next_question and dialogue.missing
-                        else Phase.FOLLOW_UP
-                    )
+                    is_filling = dialogue.next_question and dialogue.missing
+                    dialogue.advance(Phase.SLOT_FILLING if is_filling else Phase.FOLLOW_UP)
         self._last_message = None
         self._store.write()
         self._goals.keep_within_caps()
@@ -248,9 +243,8 @@ def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
     act = None
     if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):
         act = dialogue_act(text, "user")
-    if act is DialogueAct.FAREWELL or (
-        act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)
-    ):
+    says_goodbye = act is DialogueAct.ACKNOWLEDGEMENT and _GOODBYE.search(text)
+    if act is DialogueAct.FAREWELL or says_goodbye:
         return Phase.FAREWELL
     has_left = dialogue.phase is Phase.FAREWELL
     if act is DialogueAct.GREETING and (has_left or dialogue.phase is Phase.GREETING):

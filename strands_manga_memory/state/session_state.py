@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from bisect import bisect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -131,12 +132,12 @@ class SessionState:
 
     def publish(self) -> None:
         """Share the changes of this agent's state with the session's other agents."""
-        if self._store.has_changed():
-            (
-                self._writer.submit(self._name, self._push)
-                if self._hot.survives_process
-                else self._push()
-            )
+        if not self._store.has_changed():
+            return
+        if self._hot.survives_process:
+            self._writer.submit(self._name, self._push)
+        else:
+            self._push()  # the memory of this process does not block
 
     def _pull(self) -> None:
         shared = self._health.tried(self._read)
@@ -153,10 +154,9 @@ class SessionState:
         with self._store.lock:
             texts, values = self._store.share(shared.layers)
             revision = 1 + max(self._store.revision, shared.revision)
-        # The agent itself may be gone: its last turn is shared in the background.
-        agents = (
-            shared.agents if self._is_stored is None else shared.agents | {self._store.agent_id}
-        )
+        agents = shared.agents  # this agent may be gone: its last turn is shared in the background
+        if self._is_stored is not None:
+            agents |= {self._store.agent_id}
         rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
         self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
         self._store.note_shared(values, revision)
@@ -236,11 +236,7 @@ class Environment(Part):
     @field_validator("cart", "promotions", mode="before")
     @classmethod
     def _lines(cls, value: Any) -> Any:
-        return (
-            tuple(_line(item) for item in value)[:_MOST]
-            if isinstance(value, list | tuple)
-            else value
-        )
+        return tuple(map(_line, value[:_MOST])) if isinstance(value, list | tuple) else value
 
     @field_validator("cart_total", mode="before")
     @classmethod
@@ -271,15 +267,8 @@ class Environment(Part):
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
         hour = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(self.timezone)).hour
-        return (
-            "night"
-            if hour < 5 or hour >= 22
-            else "morning"
-            if hour < 11
-            else "afternoon"
-            if hour < 17
-            else "evening"
-        )
+        parts = "night", "morning", "afternoon", "evening", "night"
+        return parts[bisect((5, 11, 17, 22), hour)]
 
     def lines(self, now: float) -> Iterator[str]:
         """Yield the text lines that show the environment to the model at the time ``now``.
@@ -287,25 +276,17 @@ class Environment(Part):
         ``now`` is in seconds since 1970.
         """
         if self.cart:
-            more = (
-                f" and {len(self.cart) - _MOST_ITEMS} more" if len(self.cart) > _MOST_ITEMS else ""
-            )
+            hidden = len(self.cart) - _MOST_ITEMS
+            more = f" and {hidden} more" if hidden > 0 else ""
             total = f" (total {escape_line(self.cart_total)})" if self.cart_total else ""
             items = "; ".join(escape_line(item, 60) for item in self.cart[:_MOST_ITEMS])
             yield f"In the cart: {items}{more}{total}"
-        time_of_day = self.part_of_day(now)
-        user = {
-            "tier": self.tier,
-            "language": self.language,
-            "locale": self.locale,
-            "time of day": time_of_day,
-        }
-        if any(user.values()):
-            yield "The user: " + "; ".join(
-                f"{name} {escape_line(value, 40)}" for name, value in user.items() if value
-            )
-        if self.promotions:
-            promotions = self.promotions[:_MOST_PROMOTIONS]
+        user = {"tier": self.tier, "language": self.language, "locale": self.locale}
+        user["time of day"] = self.part_of_day(now)
+        known = [f"{name} {escape_line(value, 40)}" for name, value in user.items() if value]
+        if known:
+            yield f"The user: {'; '.join(known)}"
+        if promotions := self.promotions[:_MOST_PROMOTIONS]:
             yield "On offer: " + "; ".join(escape_line(each, 60) for each in promotions)
 
 
@@ -403,9 +384,8 @@ class EnvironmentChanges:
         if "cart" in fields:  # a new cart invalidates the old total
             fields = {"cart_total": None, **fields}
         dumped = Environment.model_validate(fields).model_dump(mode="json")
-        for (
-            name
-        ) in fields:  # values first, so that an agent with the new version reads the new values
+        # Values first, so that an agent with the new version reads the new values.
+        for name in fields:
             place = self._places[name]
             self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=SHARED_TTL)
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
@@ -438,8 +418,7 @@ class EnvironmentChanges:
         """
         found = {}
         for name, place in self._places.items():
-            value = self._hot.get_value(place)
-            if value:
+            if value := self._hot.get_value(place):
                 found[name] = self._codec.decode(value, place)
         with trusted(self._name):
             return Environment.model_validate(found)

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
@@ -62,10 +62,8 @@ class StateLimits:
     steps_kept: int = 100
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            whole(
-                limit.name, getattr(self, limit.name), least=0 if limit.name == "goals_kept" else 1
-            )
+        for name, limit in vars(self).items():
+            whole(name, limit, least=0 if name == "goals_kept" else 1)
 
 
 class Part(BaseModel):
@@ -155,16 +153,11 @@ class Layer(BaseModel):
         """
         if other != base:
             mine = self.values()
-            self.restore(
-                {
-                    **mine,
-                    **other,
-                    **{
-                        name: _merged(mine[name], base[name], other[name])
-                        for name in type(self).model_fields
-                    },
-                }
-            )
+            merged = {
+                name: _merged(mine[name], base[name], other[name])
+                for name in type(self).model_fields
+            }
+            self.restore({**mine, **other, **merged})
 
 
 def _merged(mine: Any, base: Any, other: Any) -> Any:
@@ -183,10 +176,10 @@ def _merged(mine: Any, base: Any, other: Any) -> Any:
 
 def _problems(error: ValidationError) -> str:
     """Return the problems of a pydantic error on one line, with field, rule and value."""
-    found = [
-        (".".join(map(str, each["loc"])), each["msg"], each["input"]) for each in error.errors()
-    ]
-    return "; ".join(f"{name}: {rule}, got {value!r:.80}" for name, rule, value in found)
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc']))}: {each['msg']}, got {each['input']!r:.80}"
+        for each in error.errors()
+    )
 
 
 def change(
@@ -294,13 +287,8 @@ class StateStore:
         wall: Callable[[], float],
         limits: StateLimits,
     ) -> None:
-        self.types, self.intents, self.clock, self.wall, self.limits = (
-            types,
-            intents,
-            clock,
-            wall,
-            limits,
-        )
+        self.types, self.intents, self.limits = types, intents, limits
+        self.clock, self.wall = clock, wall
         self.lock = threading.RLock()
         self.writes = self.revision = 0
         self.agent_id = ""
@@ -448,9 +436,8 @@ class StateStore:
                     other = layer.loaded(shared.get(layer.KEY)).values()
                 except CorruptRecordError:
                     continue
-                layer.merge(
-                    entry.shared if revision >= self.revision else type(layer)().values(), other
-                )
+                is_outdated = revision < self.revision
+                layer.merge(type(layer)().values() if is_outdated else entry.shared, other)
                 entry.shared, entry.shared_text = other, shared[layer.KEY]
             self.write()
             self.note_shared({}, max(revision, self.revision))
@@ -478,7 +465,8 @@ class StateStore:
         for kind, entry in self._entries.items():
             loaded, entry.error, entry.text = kind(), "", agent.state.get(kind.KEY)
             try:
-                loaded = loaded if entry.text is None else kind.loaded(entry.text)
+                if entry.text is not None:
+                    loaded = kind.loaded(entry.text)
             except CorruptRecordError as failure:
                 entry.error = str(failure)
                 logger.warning(

@@ -285,19 +285,16 @@ class TaskState:
             id_ = step_id or f"step-{self._recorded + 1}"
             if id_ in self.steps:
                 raise StateError(f"step {id_!r:.80} exists already; use another id")
-            kind = StepKind(kind)
-            step = self._put(
-                TaskStep(
-                    id=id_,
-                    name=name,
-                    kind=kind,
-                    confidence=confidence,
-                    parameters=dict(parameters or {}),
-                )
+            step = TaskStep(
+                id=id_,
+                name=name,
+                kind=StepKind(kind),
+                confidence=confidence,
+                parameters=dict(parameters or {}),
             )
             if undo is not None:
                 self._undo[id_] = undo
-            return step
+            return self._put(step)
 
     def start_step(self, step_id: str) -> TaskStep:
         """Start a step of the task, or restart a step that failed or timed out.
@@ -395,9 +392,8 @@ class TaskState:
                 self._count(error_pattern(text), ok=ok)
             if step.kind is StepKind.REPLANNING:
                 self.plan_changes = (*self.plan_changes, step.name)[-MOST_PATTERNS:]
-            return self._put(
-                step.replaced(status=StepStatus.FAILED if ok is False else StepStatus.COMPLETED)
-            )
+            status = StepStatus.FAILED if ok is False else StepStatus.COMPLETED
+            return self._put(step.replaced(status=status))
 
     def add_finding(self, text: str, *, of_goal: bool = True) -> None:
         """Add a new finding to the task and, with ``of_goal``, to the active goal, if any."""
@@ -451,23 +447,15 @@ class TaskState:
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
             ok = ok and not is_late
-            status = (
-                StepStatus.TIMED_OUT
-                if is_late
-                else StepStatus.COMPLETED
-                if ok
-                else StepStatus.FAILED
-            )
+            failure = StepStatus.TIMED_OUT if is_late else StepStatus.FAILED
+            status = StepStatus.COMPLETED if ok else failure
             text = redact_identifiers(text[:_READ])
             note, now = shorten_line(text, 120), self._clock()
             ended = step.ended(
                 status, now, result=note if ok else None, error=None if ok else text, ms=ms
             )
-            self._put(
-                ended.replaced(status=StepStatus.FAILED, result=None).started(now)
-                if retry
-                else ended
-            )
+            again = ended.replaced(status=StepStatus.FAILED, result=None)
+            self._put(again.started(now) if retry else ended)
             self._calls[key] = id_, {}
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
             if not retry and self._loop_detector.is_loop(step.name, given, text):
@@ -502,11 +490,8 @@ class TaskState:
 
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
-        alike = [
-            each
-            for each in self.steps.values()
-            if (each.kind is StepKind.TOOL) == (step.kind is StepKind.TOOL)
-        ]
+        is_call = step.kind is StepKind.TOOL
+        alike = [each for each in self.steps.values() if (each.kind is StepKind.TOOL) == is_call]
         if len(alike) > self._steps_kept:
             oldest = next((each for each in alike if each.status not in _OPEN), alike[0])
             del self.steps[oldest.id]
@@ -559,12 +544,8 @@ class TaskState:
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})"
                 for step in failed[-MOST_LINES:]
             )
-        goal = self._goals.active  # whose findings are shown with the goal
-        if findings := [
-            each for each in self.findings if goal is None or each not in goal.findings
-        ]:
-            yield "Found in this task: " + "; ".join(
-                escape_line(each) for each in findings[-MOST_LINES:]
-            )
+        shown = self._goals.active.findings if self._goals.active else ()  # with the goal
+        if findings := [each for each in self.findings if each not in shown]:
+            yield "Found in this task: " + "; ".join(map(escape_line, findings[-MOST_LINES:]))
         if self.plan_changes:
             yield f"The plan was changed: {escape_line(self.plan_changes[-1])}"
