@@ -253,21 +253,15 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     if is_stored and (not value or len(path) < MOST_LEVELS - 1):
         path |= {id(value)}
         if not isinstance(value, Mapping):
-            items = (
-                sorted(value, key=partial(text_of, written=repr))
-                if isinstance(value, set | frozenset)
-                else value
-            )
-            return [_tagged(item, path) for item in items]
+            if isinstance(value, set | frozenset):
+                value = sorted(value, key=partial(text_of, written=repr))
+            return [_tagged(item, path) for item in value]
         named = {
             str.__str__(key) if isinstance(key, str) else text_of(key): _tagged(item, path)
             for key, item in value.items()
         }
-        return (
-            {f"${key}" if key[:1] == "$" else key: item for key, item in named.items()}
-            if len(named) == 1
-            else named
-        )
+        is_escaped = len(named) == 1 and next(iter(named))[:1] == "$"
+        return {f"${key}": item for key, item in named.items()} if is_escaped else named
     if not isinstance(value, date | time | Decimal):
         logger.warning(
             "type=<%s> | value has no stored form, its text is stored", type(value).__name__
@@ -467,11 +461,7 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
             ensure_ascii=ensure_ascii,
             sort_keys=sort_keys,
         )
-    except (
-        TypeError,
-        ValueError,
-        RecursionError,
-    ):  # a key of another type, a very long number, or deep nesting
+    except (TypeError, ValueError, RecursionError):  # another key, a long number, deep nesting
         return json.dumps(_tagged(value), ensure_ascii=ensure_ascii)
 
 

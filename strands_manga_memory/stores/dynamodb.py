@@ -159,24 +159,15 @@ class DynamoDBTable:
 
         ``scrub`` (immediate removal of replaced data from files) has no effect.
         """
-        request = {
-            "TableName": self.name,
-            "Item": self._stored(item),
-            **expression_of(when, self.schema.partition),
-        }
-        return self._call("put_item", expected=NOT_MET, **request) is not None
+        key_of(self.schema, item)
+        return self._changed("put_item", when, Item=attributes_of(item))
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
         """Delete a record, or return False if the stored record does not meet ``when``.
 
         A missing record is no error.
         """
-        request = {
-            "TableName": self.name,
-            "Key": self._place((partition, sort)),
-            **expression_of(when, self.schema.partition),
-        }
-        return self._call("delete_item", expected=NOT_MET, **request) is not None
+        return self._changed("delete_item", when, Key=self._place((partition, sort)))
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
@@ -216,11 +207,7 @@ class DynamoDBTable:
         """
         check_limit(limit)
         # DynamoDB rejects an empty key, and no key sorts before it
-        bounds = {
-            mark: bound
-            for mark, bound in ((":first", first or None), (":last", last))
-            if bound is not None
-        }
+        bounds = ({":first": first} if first else {}) | ({} if last is None else {":last": last})
         if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
             return iter(())
         names = {"#p": self.schema.partition} | ({"#s": self.schema.sort} if bounds else {})
@@ -307,13 +294,13 @@ class DynamoDBTable:
         return True
 
     def _place(self, key: Key) -> dict[str, Any]:
-        return {self.schema.partition: {"S": key[0]}} | (
-            {self.schema.sort: {"S": key[1]}} if self.schema.sort else {}
-        )
+        place = {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}
+        place.pop("", None)  # a table without a sort key
+        return place
 
-    def _stored(self, item: Item) -> dict[str, Any]:
-        key_of(self.schema, item)
-        return attributes_of(item)
+    def _changed(self, operation: str, when: Condition | None, **record: Any) -> bool:
+        request = {"TableName": self.name, **expression_of(when, self.schema.partition), **record}
+        return self._call(operation, expected=NOT_MET, **request) is not None
 
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
         """Send a query, and yield at most ``limit`` records; all if ``limit`` is None."""

@@ -141,10 +141,8 @@ def translated(error: Exception, where: str) -> StoreError:
 
 def _answered(error: ClientError, what: str) -> StoreError:
     """Convert an error response to an error of this package with the message ``what``."""
-    code, status = (
-        code_of(error),
-        error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0),
-    )
+    code = code_of(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _PASSING or status >= 500:
         return StoreUnavailableError(what)
     if code in _OF_THE_REQUEST:
@@ -238,9 +236,8 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
         terms.append(f"#b{number} < :b{number}")
     alternatives = ["attribute_not_exists(#key)"] if when.absent else []
     if values or not when.absent:  # without values, no existing record meets the condition
-        alternatives.append(
-            " AND ".join(terms if values else [*terms, "attribute_not_exists(#key)"])
-        )
+        terms += [] if values else ["attribute_not_exists(#key)"]
+        alternatives.append(" AND ".join(terms))
     expression: dict[str, Any] = {
         "ConditionExpression": " OR ".join(alternatives),
         "ExpressionAttributeNames": names,

@@ -275,6 +275,10 @@ class _Conversation:
         )
 
 
+def _named(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
+    return {name: kept.fields[name] for name in names if name in kept.fields}
+
+
 @dataclass(frozen=True)
 class _Value:
     """Stored value, or the owner of a lease, with the time at which it expires."""
@@ -334,27 +338,18 @@ class InMemoryHotStore:
             if kept is None:
                 return None
             window = kept.fields.get(WINDOW_FIELD, b"")
-            listed = (
-                list(kept.fields) if window == ALL_FIELDS else window_fields(window, conversation)
-            )
+            listed = kept.fields if window == ALL_FIELDS else window_fields(window, conversation)
             if touch and kept.state == ACTIVE and kept.expires_at > now:
-                kept = replace(
-                    kept, expires_at=now + kept.ttl, gone_at=now + kept.ttl + self._grace
-                )
+                end = now + kept.ttl
+                kept = replace(kept, expires_at=end, gone_at=end + self._grace)
                 self._conversations[conversation] = kept
-        return kept.record(
-            now, {name: kept.fields[name] for name in (*fields, *listed) if name in kept.fields}
-        )
+        return kept.record(now, _named(kept, [*fields, *listed]))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
         """Return the requested fields of a conversation. See ``HotStore.read``."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
-        return (
-            {}
-            if kept is None
-            else {name: kept.fields[name] for name in fields if name in kept.fields}
-        )
+        return {} if kept is None else _named(kept, fields)
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Write a conversation, unless another writer changed it. See ``HotStore.write``."""
@@ -366,13 +361,10 @@ class InMemoryHotStore:
             status = _judged(kept, write)
             if status is not WriteStatus.OK:
                 return status
-            fields = (
-                {} if kept is None or write.replace or kept.state == DELETED else dict(kept.fields)
-            )
+            fields = {} if kept is None or write.replace else dict(kept.fields)
             for name in write.removed:
                 fields.pop(name, None)
-            for name, value in write.fields.items():
-                fields[name] = bytes(value)
+            fields |= {name: bytes(value) for name, value in write.fields.items()}
             self._conversations[conversation] = _Conversation(
                 epoch=write.epoch,
                 version=write.version,
@@ -491,14 +483,10 @@ def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
     """Return the status of a write to the stored conversation ``kept``, without writing."""
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
+    grows = write.epoch > kept.epoch
     if kept.state == DELETED:
-        return (
-            WriteStatus.OK
-            if write.expect is None and kept.epoch < write.epoch
-            else WriteStatus.CONFLICT
-        )
-    if write.expect is None or tuple(write.expect) != (kept.epoch, kept.version):
-        return WriteStatus.CONFLICT
-    if kept.state == CLOSING and write.epoch <= kept.epoch:
-        return WriteStatus.CONFLICT
-    return WriteStatus.OK
+        is_met = write.expect is None and grows
+    else:
+        is_met = write.expect is not None and tuple(write.expect) == (kept.epoch, kept.version)
+        is_met = is_met and (grows or kept.state != CLOSING)
+    return WriteStatus.OK if is_met else WriteStatus.CONFLICT

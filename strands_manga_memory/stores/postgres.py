@@ -80,11 +80,11 @@ class PostgresTable(SQLTable):
         seconds("deadline", deadline)
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo)
-        except psycopg.Error:
+        except psycopg.Error:  # whose text may contain a password
             raise ValueError(
                 "conninfo must be a URL or connection string of PostgreSQL, such as"
                 " postgresql://user:password@host:5432/database"
-            ) from None  # it may hold a password
+            ) from None
         self.schema = schema
         self.conninfo = conninfo
         self._deadline = deadline
@@ -107,12 +107,10 @@ class PostgresTable(SQLTable):
             " (partition, sort)"
         )
         with self._connected() as connection:
-            if connection.execute("SELECT to_regclass(%s)", (super()._name(),)).fetchone() == (
-                None,
-            ):
-                with suppress(
-                    errors.UniqueViolation, errors.DuplicateTable
-                ):  # another process creates it at this moment
+            found = connection.execute("SELECT to_regclass(%s)", (super()._name(),)).fetchone()
+            if found == (None,):
+                # Another process may create the table at this moment.
+                with suppress(errors.UniqueViolation, errors.DuplicateTable):
                     connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name()} ({columns})", ())
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
@@ -143,9 +141,8 @@ class PostgresTable(SQLTable):
         return column.decode()
 
     def _name(self) -> str:
-        return (
-            super()._name().replace("%", "%%")
-        )  # psycopg reads a % as the beginning of a placeholder
+        # psycopg reads a % as the beginning of a placeholder
+        return super()._name().replace("%", "%%")
 
     def __del__(self) -> None:
         if self._pool is not None:
@@ -174,9 +171,7 @@ class PostgresTable(SQLTable):
                     for key, write, data in planned:
                         if not write.is_check:
                             self._replace(connection, key, data, was_absent=key in absent)
-                        elif (
-                            key in absent
-                        ):  # it cannot be locked: keep it absent until the end of the transaction
+                        elif key in absent:  # no row to lock: keep it absent in the transaction
                             self._replace(connection, key, b"", was_absent=True)
                             self._replace(connection, key, None, was_absent=True)
                     return True
@@ -205,11 +200,10 @@ class PostgresTable(SQLTable):
             where = "WHERE partition = %s AND sort = %s"
             connection.execute(f"DELETE FROM {self._name()} {where}", _bytes(key))  # noqa: S608
             return
+        update = "(partition, sort) DO UPDATE SET item = EXCLUDED.item"
         insert = (
-            f"INSERT INTO {self._name()} (partition, sort, item) VALUES (%s, %s, %s) ON CONFLICT "  # noqa: S608
-        )
-        insert += (
-            "DO NOTHING" if was_absent else "(partition, sort) DO UPDATE SET item = EXCLUDED.item"
+            f"INSERT INTO {self._name()} (partition, sort, item) VALUES (%s, %s, %s)"  # noqa: S608
+            f" ON CONFLICT {'DO NOTHING' if was_absent else update}"
         )
         if connection.execute(insert, (*_bytes(key), data)).rowcount == 0:
             raise _WriteConflict
@@ -274,9 +268,8 @@ class PostgresTable(SQLTable):
                         "owner": weakref.ref(self),
                         "autocommit": True,
                         "connect_timeout": max(_LEAST_CONNECT_SECONDS, math.ceil(self._deadline)),
-                        "prepare_threshold": (
-                            None
-                        ),  # PgBouncer may use another server connection per transaction
+                        # PgBouncer may use another server connection per transaction
+                        "prepare_threshold": None,
                     },
                     min_size=0,
                     max_size=_MOST_CONNECTIONS,
@@ -359,9 +352,7 @@ class Connection(psycopg.Connection[Any]):
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self.pgconn.socket, selectors.EVENT_READ)
-            if selector.select(
-                timeout=0
-            ):  # the server reports the end of the connection without being asked
+            if selector.select(timeout=0):  # the server reports the end unasked
                 return False
         if time.monotonic() - self.used_at < _TRUSTED_SECONDS:
             return True

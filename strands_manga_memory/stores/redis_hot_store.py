@@ -8,7 +8,9 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.resources import files
+from itertools import chain
 from math import ceil
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -160,26 +162,17 @@ class RedisHotStore:
         values = self._tried(
             lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key
         )
-        return {
-            name: value for name, value in zip(fields, values, strict=True) if value is not None
-        }
+        found = zip(fields, values, strict=True)
+        return {name: value for name, value in found if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
         """Write a conversation, unless another writer changed it. See ``HotStore.write``."""
-        expect = ("-", "-") if write.expect is None else write.expect
+        expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
-        control = (
-            *expect,
-            write.epoch,
-            write.version,
-            *times,
-            int(write.replace),
-            len(write.removed),
-        )
-        fields = (part for pair in write.fields.items() for part in pair)
-        status = self._run(
-            conversation, _WRITE, " ".join(map(str, control)), *write.removed, *fields
-        )
+        counts = int(write.replace), len(write.removed)
+        control = " ".join(map(str, (*expected, write.epoch, write.version, *times, *counts)))
+        fields = chain.from_iterable(write.fields.items())
+        status = self._run(conversation, _WRITE, control, *write.removed, *fields)
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
@@ -330,9 +323,7 @@ class RedisHotStore:
         def call() -> Any:
             try:
                 return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
-            except (
-                NoScriptError
-            ):  # a new server, a flush or a failover: EVAL loads the script again
+            except NoScriptError:  # a new server, a flush or a failover: EVAL loads the script
                 return self._client.eval(script.text, len(keys), *keys, *arguments)
 
         return self._tried(call, key=keys[0], again=again)
@@ -513,31 +504,19 @@ def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"
+    refused = partial(StoreRefusedError, what)
     if re.search(r"\bWRONGTYPE\b", text):
         remedy = "another application uses the key: choose another prefix, or delete the key"
-        return (
-            StoreRefusedError(f"record={key!r} | {text}", reason="type", remedy=remedy, record=key),
-            False,
-        )
+        what = f"record={key!r} | {text}"
+        return StoreRefusedError(what, reason="type", remedy=remedy, record=key), False
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
     for refusal in _REFUSALS:
         if re.search(rf"(?:^|[-\s])(?:{refusal.words})\b", f"{names} {text}"):
-            return (
-                StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy),
-                refusal.passes,
-            )
+            return refused(reason=refusal.reason, remedy=refusal.remedy), refusal.passes
     if isinstance(error, _PASSING) or _MOVING in text:
         return StoreUnavailableError(what), True
     if isinstance(error, ResponseError):
-        return (
-            StoreRefusedError(
-                what, reason="request", remedy="see the log of the server or of the proxy before it"
-            ),
-            False,
-        )
-    return (
-        StoreRefusedError(
-            what, reason="client", remedy="check the client and the source of its credentials"
-        ),
-        False,
-    )
+        remedy = "see the log of the server or of the proxy before it"
+        return refused(reason="request", remedy=remedy), False
+    remedy = "check the client and the source of its credentials"
+    return refused(reason="client", remedy=remedy), False

@@ -54,11 +54,10 @@ _PASSING = {  # error codes after which a retry may succeed
 }
 _DAMAGED = (
     "damaged",
-    (
-        "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE"
-        " .recover`"
-    ),
+    "the file is damaged or not a SQLite file: restore it from a backup, or from `sqlite3 FILE"
+    " .recover`",
 )
+_FORBIDDEN = "permission", "the file or its folder cannot be used: correct the permissions"
 _REFUSED = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
@@ -67,14 +66,8 @@ _REFUSED = {
         "read-only",
         "the file or its folder cannot be written: correct the permissions or the mount",
     ),
-    sqlite3.SQLITE_PERM: (
-        "permission",
-        "the file or its folder cannot be used: correct the permissions",
-    ),
-    sqlite3.SQLITE_AUTH: (
-        "permission",
-        "the file or its folder cannot be used: correct the permissions",
-    ),
+    sqlite3.SQLITE_PERM: _FORBIDDEN,
+    sqlite3.SQLITE_AUTH: _FORBIDDEN,
 }
 
 
@@ -123,9 +116,8 @@ class SQLiteTable(SQLTable):
             raise ValueError(f"path must have no NUL character, got {path!r:.200}")
         seconds("deadline", deadline)
         self.schema = schema
-        self.path = Path(
-            path
-        ).absolute()  # a later change of the working directory must not move the table
+        # a later change of the working directory must not move the table
+        self.path = Path(path).absolute()
         self._deadline = deadline
         self._lock = threading.Lock()
         self._file: tuple[int, int] | None = None
@@ -214,9 +206,7 @@ class SQLiteTable(SQLTable):
                     what = f"table=<{self.schema.name}> | there is no file {self.path}"
                     raise StoreRefusedError(what, reason="table", remedy=NO_TABLE)
                 self._connection = self._opened()
-            elif (
-                self._identity() != self._file
-            ):  # writes to a deleted file are lost with the process
+            elif self._identity() != self._file:  # writes to a deleted file would be lost
                 self._close()
                 remedy = "the file is opened again; restore data while no process uses it"
                 raise StoreRefusedError(
@@ -258,13 +248,10 @@ class SQLiteTable(SQLTable):
                 self.path.chmod(0o600)
             self._use_wal(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(
-                "PRAGMA secure_delete = ON"
-            )  # some builds of SQLite leave deleted data in free pages
+            # some builds of SQLite leave deleted data in free pages
+            connection.execute("PRAGMA secure_delete = ON")
             connection.execute("PRAGMA temp_store = MEMORY")
-            self._scrub(
-                connection
-            )  # a killed process may have left data that it was about to erase
+            self._scrub(connection)  # of data that a killed process was about to erase
             known, self._file = self._file, self._identity()
             query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
             if (
@@ -292,9 +279,7 @@ class SQLiteTable(SQLTable):
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except (
-                sqlite3.OperationalError
-            ):  # SQLite does not wait for another process that switches the mode
+            except sqlite3.OperationalError:  # another process switches the mode
                 if time.monotonic() >= end:
                     raise
                 time.sleep(0.005)
@@ -313,9 +298,8 @@ class SQLiteTable(SQLTable):
                 try:
                     connection.execute("BEGIN IMMEDIATE")
                 except sqlite3.OperationalError as error:
-                    is_busy = (
-                        error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                    )  # also with extended codes
+                    # also with extended codes
+                    is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
                     if not is_busy or time.monotonic() >= end:
                         raise
                     time.sleep(random.uniform(*_BEGIN_PAUSE))  # noqa: S311

@@ -235,12 +235,8 @@ def target_of(schema: TableSchema, write: Write) -> Key:
 
 def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:
     """Raise ``ValueError`` if a key is in both ``puts`` and ``deletes``."""
-    if puts and deletes:
-        both = {key_of(schema, item) for item in puts} & set(deletes)
-        if both:
-            raise ValueError(
-                f"a record must be put or deleted, not both, got {sorted(both)[0]!r:.80}"
-            )
+    if deletes and (both := {key_of(schema, item) for item in puts} & set(deletes)):
+        raise ValueError(f"a record must be put or deleted, not both, got {min(both)!r:.80}")
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
@@ -354,8 +350,8 @@ class SQLTable:
             ValueError: ``limit`` is negative.
         """
         check_limit(limit)
-        bounds = {"partition =": partition, **({} if first is None else {"sort >=": first})}
-        bounds |= {} if last is None else {"sort <=": last}
+        limits = {"partition =": partition, "sort >=": first, "sort <=": last}
+        bounds = {column: value for column, value in limits.items() if value is not None}
         return self._rows(bounds, reverse=reverse, limit=limit, attributes=attributes)
 
     def _rows(

@@ -158,10 +158,8 @@ def table_name(url: str, schema: TableSchema) -> str:
 
 def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
     """Raise ``ValueError`` for an invalid table name, argument or endpoint of DynamoDB."""
-    known = ("region", "endpoint")
-    unknown = sorted(set(query) - set(known))
-    if unknown:
-        raise ValueError(f"unknown arguments {unknown}, dynamodb takes {', '.join(known)}")
+    if unknown := sorted(query.keys() - {"region", "endpoint"}):
+        raise ValueError(f"unknown arguments {unknown}, dynamodb takes region and endpoint")
     if parts.path.strip("/"):
         raise ValueError(f"a table name has no path: remove {parts.path!r:.80}")
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
@@ -243,13 +241,8 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
         raise ValueError("a cluster has only database 0: remove the number")
     # redis-py 7.0 does not convert the protocol of a URL to a number.
     numbers = {"protocol": int(query["protocol"])} if "protocol" in query else {}
-    arguments = urlencode(
-        {
-            name: value
-            for name, value in query.items()
-            if name not in (*_STORE_ARGUMENTS, "protocol")
-        }
-    )
+    others = [name for name in query if name not in {*_STORE_ARGUMENTS, "protocol"}]
+    arguments = urlencode({name: query[name] for name in others})
     plain_url = urlunsplit((scheme, parts.netloc, path, arguments, ""))
     client = redis_client(plain_url, is_cluster=kind == "cluster", **numbers)
     options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
@@ -280,11 +273,9 @@ def _opening(url: object, accepted: str) -> Iterator[None]:
         yield
     except ValueError as error:
         why = without_password(str(error))
-        what = (
-            f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}; accepted are"
-            f" {accepted}"
-        )
-        raise ValueError(what) from None  # the error may contain the password
+        what = f"url {without_password(str(url))!r:.200} cannot be opened: {why:.300}"
+        # the error may contain the password
+        raise ValueError(f"{what}; accepted are {accepted}") from None
 
 
 def without_password(url: str) -> str:
@@ -344,9 +335,8 @@ def hot_store_of(given: HotStore | str | None) -> Any:
         StoreUnavailableError: The URL names a Redis cluster, and none of its nodes is available.
     """
     if not isinstance(given, str):
-        return (
-            given if given is None else of_protocol("hot", given, HotStore, "a HotStore or its URL")
-        )
+        words = "a HotStore or its URL"
+        return given if given is None else of_protocol("hot", given, HotStore, words)
     store: HotStore | None = _opened.get((given,))
     return store if store is not None else _opened.setdefault((given,), open_hot_store(given))
 
@@ -374,24 +364,18 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
         return memories, []
     found, is_sure = _neighbor(getattr(durable, "observes", durable))
     if found is None:
-        return None, [
-            "memories: no memory table is set, and it cannot be searched next to this durable tier"
-        ]
+        doubt = "no memory table is set, and it cannot be searched next to this durable tier"
+        return None, [f"memories: {doubt}"]
     try:
         found.get("nobody", "nothing")
     except StoreRefusedError as error:
+        doubt = f"no memory table is set, and there is no {found!r} next to the durable tier"
         if error.reason != "table":
-            return None, [
-                f"memories: {found!r} next to the durable tier cannot be read, reason:"
-                f" {error.reason}"
-            ]
-    else:
-        return found, []
-    if is_sure:
-        return None, []
-    return None, [
-        f"memories: no memory table is set, and there is no {found!r} next to the durable tier"
-    ]
+            doubt = f"{found!r} next to the durable tier cannot be read, reason: {error.reason}"
+        elif is_sure:
+            return None, []
+        return None, [f"memories: {doubt}"]
+    return found, []
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:

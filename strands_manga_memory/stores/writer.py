@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from strands_manga_memory.arguments import positive
@@ -241,10 +242,8 @@ class Writer:
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
         self._most_threads, self._most_slow = positive("threads", threads), max(1, threads - 2)
         self._clock = clock
-        self.hot_health, self.durable_health = (
-            TierHealth(tier="hot", clock=clock),
-            TierHealth(tier="durable", clock=clock),
-        )
+        self.hot_health = TierHealth(tier="hot", clock=clock)
+        self.durable_health = TierHealth(tier="durable", clock=clock)
         self.stores: tuple[object, object] = (None, None)
         self._reset()
 
@@ -340,10 +339,8 @@ class Writer:
             with logged_errors(logger, "failed to store data in the background"):
                 try:
                     waiting[0]()
-                except (
-                    StoreError,
-                    KeyboardInterrupt,
-                ) as error:  # the latter in a thread that drains the queue
+                # a thread that drains the queue may be interrupted
+                except (StoreError, KeyboardInterrupt) as error:
                     logger.warning(
                         "error=<%s> | failed to store data in the background, retrying",
                         type(error).__name__,
@@ -398,13 +395,9 @@ class Writer:
         return True
 
     def _is_needed(self) -> bool:
-        with (
-            self._changed
-        ):  # released before ``is_needed`` is called, because the owners take other locks
-            jobs = [
-                *self._active.values(),
-                *(job for queue in self._queues.values() for job in queue),
-            ]
+        # The lock is released before ``is_needed`` is called: the owners take other locks.
+        with self._changed:
+            jobs = [*self._active.values(), *chain.from_iterable(self._queues.values())]
             jobs += [job for _, job in self._timers.values()]
         return any(job.is_needed() for job in jobs)
 
@@ -412,11 +405,8 @@ class Writer:
     def backlog(self) -> int:
         """Number of background tasks that wait or run."""
         with self._changed:
-            return (
-                sum(len(queue) for queue in self._queues.values())
-                + len(self._active)
-                + len(self._timers)
-            )
+            waiting = sum(map(len, self._queues.values()))
+            return waiting + len(self._active) + len(self._timers)
 
     def _wake(self) -> None:
         """Notify an idle thread of new work, or start a thread if too few threads are idle."""
@@ -434,10 +424,8 @@ class Writer:
         """Move delayed work whose time is at or before ``due`` to the queues."""
         if due < self._first_due:
             return
-        for key in sorted(
-            (key for key, (at, _) in self._timers.items() if at <= due),
-            key=lambda key: self._timers[key][0],
-        ):
+        ripe = [key for key, (at, _) in self._timers.items() if at <= due]
+        for key in sorted(ripe, key=lambda key: self._timers[key][0]):
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
         self._first_due = min((at for at, _ in self._timers.values()), default=math.inf)
 
