@@ -1,4 +1,5 @@
 """Tests.
+
 Every process that they start reads bytecode: compiling Strands anew takes each of them a second.
 """
 

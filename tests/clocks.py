@@ -15,8 +15,7 @@ def seconds() -> float:
 
 
 class Seconds:
-    """Seconds for differences: of the time that passes, without that for which this thread waited
-    for a processor.
+    """Seconds without those for which this thread waited for a processor, for differences.
 
     The file in which the system tells that stays open: opened at every tick, it took a tenth of
     what the tests took.
@@ -40,8 +39,7 @@ class Seconds:
 
 
 class Loop:
-    """Ticks on an event loop, and remembers for how long others of the process kept it from doing
-    so at most.
+    """Event loop ticks that measure the longest time in which others blocked the loop.
 
     What it did itself counts, and what it waited for another thread, which has the interpreter; not
     that the machine had no processor for either.

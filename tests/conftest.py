@@ -1,6 +1,4 @@
-"""Fixtures every test can use: real servers, unique names, AWS credentials that are none, and no
-network but this machine.
-"""
+"""Fixtures of all tests: real servers, unique names, no AWS credentials, only this machine."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ def _no_network() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_work_left() -> Iterator[None]:
-    """Drop what a test left to be saved to a store that is gone: it would be tried again and again
-    beside all other tests.
-    """
+    """Drop unsaved work of a test's closed store, which would be retried during other tests."""
     yield
     for left in writer.writers():
         with left._changed:
@@ -116,6 +112,7 @@ def unique() -> str:
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[servers.Valkey]:
     """A Valkey server for the whole run of this worker.
+
     To stop or flush one, start your own with ``servers.valkey()``.
     """
     with servers.valkey() as server:
@@ -125,6 +122,7 @@ def valkey_server() -> Iterator[servers.Valkey]:
 @pytest.fixture(scope="session")
 def valkey_cluster() -> Iterator[servers.ValkeyCluster]:
     """A cluster of three Valkey nodes.
+
     ``xdist_group("cluster")`` on its tests keeps them in the one worker that starts it.
     """
     with servers.valkey_cluster() as cluster:
@@ -134,6 +132,7 @@ def valkey_cluster() -> Iterator[servers.ValkeyCluster]:
 @pytest.fixture(scope="session")
 def dynamodb_server() -> Iterator[servers.DynamoDB]:
     """A DynamoDB server for the whole run of this worker.
+
     To stop one, start your own with ``servers.dynamodb()``.
     """
     with servers.dynamodb() as server:
@@ -143,6 +142,7 @@ def dynamodb_server() -> Iterator[servers.DynamoDB]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[servers.Postgres]:
     """A PostgreSQL server.
+
     ``xdist_group("postgres")`` on its tests keeps them in the one worker that starts it.
     """
     with servers.postgres() as server:
@@ -153,9 +153,7 @@ def postgres_server() -> Iterator[servers.Postgres]:
 def tables(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str
 ) -> Iterator[tuple[Table, Table]]:
-    """The tables of sessions and of user memory, created, on a SQLite file and on a DynamoDB server
-    in turn.
-    """
+    """The tables of sessions and user memory, on a SQLite file and a DynamoDB server in turn."""
     made: tuple[Table, Table]
     if request.param == "sqlite":
         made = SQLiteTable(tmp_path / "m.sqlite3"), SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)

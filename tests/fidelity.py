@@ -1,5 +1,4 @@
-"""The fidelity run: tests of stores and memories against Amazon's DynamoDB Local, which pages at 1
-MB and counts units exactly.
+"""The fidelity run: store and memory tests against Amazon's DynamoDB Local.
 
 ``python -m tests.fidelity`` needs Java and npm; the jar comes with the npm package
 ``amplify-dynamodb-simulator`` and is kept in the cache folder of the user. It listens on all
@@ -45,9 +44,7 @@ def emulator() -> Path:
 
 
 def main() -> int:
-    """Run the tests; return pytest's exit status, or 3 if they cannot be run here, and why on
-    stderr.
-    """
+    """Run the tests; return pytest's exit status, or 3 if they cannot run here."""
     missing = [name for name in ("java", "npm") if shutil.which(name) is None]
     if missing:
         print(

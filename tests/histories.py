@@ -1,6 +1,4 @@
-"""Random histories with every kind of content block of Strands, also such as interrupted turns and
-damaged logs leave.
-"""
+"""Random histories of all content blocks, with interrupted turns and damaged logs."""
 
 from __future__ import annotations
 

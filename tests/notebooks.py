@@ -44,9 +44,7 @@ def executed(source: Path) -> Any:
 
 
 def picture_text(source: str) -> str:
-    """Return the alternative text of a cell's picture: the comment at its top that begins with
-    ``Picture:``.
-    """
+    """Return a picture's alternative text: the cell's comment that begins with ``Picture:``."""
     found = re.match(r"# Picture: (.+\n(?:# .+\n)*)", source)
     return " ".join(found[1].replace("\n# ", " ").split()) if found else ""
 

@@ -1,6 +1,4 @@
-"""Transaction poolers in front of a PostgreSQL server: a small one of the tests' own, and PgBouncer
-where it is installed.
-"""
+"""Transaction poolers for PostgreSQL: a small own one, and PgBouncer if installed."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def _read_message(side: socket.socket) -> bytes:
 
 
 class TransactionPooler:
-    """Relay that gives each transaction to the server connection that has idled longest, as
-    PgBouncer in transaction mode.
-    """
+    """Relay that gives each transaction to the connection that has idled longest."""
 
     def __init__(self, target: servers.Postgres) -> None:
         self._target = (target.host, target.port)
@@ -94,9 +90,7 @@ class TransactionPooler:
         return server
 
     def _answered(self, server: socket.socket, client: socket.socket | None) -> bytes:
-        """Pass an answer on, up to the message that the server is ready; return the state of its
-        transaction.
-        """
+        """Pass an answer on until the server is ready; return the transaction's state."""
         while True:
             message = _read_message(server)
             if client is not None:

@@ -125,9 +125,7 @@ def _order(roles: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(called: Sequence[Sequence[str]], answered: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Check that each message answers the calls of the one before, each once, and that no id comes
-    twice.
-    """
+    """Check that each call is answered once in the next message, without repeated ids."""
     for at, results in enumerate(answered):
         if sorted(results) != sorted(called[at - 1] if at else []):
             yield f"results do not answer the calls before: message {at}"

@@ -1,5 +1,4 @@
-"""Real servers for tests, benchmarks and fault campaigns: Valkey, a Valkey cluster, DynamoDB, and a
-proxy that misbehaves.
+"""Real servers for tests: Valkey, a Valkey cluster, DynamoDB, and a faulty proxy.
 
 Everything listens on 127.0.0.1 only and ends with its ``with`` block.
 """
@@ -39,9 +38,7 @@ _READY_WITHIN = 60.0
 
 
 def free_port() -> int:
-    """Return a port nobody listens on now; its ``+ 10000`` is free too (the bus of a cluster
-    node).
-    """
+    """Return a free port whose ``+ 10000`` is free, too (the bus of a cluster node)."""
     while True:
         with socket.socket() as probe, socket.socket() as bus:
             probe.bind((HOST, 0))
@@ -54,9 +51,7 @@ def free_port() -> int:
 def wait_until(
     ready: Callable[[], object], what: str, *, within: float = _READY_WITHIN, every: float = 0.01
 ) -> None:
-    """Ask ``ready`` every so many seconds until it returns something true; raise ``TimeoutError``
-    naming ``what`` otherwise.
-    """
+    """Call ``ready`` until its result is true; raise ``TimeoutError`` with ``what``."""
     end = time.monotonic() + within
     pause = threading.Event()
     while not ready():
@@ -175,9 +170,7 @@ class Postgres(Server):
         return f"postgresql://tests@{HOST}:{self.port}/postgres"
 
     def kill(self) -> None:
-        """End it and its children with SIGKILL: as long as one lives, the folder is not given to
-        another server.
-        """
+        """Kill the server and its children, which might still use the folder."""
         children = _children(self.pid) if self._process is not None else []
         super().kill()
         for child in children:
@@ -250,9 +243,7 @@ class Valkey(Server):
             client.flushall()
 
     def restart(self, *, empty: bool = True) -> None:
-        """Kill it and start it again on its port, empty, or with what it held (dumped before and
-        restored after).
-        """
+        """Kill and start the server on its port, empty or with its dumped data."""
         with self.client() as client:
             kept = (
                 []
@@ -267,9 +258,7 @@ class Valkey(Server):
 
 
 class ValkeyCluster:
-    """Three Valkey nodes that share the slots; with ``proxies``, clients are told to find each
-    behind one.
-    """
+    """Three Valkey nodes that share the slots, each behind a proxy with ``proxies``."""
 
     def __init__(self, nodes: list[Valkey], proxies: list[FaultyProxy]) -> None:
         self.nodes = nodes
@@ -285,9 +274,7 @@ class ValkeyCluster:
             node.flush()
 
     def move(self, slot: int, *, pause: Callable[[], object]) -> None:
-        """Move a slot from the node that has it to the next one, key by key, with a ``pause`` where
-        traffic comes between.
-        """
+        """Move a slot to the next node, key by key, with a ``pause`` for traffic."""
         with ExitStack() as stack:
             clients = [stack.enter_context(node.client()) for node in self.nodes]
             names = [client.execute_command("CLUSTER", "MYID").decode() for client in clients]
@@ -327,6 +314,7 @@ real time, whereas a test's own clock may stand years before that."""
 
 class DynamoDB(Server):
     """A server that speaks the DynamoDB API, in memory.
+
     It knows no page of 1 MB and no expiry of items.
     """
 
@@ -349,9 +337,7 @@ class DynamoDB(Server):
         return f"http://{HOST}:{self.port}"
 
     def client(self, endpoint: str | None = None, **config: Any) -> Any:
-        """Return a new boto3 client that does not retry, for this server or for ``endpoint`` (a
-        proxy in front of it).
-        """
+        """Return a boto3 client without retries, for this server or for ``endpoint``."""
         settings = {"retries": {"mode": "standard", "total_max_attempts": 1}, **config}
         return boto3.client(
             self.service,
@@ -364,6 +350,7 @@ class DynamoDB(Server):
 
     def table_url(self, name: str) -> str:
         """Return the ``open_table`` URL of a table on this server.
+
         AWS credentials must be in the environment.
         """
         return f"dynamodb://{name}?region=us-east-1&endpoint={self.endpoint}"
@@ -412,9 +399,7 @@ def valkey(*options: str) -> Iterator[Valkey]:
 
 @contextmanager
 def valkey_cluster(*, proxied: bool = False) -> Iterator[ValkeyCluster]:
-    """Run a cluster of three Valkey nodes; if ``proxied``, each announces the port of a
-    ``FaultyProxy`` in front of it.
-    """
+    """Run a cluster of three Valkey nodes, each behind a proxy if ``proxied``."""
     with ExitStack() as stack:
         nodes: list[Valkey] = []
         proxies: list[FaultyProxy] = []
@@ -524,9 +509,7 @@ class FaultyProxy:
             _cut(*pair)
 
     def half_open(self) -> None:
-        """Forget the present connections without closing them, as a gateway does that was
-        restarted; new ones pass.
-        """
+        """Forget connections without closing them, as a restarted gateway does."""
         with self._lock:
             self._deaf |= self._pairs
 
@@ -537,9 +520,7 @@ class FaultyProxy:
             _cut(*pair)
 
     def refuse(self, code: str, *, status: int = 400) -> None:
-        """Answer every HTTP request as an AWS service that refuses it: ``status`` and the error
-        ``code``, as JSON.
-        """
+        """Answer every HTTP request with ``status`` and the error ``code``, like AWS."""
         body = json.dumps({"__type": code, "message": "refused"}).encode()
         head = (
             f"HTTP/1.1 {status} Refused\r\ncontent-type:"
@@ -554,9 +535,7 @@ class FaultyProxy:
         self.mode = "deny"
 
     def drop_next_answer(self, count: int = 1) -> None:
-        """Forward the next ``count`` requests, and close their connections instead of passing the
-        answers on.
-        """
+        """Forward ``count`` requests, and close their connections without answers."""
         with self._lock:
             self._drop_answers += count
 
@@ -702,8 +681,7 @@ class Fork:
 
 @contextmanager
 def forked() -> Iterator[Fork]:
-    """Fork: the block runs in both processes, the child ends with it, and after it the parent has
-    the child's ``answer``.
+    """Run the block in parent and child; the child ends, the parent has its ``answer``.
 
     An error in the child becomes the answer.
     """

@@ -1,5 +1,4 @@
-"""Writes the tables of the settings page from what declares the settings: fields of the settings,
-docstrings of constructors.
+"""Writes the tables of the settings page from fields and docstrings of constructors.
 
 ``uv run python -m tests.settings_page`` writes ``strands_manga_memory/guide/settings.md``; a test
 compares it.
@@ -77,8 +76,7 @@ def _tables() -> Iterator[str]:
 
 
 def parameters(kind: type) -> list[tuple[str, str, str]]:
-    """Return of each parameter of a constructor its name, its default and what its class's
-    docstring says of it.
+    """Return name, default and description of each parameter of a constructor.
 
     Raises:
         ValueError: The docstring lacks one, or has one that is not there.

@@ -1,6 +1,4 @@
-"""Helpers of tests in several folders: command line, background writes, session managers, and a
-model with a guardrail.
-"""
+"""Helpers of several folders: command line, background writes, sessions, a guarded model."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def hot_copy(store: HotStore, name: str) -> HotRecord | None:
-    """Return the hot tier's copy of a conversation without its messages; None without a copy, or if
-    it was deleted.
-    """
+    """Return the hot copy of a conversation without messages, or None."""
     found = store.load(name, ["head"], touch=False)
     return (
         None if found is None or found.state == "deleted" or "head" not in found.fields else found
@@ -79,9 +75,7 @@ def settle(*memories: MangaMemory) -> None:
 
 
 def open_session(kind: str, folder: Path | str, session: str | ConversationScope = "s") -> Any:
-    """Return a session manager of a kind, on the data of a folder, as another process would; None
-    of the kind "none".
-    """
+    """Return a session manager of a kind on a folder's data; None for "none"."""
     if kind == "file":
         return FileSessionManager("s", storage_dir=str(folder))
     if kind == "snapshot":
@@ -94,9 +88,7 @@ def open_session(kind: str, folder: Path | str, session: str | ConversationScope
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail replaces a user's message with a secret in it, as Bedrock's does: at
-    the end of the stream.
-    """
+    """A model whose guardrail replaces a secret at the end of the stream, as Bedrock's does."""
 
     def __init__(self, replies: Any = (), *, secret: str, shown: str = "[redacted]") -> None:
         super().__init__(replies)

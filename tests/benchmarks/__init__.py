@@ -59,8 +59,7 @@ _STEP_US = 0.4
 
 
 def slowness() -> float:
-    """Return the time of a step on this machine now, relative to the machine of the budgets; at
-    least 1.
+    """Return this machine's time of a step relative to the budgets' machine; at least 1.
 
     Shared machines change their speed from one minute to the next, by up to a factor of two.
     """
@@ -110,9 +109,7 @@ class Answers(Model):
 
 
 async def turn_ms(agent: Agent, prompt: str) -> float:
-    """Return the milliseconds of a turn, without the time in which the kernel ran other threads
-    than the event loop's.
-    """
+    """Return the milliseconds of a turn without the time of other threads."""
     start, queued = time.perf_counter(), seconds_queued()
     await agent.invoke_async(prompt)
     taken = time.perf_counter() - start - (seconds_queued() - queued)
@@ -121,9 +118,7 @@ async def turn_ms(agent: Agent, prompt: str) -> float:
 
 
 def seconds_queued() -> float:
-    """Return the seconds for which this thread was ready but not scheduled; 0 if the kernel does
-    not report them.
-    """
+    """Return the seconds for which this thread was ready but not scheduled; 0 if unknown."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
     except OSError:

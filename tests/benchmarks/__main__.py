@@ -1,6 +1,4 @@
-"""Run benchmarks: ``python -m tests.benchmarks roundtrips restore [--json] [--check]``; without
-names, all of them.
-"""
+"""Run benchmarks: ``python -m tests.benchmarks [NAME ...] [--json] [--check]``; default all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""breaker: cost of a breaker's check and of a guarded call, recovery from a dead server, and a
-comparison with other libraries.
+"""breaker: cost of a check and of a guarded call, recovery, and other libraries.
 
 The scenario table counts for each library: callers out of 100 concurrent ones that pass a half-open
 breaker; whether a caller passes after a cancelled probe; whether a cancelled probe, and a probe
@@ -133,9 +132,7 @@ async def _call_us(of: Any, name: str = "trivial", **arguments: Any) -> float:
 
 
 async def _server() -> dict[str, float]:
-    """Measure a healthy tool next to a hanging one, and count the calls that a dead server costs
-    after the backoff.
-    """
+    """Measure a healthy tool next to a hanging one, and the calls of a dead server."""
     with mcp_servers.client_of("sdk", "stdio") as client:
         guarded = GuardedMCPTools(client, BreakerPolicy(timeout=60.0))
         tools = {
@@ -216,9 +213,7 @@ async def _probes(guard: Guard, *, fails: bool) -> int:
 
 
 async def _is_half_open(guard: Guard) -> tuple[int, int]:
-    """Return whether a call passes the breaker, and whether its failure has the next call
-    rejected.
-    """
+    """Return whether a call passes the breaker and its failure has the next one rejected."""
     seen = 0
 
     async def service() -> None:

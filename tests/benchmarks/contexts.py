@@ -1,5 +1,4 @@
-"""contexts: facts of a conversation that its last request still has, with Strands' conversation
-managers and with ours.
+"""contexts: facts that the last request still has, with Strands' conversation managers and ours.
 
 The conversation has 120 turns, with a tool result of 6,000 characters in every third, and a model
 with a window of 8,000 tokens. The summarizing model writes nothing useful, so that the counted
@@ -62,9 +61,7 @@ def catalogue(page: int) -> str:
 
 
 def _tokens(messages: Any) -> int:
-    """Return the tokens as reported by a provider with this tokenizer, so that each manager knows
-    how full the window is.
-    """
+    """Return the tokens that a provider with this tokenizer reports."""
     return sum(map(default_counter().count, messages))
 
 

@@ -1,5 +1,4 @@
-"""cost: request units, storage and memory of sessions, measured at the sockets and in Valkey,
-compared with the cost model.
+"""cost: measured request units, storage and memory of sessions, and those of the cost model.
 
 A session is held, finalized into memories, and swept after its end. Units are counted from the
 requests as DynamoDB bills them. A write costs a unit for each begun KB of the larger item before
@@ -55,6 +54,7 @@ _ITEM_OVERHEAD = 100  # bytes that DynamoDB adds to each stored item, and again 
 
 class Units:
     """Counter of the read and write units of requests.
+
     It remembers every item, as the tables do.
     """
 
@@ -238,8 +238,7 @@ def measure_sessions(
 
 
 def turns_of_session(turns: int, number: int) -> int:
-    """Return the number of turns of a new user's session: ``turns`` on average, up to four more or
-    fewer.
+    """Return the number of turns of a new user's session, ``turns`` on average.
 
     A conversation is flushed every five turns, so the size of its copy depends on the number of
     turns since the last flush.
@@ -249,9 +248,7 @@ def turns_of_session(turns: int, number: int) -> int:
 
 
 def _is_search_for_due(request: Request) -> bool:
-    """Return whether a request is a sweeper's search for due sessions, whose number does not depend
-    on the sessions.
-    """
+    """Return whether a request is a sweeper's search for due sessions."""
     return request.operation == "Query" and request.body["ExpressionAttributeValues"][":p"][
         "S"
     ].startswith("expiry/")

@@ -1,5 +1,4 @@
-"""Bytes that text turns send to both tiers, including flushes, and memory of a live agent relative
-to a bare one.
+"""Bytes of text turns to both tiers, and memory of a live agent relative to a bare one.
 
 Part of the benchmark ``turn``. The sentences are natural, the history is full.
 """
@@ -90,9 +89,7 @@ async def _bytes_sent(
 
 
 def _memory(memory: MangaMemory, build: Callable[..., Agent]) -> float:
-    """Return the memory of a live agent with 60 messages, relative to a bare one with the same
-    messages.
-    """
+    """Return the memory of a live agent with 60 messages, relative to a bare agent."""
 
     def ours(number: int) -> dict[str, Any]:
         return memory.agent_kwargs(user_id="u", session_id=f"s{number}")

@@ -1,5 +1,4 @@
-"""Worker of the load benchmark: a process that answers messages at a given rate, with a stub for
-the model.
+"""Worker of the load benchmark, which answers messages at a given rate with a stub model.
 
 Messages come when they are due, even if earlier ones are not finished (open loop), so that a pause
 is not hidden.
@@ -83,9 +82,7 @@ class Samples:
 
 
 def _column() -> array[float]:
-    """Return an array for numbers of 8 bytes, so that measurements weigh little in the measured
-    process.
-    """
+    """Return an array for numbers of 8 bytes."""
     return array("d")
 
 
@@ -154,8 +151,7 @@ class Load:
     def run(
         self, rate: float, seconds: float, *, stateless: bool, churn: bool = False
     ) -> dict[str, Any]:
-        """Answer ``rate`` messages per second, and return all durations and the growth of the
-        process.
+        """Answer ``rate`` messages per second; return all durations and the growth of the process.
 
         Args:
             rate: Messages per second.
@@ -355,15 +351,14 @@ def exchanges(hot: str, endpoint: str, rate: float, seconds: float) -> dict[str,
 
 
 def release_traces(agent: Agent) -> None:
-    """Release the traces and usage of earlier turns, which Strands keeps for the life of an
-    agent.
-    """
+    """Release the traces and usage of earlier turns, which Strands keeps."""
     metrics = agent.event_loop_metrics
     del metrics.traces[:-1], metrics.agent_invocations[:-1], metrics.cycle_durations[:-1]
 
 
 def work(pipe: Connection, hot: str, durable: str, first: int) -> None:
     """Serve calls from a pipe until ``end``.
+
     A call names a method of ``Load``; its result is sent back.
     """
     logging.disable(logging.CRITICAL)

@@ -1,4 +1,5 @@
 """Long conversation with planted facts, and scripted summarizers that lose or invent facts.
+
 Unknown to the package.
 """
 
@@ -89,9 +90,7 @@ _SMALL_TALK = (
 
 
 def prompt(turn: int) -> str:
-    """Return the user's message of a turn, counted from 1: small talk around the fact of the
-    turn.
-    """
+    """Return the user's message of a turn, counted from 1: small talk around a fact."""
     before, after = (
         _SMALL_TALK[turn % len(_SMALL_TALK)],
         _SMALL_TALK[(turn * 5 + 3) % len(_SMALL_TALK)],
@@ -114,9 +113,7 @@ def current(turn: int) -> list[Fact]:
 
 
 def is_in(value: str, view: str) -> bool:
-    """Return whether a view of the conversation has a value, in any width, case, kana or form of
-    number or date.
-    """
+    """Return whether a view of the conversation has a value, in any form of the value."""
     return _last(value, view) >= 0
 
 
@@ -137,9 +134,7 @@ _OTHER_FORMS = {"May 28": "28th of May", "11月22日": "11-22"}
 
 
 class Dropping:
-    """Summarizer that writes each planted fact it finds with probability ``p``, in the user's
-    words.
-    """
+    """Summarizer that writes each planted fact it finds with probability ``p``."""
 
     def __init__(self, p: float = 0.5, *, adds: str = "") -> None:
         self._random = random.Random(7)

@@ -1,5 +1,4 @@
-"""Recorded dialogues trimmed in steps and in every turn: requests that begin with the whole
-previous one, and kept messages.
+"""Recorded dialogues trimmed in steps and in every turn: whole prefixes, and kept messages.
 
 Streams pass a manager message by message. Turns count from the first trim on. A turn has a whole
 prefix if each of its requests begins with the complete previous request, letter by letter. The rest
@@ -45,9 +44,7 @@ _LAST_TURNS = 40
 
 @dataclass
 class Seen:
-    """Observations of one stream: for each turn whether its prefix was whole, its uncached tokens,
-    and its tokens.
-    """
+    """Observations of one stream: whole prefixes, uncached tokens and tokens of each turn."""
 
     whole: list[bool] = field(default_factory=list)
     uncached: list[int] = field(default_factory=list)
@@ -167,9 +164,7 @@ def _manager_with_low_mark() -> ImportanceWeightedConversationManager:
 
 
 def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
-    """Return the observations trimmed in steps, in every turn, and in every turn with the mean
-    number of tokens of steps.
-    """
+    """Return observations trimmed in steps, in every turn, and every turn with as many tokens."""
     stepwise = watched(_manager_with_low_mark(), stream)
     every_turn = watched(ImportanceWeightedConversationManager(_MAX_TOKENS), stream)
     as_many = (
@@ -181,9 +176,7 @@ def _both(stream: dict[str, Any]) -> tuple[Seen, Seen, Seen]:
 
 
 def _streams(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the streams of the set in ``<name>.jsonl.gz``, their messages numbered as tracking
-    ids.
-    """
+    """Yield the streams of ``<name>.jsonl.gz``, with message numbers as tracking ids."""
     with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             stream = json.loads(line)
@@ -200,9 +193,7 @@ def measured(folder: Path) -> Iterator[tuple[str, list[tuple[Seen, Seen, Seen]]]
 
 
 def run(folder: Path, *, plot: Path | None = None) -> dict[str, float]:
-    """Return the rows of every set in a folder of ``<name>.jsonl.gz``, and plot the uncached tokens
-    of each first stream.
-    """
+    """Return the rows of every set ``<name>.jsonl.gz`` of a folder, and plot uncached tokens."""
     rows: dict[str, float] = {}
     largest = 0
     shown: dict[str, tuple[Seen, ...]] = {}

@@ -88,9 +88,7 @@ async def converse(agent: Agent, turns: int, length: int = _MESSAGE) -> None:
 
 
 def counted(stage: Stage, live: Agent, hot: HotStore, **settings: int) -> dict[str, float]:
-    """Restore the session with the stores ``_HOLD`` seconds away, and return the counted
-    traffic.
-    """
+    """Restore the session with stores ``_HOLD`` seconds away, and return the traffic."""
     stage.hold(_HOLD)
     stage.clear()
     restored, _ = opened(live.agent_id, hot, stage.durable, **settings)

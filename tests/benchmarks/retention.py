@@ -93,6 +93,7 @@ def manager(budget: int) -> ImportanceWeightedConversationManager:
 
 def agent(model: Any, tools: list[Any], budget: int, recall_budget: int) -> Agent:
     """Return an agent for the kit.
+
     A recall budget above 0 enables recall, and enlarges the budget of history and quotes.
     """
     plugins: list[Any] = (

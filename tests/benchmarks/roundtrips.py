@@ -56,6 +56,7 @@ _HOLD = 0.3
 @dataclass(frozen=True)
 class Turn:
     """Traffic of one turn.
+
     ``waited_for`` are the durable tier's answers before the end of the turn.
     """
 

@@ -1,5 +1,4 @@
-"""scale: percentiles at 12 and 50 messages per second, a peak, growth by age, and a soak test, on
-real servers.
+"""scale: percentiles at 12 and 50 messages per second, a peak, growth by age, a soak test.
 
 At 12 and 50 messages per second, each message is answered by an agent that is restored for it, over
 Valkey and the DynamoDB API. At 500 per second, the agents of 10,000 sessions stay in two processes,
@@ -160,9 +159,7 @@ def _at(rows: Mapping[str, float], rate: float) -> dict[str, float]:
 
 
 def _rates(hot: str, dynamodb: servers.DynamoDB) -> dict[str, float]:
-    """Measure a stateless worker, in which each message restores its agent, and the servers'
-    clients alone.
-    """
+    """Measure a stateless worker, and the servers' clients alone."""
     rows: dict[str, float] = {}
     with _workers(1, hot, dynamodb.table_url("manga_scale")) as [worker]:
         worker.call("begin", _RATE_SESSIONS)
@@ -252,6 +249,7 @@ def _clients(node: servers.Valkey) -> int:
 
 def _late_over_early(values: Sequence[float]) -> float:
     """Return the ratio of the last quarter to the second.
+
     During the first quarter, everything fills up.
     """
     quarter = max(1, len(values) // 4)

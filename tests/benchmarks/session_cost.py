@@ -1,5 +1,4 @@
-"""Cost of a session of 200 turns in English and Japanese with tools, and the planted facts in its
-last request.
+"""Cost of a session of 200 turns with tools, and the planted facts in its last request.
 
 Each method that limits the history holds the same session with 4,096, 8,192 and 16,384 tokens, with
 and without recall. Costs are US dollars at the prices of Claude Sonnet. ``cached``: the blocks that
@@ -163,9 +162,7 @@ class Cost:
     uncached: float = 0.0
 
     def add(self, *, read: int, new: int, output: int) -> None:
-        """Add a request: tokens read from the cache, other tokens of the input, and tokens of the
-        answer.
-        """
+        """Add a request: tokens read from the cache, other input tokens, and output tokens."""
         self.cached += (read * _READ + new * _WRITE + output * _OUTPUT) / 1e6
         self.uncached += ((read + new) * _INPUT + output * _OUTPUT) / 1e6
 
@@ -205,9 +202,7 @@ class Session:
         )
 
     def hold(self) -> dict[str, float]:
-        """Hold the session; return its cost, the planted facts in the last request, and sizes of
-        requests.
-        """
+        """Hold the session; return cost, planted facts in the last request, and request sizes."""
         for turn in range(1, TURNS):
             self.agent(self._user_text(turn))
         self.agent(QUESTION)
@@ -294,9 +289,7 @@ class Session:
             yield 40 if is_call and len(request.messages) else 110
 
     def _blocks(self, request: Request) -> list[tuple[str, int]]:
-        """Return the parts of a request in the order of the prompt, each with its tokens: tools,
-        system prompt, messages.
-        """
+        """Return the parts of a request with their tokens, in the order of the prompt."""
         parts = [json.dumps(request.tool_specs, sort_keys=True), request.system_prompt or ""]
         parts += [
             _written(message["role"], block)

@@ -1,6 +1,4 @@
-"""state: cost per model call of keeping and rendering the state, savings by archives, entities, and
-the prompt's prefix.
-"""
+"""state: cost of keeping and rendering the state, savings by archives, and the prefix."""
 
 from __future__ import annotations
 
@@ -165,9 +163,7 @@ _HOOKS = (
 
 
 def _call() -> dict[str, float]:
-    """Hold a conversation, and measure every hook and injection, including the search for
-    entities.
-    """
+    """Hold a conversation, and measure every hook and injection."""
     return {
         "update_and_injection_of_a_model_call_ms": _hold_conversation(
             (recorder.Recorder, _HOOKS), (StateCoordinator, ("_with_state",))
@@ -214,9 +210,7 @@ def _hold_conversation(*clocked: tuple[type, tuple[str, ...]]) -> float:
 
 
 def _measure_hooks() -> dict[str, float]:
-    """Measure the hooks of a turn with one model call, without other work that empties processor
-    caches.
-    """
+    """Measure the hooks of a turn with one model call, without other work."""
     coordinator = StateCoordinator(
         intents={"reorder": _SLOTS}, hot=InMemoryHotStore(), scope=_scope()
     )
@@ -381,9 +375,7 @@ class _WeighingStore(InMemoryHotStore):
 
 
 def _bytes() -> dict[str, float]:
-    """Measure the bytes of turns at 200 messages: in addition to texts, and with a tool call in
-    addition to messages.
-    """
+    """Measure the bytes of turns at 200 messages beyond texts, and with a tool call."""
     # On a busy machine, turns would also store their questions before they end.
     with mock.patch.object(session_agent, "_PENDING_SECONDS", 60.0):
         spoken, with_tools = _weigh(lambda _: text(200)), _weigh(_shop)

@@ -54,9 +54,7 @@ def _sdk() -> None:
 
 @contextmanager
 def _one_processor() -> Iterator[None]:
-    """Keep this thread, and the threads that it starts, on one processor, if the system allows
-    it.
-    """
+    """Keep this thread and those that it starts on one processor, if possible."""
 
     if not hasattr(os, "sched_setaffinity"):
         yield

@@ -1,6 +1,4 @@
-"""Load benchmark in small: every message is answered and stored, and the reported numbers are
-complete.
-"""
+"""Load benchmark in small: every message is answered, stored and counted."""
 
 from __future__ import annotations
 

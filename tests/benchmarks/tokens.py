@@ -119,9 +119,7 @@ def _with_tools(texts: Sequence[str]) -> list[Message]:
 
 
 def _texts_of(value: Any) -> list[str]:
-    """Return the strings that a provider tokenizes: texts, names and inputs of tools, JSON of
-    results.
-    """
+    """Return the strings that a provider tokenizes: texts, tool names, inputs, results."""
     if "text" in value:
         return [value["text"]]
     if "json" in value:
@@ -184,6 +182,7 @@ def run() -> dict[str, float]:
 
 def _ratios(exact: TiktokenCounter, rounds: int = 40) -> dict[str, float]:
     """Return processor times relative to counting.
+
     Each round measures all of them, so that load affects all alike.
     """
     prose: list[Message] = [

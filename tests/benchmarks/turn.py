@@ -1,5 +1,4 @@
-"""turn: cost of a text turn with the whole layer relative to a bare agent's, live and restored for
-each message.
+"""turn: cost of a text turn with the whole layer relative to a bare agent's.
 
 Both agents take the same turns alternately in one process; the bare agent has the same texts in its
 history. Measured is the processor time of the whole process, including background flushes; the
@@ -93,9 +92,7 @@ STAGES: dict[str, Callable[[], Any]] = {"sqlite": embedded, "services": services
 
 @dataclass(frozen=True)
 class Side:
-    """Agents whose turns are timed: how to build one, and the work before that and after each
-    turn.
-    """
+    """Agents whose turns are timed: how to build one, and the work around each turn."""
 
     build: Callable[[], Agent]
     settle: Callable[[], object] = lambda: None
@@ -113,9 +110,7 @@ def ours(memory: MangaMemory, session: str) -> Side:
 
 
 def strands_side(kind: str, folder: str, session: str) -> Side:
-    """Return agents with a session manager of Strands of this kind on the local disk, and with its
-    sliding window.
-    """
+    """Return agents with Strands' session manager on the local disk and sliding window."""
 
     def build() -> Agent:
         manager: Any = FileSessionManager(session, storage_dir=folder)
@@ -128,9 +123,7 @@ def strands_side(kind: str, folder: str, session: str) -> Side:
 
 
 async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
-    """Return the time of a turn relative to a bare agent's with the same texts, and in processor
-    seconds.
-    """
+    """Return the time of a turn relative to a bare agent's, and in processor seconds."""
     live, bare = side.build(), bare_agent(conversation_manager=NullConversationManager())
 
     async def layered_turn(prompt: str) -> Agent:
@@ -167,9 +160,7 @@ async def paired(side: Side, *, restored: bool) -> tuple[float, float]:
 
 
 def run() -> dict[str, float]:
-    """Time everything; with the kit, pass its recorded dialogues through both methods of
-    trimming.
-    """
+    """Time everything; with the kit, pass its dialogues through both methods of trimming."""
     rows: dict[str, float] = {}
     if KIT is not None:
         BUDGETS.update(prefixes.BUDGETS)

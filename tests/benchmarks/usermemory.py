@@ -1,6 +1,4 @@
-"""usermemory: requests, request units and tokens of a user's memories, and throughput of the
-sweeper.
-"""
+"""usermemory: requests, units and tokens of a user's memories; throughput of the sweeper."""
 
 from __future__ import annotations
 
@@ -64,6 +62,7 @@ _SWEPT = 200
 
 def run() -> dict[str, float]:
     """Measure everything.
+
     Units are counted from the traffic, because the emulator's own count is not exact.
     """
     with servers.dynamodb() as server, tempfile.TemporaryDirectory() as folder:
@@ -91,9 +90,7 @@ class RecordedTable:
         return found
 
     def units(self, found: list[Any]) -> float:
-        """Return the write units of puts and deletes, and the read units of gets and queries by the
-        size of the partition.
-        """
+        """Return the write units of puts and deletes, and the read units of gets and queries."""
         total = 0.0
         for request in found:
             body = request.body
@@ -119,9 +116,7 @@ class RecordedTable:
         return total
 
     def _put(self, item: dict[str, Any]) -> int:
-        """Return the write units of a put: those of the table, and as many for each index that
-        lists the record.
-        """
+        """Return the write units of a put, in the table and in each index of the record."""
         size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
         return math.ceil(size / 1024) * (3 if "memory_type" in item else 1)
 
@@ -216,9 +211,7 @@ _ROUNDS = 7
 
 
 def _measure_growth(folder: Path) -> dict[str, float]:
-    """Compare each step of a session of users with 1, 100 and 10,000 memories, whose words are
-    listed.
-    """
+    """Compare each step of a session of users with 1, 100 and 10,000 memories."""
     table, durable = SQLiteTable(folder / "growth", USER_MEMORY), SQLiteTable(folder / "sessions")
     for each in (table, durable):
         each.create_if_missing()
@@ -248,9 +241,7 @@ def _measure_growth(folder: Path) -> dict[str, float]:
 
 
 def _fill(table: SQLiteTable, user: str, memories: int) -> None:
-    """Store memories of a user: half of them facts, and a fourth each session summaries and
-    messages of sessions.
-    """
+    """Store memories of a user: half facts, a fourth each summaries and messages."""
     store, now = UserMemoryStore(table, user_id=user), time.time()
     fact = store.remember("Owns volume 3 of Uzumaki")
     records = list[MemoryRecord]()
@@ -291,9 +282,7 @@ def _fill(table: SQLiteTable, user: str, memories: int) -> None:
 def _measure_session(
     table: SQLiteTable, durable: SQLiteTable, user: str, session: str
 ) -> dict[str, tuple[int, float]]:
-    """Return the requests to both tables and the seconds of the processor that each step of a
-    session takes.
-    """
+    """Return the requests and processor seconds of each step of a session."""
     counts = Counter[str]()
     found: dict[str, tuple[int, float]] = {}
     stores: dict[str, Any] = {

@@ -1,6 +1,4 @@
-"""Stage: real stores behind proxies that record the traffic, for counts that do not rely on the
-package.
-"""
+"""Stage: real stores behind proxies that record the traffic."""
 
 from __future__ import annotations
 
@@ -129,9 +127,7 @@ def _value_bytes(value: dict[str, Any]) -> int:
 
 
 class WriteUnits:
-    """Counter of write units: one for each begun KB of the larger of an item before and after a
-    write.
-    """
+    """Counter of write units, by the larger size of an item before and after a write."""
 
     def __init__(self) -> None:
         self._sizes: dict[tuple[str, str], int] = {}
@@ -282,9 +278,7 @@ def staged() -> Iterator[Stage]:
 
 
 class SocketUse:
-    """Number of uses of sockets to given ports: ``on_loops``, by threads that run an event loop,
-    and ``elsewhere``.
-    """
+    """Number of uses of sockets to given ports, by event-loop threads and elsewhere."""
 
     def __init__(self) -> None:
         self.on_loops = self.elsewhere = 0

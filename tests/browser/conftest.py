@@ -1,6 +1,4 @@
-"""The web chat as a process, and one headless Chromium for all tests; each visitor is a browser
-context of his own.
-"""
+"""The web chat as a process, and one headless Chromium with a context for each visitor."""
 
 from __future__ import annotations
 
@@ -39,6 +37,7 @@ async def chromium() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[NewPage]:
     """Opens the chat as a new visitor.
+
     In the end no page may have had an error, or shown a dialog.
     """
     problems: list[str] = []
@@ -73,7 +72,5 @@ async def visit(chromium: Browser, app: headless.Application) -> AsyncIterator[N
 
 
 def _is_problem(message: Any) -> bool:
-    """A server that was killed is a problem the page deals with; whatever else a browser complains
-    of is not.
-    """
+    """Whether a browser's complaint is a problem, which one about a killed server is not."""
     return message.type == "error" and "net::ERR_" not in message.text

@@ -1,6 +1,4 @@
-"""The documentation site in a real browser: search, copy buttons, and no request to another
-host.
-"""
+"""The documentation site in a browser: search, copy buttons, no request to another host."""
 
 from __future__ import annotations
 

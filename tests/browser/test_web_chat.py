@@ -1,6 +1,4 @@
-"""The web chat in a real browser: what visitors see, what survives, and that nobody sees anybody
-else.
-"""
+"""The web chat in a browser: visible content, restarts, and separation of visitors."""
 
 from __future__ import annotations
 
@@ -233,9 +231,7 @@ async def test_a_question_about_oneself_is_answered_from_memory(visit: NewPage) 
 
 
 async def test_branch_and_a_return_to_an_earlier_answer(visit: NewPage) -> None:
-    """A branch is a new session with the turns up to one, of every agent; a return deletes the
-    later turns.
-    """
+    """A branch has the turns up to one, of every agent; a return deletes the later turns."""
     page = await visit()
     await say(page, "My favorite genre is mystery.")
     await say(page, "Where is my order?")

@@ -1,6 +1,4 @@
-"""One contract for every HotStore: in memory, Redis (Valkey) standalone, and a Cluster of three
-nodes.
-"""
+"""One contract for every HotStore: in memory, Redis (Valkey), and a Cluster of three nodes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``TieredStorage`` keeps the contract of Strands' ``Storage``, and is what its sessions, stash and
-offloaders stand on.
-"""
+"""``TieredStorage`` keeps the contract of Strands' ``Storage`` and serves its users."""
 
 from __future__ import annotations
 

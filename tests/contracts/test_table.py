@@ -536,9 +536,7 @@ sys.stdin.read()
 
 
 def test_sqlite_serves_a_process_beside_one_that_writes_without_a_pause(tmp_path: Path) -> None:
-    """SQLite is not fair: its own waiting lets a busy process pass for seconds, one write of 150
-    until the deadline.
-    """
+    """SQLite's own waiting is unfair: a busy process may pass for seconds."""
     path = tmp_path / "shared.db"
     table = SQLiteTable(path, deadline=2)
     table.create_if_missing()

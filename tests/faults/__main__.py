@@ -1,5 +1,4 @@
-"""The fault campaign: ``python -m tests.faults --seeds 1000 --start 0 --jobs 2``; one line a seed,
-and how many passed.
+"""The fault campaign: ``python -m tests.faults --seeds 1000 --start 0 --jobs 2``.
 
 Each seed is a scenario on real servers: Valkey (alone, with a replica, or a cluster of three) and
 the DynamoDB API, SQLite or PostgreSQL, two to five worker processes with Strands agents, and
@@ -33,9 +32,7 @@ _MOST_WRONGS = 12
 
 @contextmanager
 def _bar(total: int) -> Iterator[Any]:
-    """Show how far the seeds are, where there is a terminal; yield what is to be called after
-    each.
-    """
+    """Show the progress of the seeds in a terminal; yield the function to call after each."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         yield lambda: None
         return

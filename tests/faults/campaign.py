@@ -1,6 +1,4 @@
-"""The campaign: one seed after the other, each a scenario on real servers with real worker
-processes; see ``tests.faults``.
-"""
+"""The campaign: scenarios on real servers with real workers, one seed after the other."""
 
 from __future__ import annotations
 
@@ -211,9 +209,7 @@ class Run:
             self.losses.append(Loss(time.monotonic(), None, found))
 
     def _lose_all(self) -> None:
-        """Lose every worker and the hot tier when nothing is under way: no more may be gone than
-        was not due to be flushed.
-        """
+        """Lose all workers and the hot tier at rest: only turns not due for a flush may go."""
         for worker in self.workers.values():
             os.kill(worker.process.pid, signal.SIGCONT)
         for slot in self.workers:
@@ -250,9 +246,7 @@ class Run:
     # The end
 
     def finish(self) -> None:
-        """Mend everything, let everyone save and end, and let one more worker go on where they
-        stopped.
-        """
+        """Mend everything, let everyone save and end, and let one more worker continue."""
         self.stage.heal()
         for slot in range(self.scenario.workers):
             if self.scenario.durable == "sqlite":
@@ -364,8 +358,7 @@ def run(
 
 
 def serve(seeds: Any, results: Any, tiers: dict[str, Any]) -> None:
-    """Run the seeds of a queue on servers of one's own, up to a None; what comes of each goes into
-    another queue.
+    """Run the seeds of a queue on own servers, up to a None; put the results into another queue.
 
     Args:
         seeds: The seeds.

@@ -24,9 +24,7 @@ from tests.faults.kill import Stores
 
 @pytest.fixture(autouse=True)
 def _turns_are_saved_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may hold a turn up; tests that count store calls must not see it saved in
-    parts.
-    """
+    """A turn held up by a busy machine must not be saved in parts while calls are counted."""
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 1.0)
 
 
@@ -89,9 +87,7 @@ NewProcess = Callable[..., Process]
 
 @pytest.fixture
 def new_process(unique: str) -> Iterator[NewProcess]:
-    """Start a process: ``new_process(stores, hot=..., durable=..., **settings of the manager)``;
-    its session is the test's.
-    """
+    """Start a process on the test's session: ``new_process(stores, hot=..., durable=...)``."""
     started: list[Process] = []
 
     def start(stores: Stores, *, agent: dict[str, Any] | None = None, **settings: Any) -> Process:

@@ -42,9 +42,7 @@ class Child:
         return said
 
     def listen(self, within: float) -> dict[str, Any] | None:
-        """Return the next object; ``{}`` if the other side has ended, None if it says nothing
-        within so many seconds.
-        """
+        """Return the next object; ``{}`` after the other side's end, None after a silence."""
         end = time.monotonic() + within
         heard = select.poll()  # unlike select() it takes any number of open files
         heard.register(self.reader, select.POLLIN)

@@ -33,9 +33,7 @@ Names = Mapping[tuple[str, str], object]
 
 
 def ids(rng: random.Random) -> str:
-    """Return an id made of what names are made of; now and then a long one, which is kept by its
-    hash.
-    """
+    """Return an id of characters in names, now and then a long id that is hashed."""
     id_ = "".join(rng.choices(_PIECES, k=rng.randrange(1, 6)))
     if rng.random() < 0.1:
         id_ = (id_ * 300)[: rng.randrange(190, 700)]
@@ -82,9 +80,7 @@ def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
 
 
 def names(scope: ConversationScope) -> Names:
-    """Return every name under which something of a scope is kept, and whose it is: who shares it
-    must have the same ids.
-    """
+    """Return every name under which a part of a scope is kept, with its owner's ids."""
     session, user = scope.storage_session_id, (scope.tenant, scope.user_id)
     place, owner = Place.of(session, "A", scope.agent_id), Owner(scope.user_id, scope.tenant)
     whole, of_session = (*user, scope.session_id, scope.agent_id), (*user, scope.session_id)
@@ -125,9 +121,7 @@ def keys_of(place: Place) -> list[Key]:
 
 
 def collisions(rng: random.Random, count: int) -> Iterator[str]:
-    """Yield what two of ``count`` scopes share although their ids differ, and whose key is another
-    tenant's.
-    """
+    """Yield names that two of ``count`` scopes share, and keys of another tenant."""
     owners: dict[tuple[str, str], object] = {}
     for scope in scopes(rng, count):
         tenant = "" if scope.tenant is None else encoded_id(scope.tenant)
@@ -158,9 +152,7 @@ def sealed_places(scope: ConversationScope) -> list[str]:
 
 
 def outside_range(scope: ConversationScope) -> Iterator[str]:
-    """Yield other agents' records that deleting the log of this scope's conversation would take: it
-    deletes a range of keys.
-    """
+    """Yield other agents' records in the key range that deleting this scope's log removes."""
     place = Place.of(scope.storage_session_id, "A", scope.agent_id)
     first, last = f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
     for suffix in ("", "#", "~", "#HEAD", "#TURN#", ":", " ", "0", "%"):

@@ -1,6 +1,4 @@
-"""Journals: what the workers of a seed did and saw, line by line, each on disk before the next
-thing happens.
-"""
+"""Journals of a seed's workers: each line is on disk before the next step."""
 
 from __future__ import annotations
 

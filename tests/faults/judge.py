@@ -1,6 +1,4 @@
-"""What must hold of a seed: from what the workers were told, what was lost under them, and what is
-stored in the end.
-"""
+"""Rules that a seed must keep, by acknowledgements, losses and stored data."""
 
 from __future__ import annotations
 
@@ -238,9 +236,7 @@ def _same_worker(one: Event, other: Event) -> bool:
 
 
 def _redacted(events: Sequence[Event]) -> set[str]:
-    """Return the secrets that every tier must have forgotten: their worker saved everything after
-    it had redacted them.
-    """
+    """Return the secrets that no tier may have: redacted, and saved afterwards."""
     redacted = [event for event in events if event["what"] == "redacted"]
     saved = [event for event in events if event["what"] in ("flushed", "closed")]
     return {

@@ -1,5 +1,4 @@
-"""The kill -9 campaign: a worker makes turns until it is killed; the next one must find everything
-it acknowledged.
+"""The kill -9 campaign: a killed worker's successor finds every acknowledged turn.
 
 Run it for long with ``python -m tests.faults.kill --rounds 200 --backend services --json``.
 """
@@ -52,6 +51,7 @@ class Stores:
 @dataclass
 class Report:
     """What a campaign found.
+
     Each of ``lost``, ``doubled`` and ``invalid`` says what, and in which round.
     """
 
@@ -86,9 +86,7 @@ class Ledger:
 
 
 def _worker(stores: Stores, ledger: Ledger, seed: int, turns: int) -> Child:
-    """Fork a child that restores the session and makes turns until it is killed; it says what it
-    does.
-    """
+    """Fork a child that restores the session and takes turns until it is killed."""
     return forked_child(lambda parent: _work(parent, stores, ledger, random.Random(seed), turns))
 
 

@@ -53,9 +53,7 @@ _DURABLE_FAULTS = {
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that goes wrong: when (seconds after the start), what, for how long, and to which
-    worker (None: to all).
-    """
+    """Fault of a scenario: start, kind, duration, and worker (None: all)."""
 
     at: float
     name: str

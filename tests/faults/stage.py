@@ -1,6 +1,4 @@
-"""Stages: real servers for the seeds of a campaign, started once, and everything that can be done
-to them.
-"""
+"""Stages: real servers for the seeds of a campaign, and the faults of these servers."""
 
 from __future__ import annotations
 
@@ -77,9 +75,7 @@ class Pair:
         self.primary.flush()
 
     def fail_over(self, *, gap: float, switch: Callable[[int], object]) -> None:
-        """Cut the replica off, kill the primary ``gap`` seconds later, and ``switch`` everyone to
-        the replica's port.
-        """
+        """Cut the replica off, kill the primary later, and ``switch`` everyone to the replica."""
         with self.replica.client() as client:
             client.replicaof("NO", "ONE")  # type: ignore[no-untyped-call]
         time.sleep(gap)
@@ -268,9 +264,7 @@ class Stage:
         self._server.flush()
 
     def fail_over(self, gap: float) -> None:
-        """Kill the primary; a replica that has not heard of the last ``gap`` seconds takes its
-        place.
-        """
+        """Kill the primary; a replica without the last ``gap`` seconds replaces it."""
 
         def switch(port: int) -> None:
             for proxy in self._hot_proxies:
@@ -280,9 +274,7 @@ class Stage:
         self.hot = self._opened(open_hot_store(f"{self._server.primary.url}?deadline=5"))
 
     def squeeze(self) -> None:
-        """Let the hot tier have less memory than it needs, and evict what was not used for the
-        longest time.
-        """
+        """Give the hot tier too little memory, with eviction of the least recently used."""
         with self._server.client() as client:
             used = client.info("memory")["used_memory"]
             client.config_set("maxmemory-policy", "allkeys-lru")
@@ -335,9 +327,7 @@ class Stage:
         )
 
     def values(self) -> dict[int | None, dict[str, bytes]]:
-        """Return all that is stored, decoded, by key, and the keys by their user (None:
-        nobody's).
-        """
+        """Return all stored values by key, decoded, and the keys by user (None: nobody's)."""
         found: dict[int | None, dict[str, bytes]] = defaultdict(dict)
         ids = {self.scenario.scope(user).storage_session_id: user for user in range(USERS)}
 

@@ -1,5 +1,4 @@
-"""The sweep campaign: many sweepers on many expiring sessions, killed at any moment; each session
-gets its one summary.
+"""The sweep campaign: killed sweepers on expiring sessions, and one summary per session.
 
 Run it in full with ``python -m tests.faults.sweep --sessions 1000 --sweepers 50 --json``.
 """
@@ -67,9 +66,7 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether every session has one summary, written once, and nothing is left in the hot
-        tier.
-        """
+        """Whether every session has one summary, and nothing is left in the hot tier."""
         return not (self.missing or self.doubled or self.rewritten or self.hot_left)
 
 

@@ -1,6 +1,4 @@
-"""What the fault campaigns have in common: agents whose turns can be told apart, and what must hold
-of their messages.
-"""
+"""Common parts of the fault campaigns: distinguishable turns, and rules of messages."""
 
 from __future__ import annotations
 
@@ -114,9 +112,7 @@ def plain(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def problems(messages: Sequence[Message]) -> list[str]:
-    """Return why a provider would refuse these messages as a history to which a user's message is
-    added; [] if it would not.
-    """
+    """Return why a provider would refuse these messages before a user's message; [] if not."""
     found: list[str] = []
     if messages and (messages[0]["role"] != "user" or result_ids(messages[0])):
         found.append(f"the first message is {_shown(messages[0])}")
@@ -145,9 +141,7 @@ def problems(messages: Sequence[Message]) -> list[str]:
 
 
 def next_request(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of the request for an agent's next turn: a turn that was cut is closed in
-    it, not in the history.
-    """
+    """Return the messages of an agent's next request, in which a cut turn is closed."""
     return for_model([*messages, {"role": "user", "content": [{"text": "next text"}]}])
 
 
@@ -161,9 +155,7 @@ def request_problems(messages: Sequence[Message]) -> list[str]:
 
 
 def marks(messages: Iterable[Message]) -> Counter[str]:
-    """Count what is unique in each message of a turn: the user's text, the answer, each tool call
-    and each of its results.
-    """
+    """Count the unique parts of a turn's messages: texts, tool calls and results."""
     found: Counter[str] = Counter()
     for message in messages:
         found.update(

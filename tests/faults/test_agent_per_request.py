@@ -1,6 +1,4 @@
-"""Agents that are built for one request each, as a web worker builds them: a conversation may have
-hundreds of writers.
-"""
+"""Agents built for one request each, with hundreds of writers in a conversation."""
 
 from __future__ import annotations
 
@@ -138,9 +136,7 @@ def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expi
 def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expired(
     stores: Stores, manager: Any
 ) -> None:
-    """After twenty agents, two speak at once and are closed, ten times; each time the hot copy
-    expires.
-    """
+    """After twenty agents, two speak at once, ten times; each time the hot copy expires."""
     for number in range(20):
         close(serve(stores, f"turn {number}", conversation_manager=manager()))
 
@@ -184,9 +180,7 @@ def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
 
 
 def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stores) -> None:
-    """A sliding window of ten messages holds the last five turns after sixty agents, with the hot
-    copy and without.
-    """
+    """A window of ten messages holds the last five turns after sixty agents."""
     for number in range(60):
         serve(both, f"turn {number}", conversation_manager=window())
 
@@ -208,9 +202,7 @@ def test_evicted_turns_of_agents_built_one_after_another_stay_evicted(both: Stor
 def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(
     both: Stores, count: int, manager: Any
 ) -> None:
-    """The request of each later agent is valid; the cut turn is closed in requests, and not in the
-    history.
-    """
+    """The cut turn is closed in valid requests, and not in the history."""
     serve(both, "first")
     cut_turn(both, "cut")
     for number in range(count):
@@ -233,9 +225,7 @@ def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(
 
 
 def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: Stores) -> None:
-    """The hot record has the same size after 200 and after 250 agents; its list of seen turns is
-    cut every 40 turns.
-    """
+    """The hot record has the same size after 200 and after 250 agents."""
     sizes: list[int] = []
     for number in range(250):
         serve(both, f"turn {number:03}", conversation_manager=window())
@@ -289,9 +279,7 @@ def id_of_digits() -> uuid.UUID:
 
 
 def shop_requests(agent: Callable[[], Agent], turns: list[str]) -> Iterator[list[str]]:
-    """Ask an agent, and yield the blocks of each request without the names in the markers of cuts,
-    which are random.
-    """
+    """Ask an agent; yield each request's blocks without the random names in markers."""
     for text in turns:
         live = agent()
         seen = len(live.model.requests)
@@ -308,9 +296,7 @@ def shop_requests(agent: Callable[[], Agent], turns: list[str]) -> Iterator[list
 def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_large_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages that a large tool result evicts return to the request once the result is old,
-    restored or not.
-    """
+    """Messages that a large result evicts return once the result is old."""
     monkeypatch.setattr(uuid, "uuid4", id_of_digits)
     turns = shop_turns(36)
 
@@ -365,9 +351,7 @@ def rebuilt(stores: Stores, log: Any, **arguments: Any) -> Agent:
 
 
 def test_the_log_is_read_once_and_only_to_trim(both: Stores) -> None:
-    """An agent whose history is within its budget reads nothing; one that trims several times reads
-    once.
-    """
+    """A history within budget reads nothing; several trimmings read once."""
     live = rebuilt(both, log := EndOfLog())
     live("short")
     quiet(live)
@@ -396,9 +380,7 @@ def test_a_log_that_cannot_be_read_fails_no_turn(both: Stores) -> None:
 
 
 def test_messages_that_were_taken_out_of_a_history_do_not_return_from_the_log(both: Stores) -> None:
-    """An application takes a turn back between two requests: the log still has it, later selections
-    do not.
-    """
+    """A turn that the application removes stays in the log only."""
     live = rebuilt(both, EndOfLog())
     for number in range(4):
         live(f"question {number} " + "many words on the weather " * 12)

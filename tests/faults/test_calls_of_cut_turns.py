@@ -1,6 +1,4 @@
-"""Tool calls whose turn was cut or is still running, and direct tool calls, with another process on
-the same conversation.
-"""
+"""Tool calls of cut or running turns, and direct tool calls, with another process."""
 
 from __future__ import annotations
 

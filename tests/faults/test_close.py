@@ -158,9 +158,7 @@ def test_an_ended_session_is_not_stored_again(
 
 
 def test_a_redaction_by_another_process_stays(both: Stores) -> None:
-    """The other process does not reach the hot tier, which keeps the original until the redaction
-    is flushed.
-    """
+    """The other process does not reach the hot tier, which keeps the original until a flush."""
     memory = opened(both)
     talk(memory, "s")
     memory.close()

@@ -1,6 +1,4 @@
-"""Stored records that are damaged, cut, or of a newer version: refused by name, and never
-overwritten.
-"""
+"""Damaged, cut or newer stored records are refused by name and never overwritten."""
 
 from __future__ import annotations
 
@@ -29,18 +27,14 @@ UNREAD = {"member", "expires_at", "state", "v", "session_id", "sk"}
 
 
 def flips(value: bytes) -> Iterator[bytes]:
-    """Yield the value with one bit flipped: in each of its first bytes, and in some of the
-    others.
-    """
+    """Yield the value with one bit flipped in each of its first and some later bytes."""
     places = [*range(min(12, len(value))), *range(12, len(value), max(1, len(value) // 12))]
     for place in places:
         yield value[:place] + bytes([value[place] ^ (1 << place % 8)]) + value[place + 1 :]
 
 
 def conversation(new_process: NewProcess, stores: Stores, **settings: Any) -> Process:
-    """Return a process with state, an evicted turn, an edited message and a conversation manager's
-    state.
-    """
+    """Return a process with state, an evicted turn, an edited message and manager state."""
     window = SlidingWindowConversationManager(8, should_truncate_results=False)
     process = new_process(stores, agent={"conversation_manager": window}, **settings)
     process.agent.state.set("cart", ["第108巻"])

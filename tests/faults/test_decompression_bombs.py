@@ -1,6 +1,4 @@
-"""Small stored values that would unpack to very much are unreadable: a clear error, never
-overwritten or taken for empty.
-"""
+"""Small stored values that would unpack to a huge size are unreadable, with a clear error."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ BOMBS = {
 
 
 def _restore(urls: list[str]) -> str:
-    """Restore the conversation; return the number of messages, the growth of this process in MB,
-    and the seconds.
-    """
+    """Restore the conversation; return messages, memory growth in MB, and seconds."""
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     memory = MangaMemory.open(
         hot=urls[0], durable=urls[1], hot_deadline=60.0, durable_deadline=60.0
@@ -59,9 +55,7 @@ def _restore(urls: list[str]) -> str:
 def stored(
     valkey_server: servers.Valkey, unique: str, tmp_path: Path
 ) -> Iterator[tuple[Any, bytes, str, list[str]]]:
-    """A conversation in both tiers: a client, the key of its hash, its name, and the URLs of the
-    tiers.
-    """
+    """A conversation in both tiers: client, key of its hash, name, and URLs of the tiers."""
     urls = [f"{valkey_server.url}?prefix={unique}", f"sqlite:///{tmp_path / 'm.sqlite3'}"]
     with MangaMemory.open(hot=urls[0], durable=urls[1]) as memory:
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
@@ -89,9 +83,7 @@ def stored(
 def test_a_planted_value_costs_a_restore_little(
     stored: tuple[Any, bytes, str, list[str]], kind: str, where: str
 ) -> None:
-    """A restore takes memory in proportion to the stored bytes, and leaves the values as they
-    are.
-    """
+    """Memory of a restore is proportional to stored bytes; values stay unchanged."""
     client, key, conversation, urls = stored
     payload = BOMBS[kind]()
     names = (

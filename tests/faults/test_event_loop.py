@@ -64,9 +64,7 @@ def test_the_loop_stalls_less_than_10_ms_with_stores_200_ms_away(
 
 
 def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: Far) -> None:
-    """It accepts connections and answers nothing: the first turn waits for its deadline, the others
-    for nothing.
-    """
+    """The tier accepts connections without answers: only the first turn waits."""
     stores, hot, _ = far
     process = new_process(stores, hot_deadline=0.25)
     bare = talk.bare_agent()
@@ -95,9 +93,7 @@ def test_a_dead_hot_tier_costs_one_deadline_once(new_process: NewProcess, far: F
 def test_a_process_that_is_held_up_takes_no_tier_for_dead(
     new_process: NewProcess, services: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As by a collection of garbage, in which nothing of the process runs, neither the loop nor the
-    writer.
-    """
+    """As by a garbage collection, in which neither loop nor writer runs."""
     hold_the_interpreter = ctypes.PyDLL(None).usleep  # without giving it up meanwhile
     hot = open_hot_store(services.hot or "")
     write = hot.write

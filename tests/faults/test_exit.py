@@ -101,9 +101,7 @@ print(time.time(), flush=True)
 def test_exit_does_not_wait_for_a_dead_hot_tier(
     sqlite: Stores, unique: str, fault: str, end: str
 ) -> None:
-    """A process ends soon after ``close()``, without a warning of lost work, if the durable tier
-    has everything.
-    """
+    """A process ends soon after ``close()`` if the durable tier has everything."""
     with servers.valkey() as hot, servers.FaultyProxy(hot.host, hot.port) as proxy:
         program = WITHOUT_HOT_TIER.format(
             hot=f"redis://{proxy.host}:{proxy.port}/0",
@@ -137,9 +135,7 @@ def test_exit_does_not_wait_for_a_dead_hot_tier(
 
 
 def test_exit_waits_for_a_turn_that_no_tier_has(sqlite: Stores, unique: str) -> None:
-    """A turn that the hot tier did not take, and the durable tier only takes during the exit, is
-    not lost.
-    """
+    """The durable tier takes the turn only during the exit."""
     with servers.valkey() as hot:
         program = WITHOUT_HOT_TIER.format(
             hot=hot.url, durable=sqlite.durable, session=unique, end=""

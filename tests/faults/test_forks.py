@@ -78,9 +78,7 @@ def test_a_fork_while_messages_are_unsaved_leaves_them_to_the_parent(
 
 
 def test_a_child_of_a_busy_parent_hangs_on_no_lock(new_process: NewProcess, stores: Stores) -> None:
-    """The writer's threads are at work in the moment of the fork; they do not exist in the
-    child.
-    """
+    """The writer's threads work at the fork, and do not exist in the child."""
     process = new_process(stores)
     process.agent("t0 text")
     for number in range(8):

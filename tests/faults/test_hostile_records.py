@@ -1,6 +1,4 @@
-"""Stored data that was made to do harm: always an error of this package, never another one, a hang,
-a bloat, or "empty".
-"""
+"""Hostile stored data causes an error of this package: no other error, hang or empty result."""
 
 from __future__ import annotations
 
@@ -117,9 +115,7 @@ def test_lists_that_name_very_many_messages_take_little_memory(world: World) -> 
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))]
 )
 def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
-    """An export comes from a file: whatever is in it, the import says what is wrong, or stores what
-    makes sense.
-    """
+    """The import of any file names the problem, or stores the valid data."""
     rng = random.Random(seed)
     exported = world.memory().export_user("u1", tenant="acme")
     table = SQLiteTable(tmp_path / "i.sqlite3")

@@ -1,6 +1,4 @@
-"""What an agent lives with is restored as it was, and a damaged record costs the messages that it
-holds.
-"""
+"""Any content of an agent is restored; a damaged record costs only its messages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""No text that users, models and tools send holds the event loop up, or takes more time than its
-length asks for.
-"""
+"""No text of users, models and tools blocks the event loop or takes more than linear time."""
 
 from __future__ import annotations
 

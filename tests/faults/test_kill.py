@@ -1,6 +1,4 @@
-"""Workers are killed at any moment: nothing acknowledged is lost or doubled, and what comes back is
-valid.
-"""
+"""Workers are killed at any moment: nothing acknowledged is lost, doubled or invalid."""
 
 from __future__ import annotations
 

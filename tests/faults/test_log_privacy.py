@@ -1,6 +1,4 @@
-"""Log records at info and above hold no user id, no session id and no message text, also while
-stores and callbacks fail.
-"""
+"""Logs at info and above have no user id, session id or message text, also in failures."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def records(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]
 
 
 def assert_private(records: list[str], *expected: str) -> None:
-    """Check that every expected warning was logged, and that no record identifies a user or a
-    session or quotes a message.
-    """
+    """Check that every expected warning was logged, without ids and message text."""
     for warning in expected:
         assert any(warning in record for record in records), (warning, records)
     assert [
@@ -73,9 +69,7 @@ def new_agent(memory: MangaMemory) -> Agent:
 def test_damaged_records_of_both_tiers_are_logged_without_their_names(
     valkey_server: servers.Valkey, tmp_path: Path, records: Callable[[], list[str]]
 ) -> None:
-    """Damage every field of the hot tier, then every attribute of the durable tier, and restore
-    after each.
-    """
+    """Damage every field and attribute in turn, and restore after each."""
     with open_memory(valkey_server, tmp_path) as memory:
         agent = new_agent(memory)
         for _ in range(7):
@@ -157,9 +151,7 @@ def test_exceptions_of_callbacks_are_logged_by_type_without_their_text(
 
 
 def test_no_call_at_info_or_above_logs_a_traceback() -> None:
-    """A traceback ends with the text of an exception, which may quote a message or name a
-    record.
-    """
+    """The text of an exception may quote a message or name a record."""
     found = []
     for path in Path(strands_manga_memory.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,6 +1,4 @@
-"""Real processes share a conversation of the session protocol in real stores, and are killed at any
-moment.
-"""
+"""Real processes share a conversation in real stores, and are killed at any moment."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def start(
 
 
 def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool]]) -> None:
-    """Check that every acknowledged turn is in the log, whole, once and in its author's order, and
-    that restores are equal.
-    """
+    """Check that each acknowledged turn is whole, once and in order, and restores are equal."""
     hold = opener.load()
     hold.flush()
     log = [
@@ -89,9 +85,7 @@ def urls(
 def test_processes_that_are_killed_lose_no_acknowledged_turn(
     urls: tuple[str, str], tmp_path: Path, unique: str
 ) -> None:
-    """Three processes take turns, one of them at a time is killed and replaced; nothing is lost,
-    doubled, torn or reordered.
-    """
+    """One of three processes at a time is killed and replaced."""
     opener = Opener(*urls, f"s-{unique}")
     opener.load()
     running = {
@@ -123,9 +117,7 @@ def test_processes_that_are_killed_lose_no_acknowledged_turn(
 def test_hot_tier_that_loses_everything_costs_at_most_the_unflushed_turns(
     tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch, dynamodb_server: servers.DynamoDB
 ) -> None:
-    """An agent that lives on stores its turns again; with an agent that is gone, at most the turns
-    since the last flush go.
-    """
+    """A live agent stores its turns again; without it, unflushed turns go."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     with servers.valkey() as valkey:

@@ -10,9 +10,7 @@ from tests.faults.protocol.runs import SETS, first_failure, play
 
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> None:
-    """No turn is lost, doubled, torn, reordered or resurrected, and each tier alone restores the
-    same.
-    """
+    """No turn is lost, doubled, torn, reordered or resurrected in either tier."""
     failure = first_failure(SETS[name], range(4))
     assert failure is None, f"seed {failure[0]}: {failure[1]}"
 

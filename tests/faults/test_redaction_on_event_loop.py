@@ -1,6 +1,4 @@
-"""Redactions by a guardrail, which Strands makes on the event loop: the loop is not blocked, and no
-original is kept.
-"""
+"""Redactions by a guardrail on the event loop neither block it nor keep an original."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ def store_before_the_answer(process: Process) -> None:
 def test_redaction_does_not_block_the_event_loop(
     new_process: NewProcess, way: Way, unique: str, slow: str
 ) -> None:
-    """With slow stores the call returns at once, and the turn ends when both tiers have the
-    redacted form.
-    """
+    """With slow stores the call returns at once; the turn ends with both tiers redacted."""
     process = new_process(way.stores, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
@@ -125,9 +121,7 @@ def test_redaction_does_not_block_the_event_loop(
 def test_redaction_in_an_outage_reaches_each_tier_later(
     new_process: NewProcess, way: Way, unique: str, down: str
 ) -> None:
-    """A tier that does not answer gets the redacted form as soon as it answers; the event loop does
-    not wait for it.
-    """
+    """A tier gets the redacted form once it answers; the loop does not wait."""
     process = new_process(way.stores, hot_deadline=0.2, durable_deadline=1.0, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
@@ -159,9 +153,7 @@ def test_redaction_in_an_outage_reaches_each_tier_later(
 def test_no_write_that_begins_after_a_redaction_has_the_original(
     new_process: NewProcess, way: Way
 ) -> None:
-    """Saves and flushes that were asked for before the redaction and run after it store the
-    redacted form.
-    """
+    """Saves and flushes that were requested before store the redacted form."""
     process = new_process(way.stores, flush_every=1, **PLAIN)
     process.agent.model = GuardedModel(talk.reply, secret=SECRET, shown=f"a1 text {REDACTED}")
     process.agent("a0 text")
@@ -199,9 +191,7 @@ def test_no_write_that_begins_after_a_redaction_has_the_original(
 def test_redaction_with_memories_summaries_and_recall_keeps_no_original(
     unique: str, way: Way, dynamodb_server: servers.DynamoDB
 ) -> None:
-    """Redacted while the durable tier is away, a message is in no summary, memory, quote or store
-    afterwards.
-    """
+    """The durable tier is away during the redaction."""
     model = GuardedModel(lambda messages: "a answer", secret=SECRET, shown=f"a1 text {REDACTED}")
     memory = MangaMemory.open(
         way.stores.hot or "",

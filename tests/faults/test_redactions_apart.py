@@ -1,6 +1,4 @@
-"""A message is redacted while others save: what they have of it must not bring the original
-back.
-"""
+"""Saves of other processes do not bring back the original of a redacted message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The incidents of the runbook, one test each: what it says is seen and happens, and that what it
-says to do helps.
-"""
+"""The incidents of the runbook: each has its symptom, and its remedy helps."""
 
 from __future__ import annotations
 
@@ -250,9 +248,7 @@ def test_tool_loop() -> None:
 
 
 def test_agents_that_wait_for_one_another() -> None:
-    """Two conversations whose requests call the other one's agent: the shorter wait ends, and the
-    other request goes on.
-    """
+    """Of two requests that call each other's agent, the shorter wait ends."""
     turns = ConversationTurns()
     first, second = ConversationScope("u", "s", "first"), ConversationScope("u", "s", "second")
     before = counted("wait.stuck waits")

@@ -1,6 +1,4 @@
-"""Several agents of one session in one process: what each still has to store is independent of the
-others.
-"""
+"""Unsaved data of several agents of a session in one process is independent."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ def wanted_marks(*tags: str) -> list[str]:
 def test_retry_of_a_later_agent_does_not_replace_that_of_an_earlier_one(
     worker: Callable[[], Worker], new_process: NewProcess, services: Stores, is_released: bool
 ) -> None:
-    """Turns acknowledged in an outage are stored although the next agent of the session meets the
-    same outage.
-    """
+    """The session's next agent meets the same outage."""
     process = worker()
     first = process.agent()
     first("a0 text")

@@ -1,6 +1,4 @@
-"""A store that answers and refuses: no turn fails, the cause is counted and named once, and it
-heals when it is mended.
-"""
+"""A refusing store: no turn fails, the cause is named once, and a repair is noticed."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.xdist_group("refusals")  # its servers and processes ar
 
 
 def kick(tiers: FaultyTiers) -> None:
-    """Close the connections of all clients but the administrator, so that each has to log in
-    again.
-    """
+    """Close the connections of all clients but the administrator's."""
     tiers.admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
@@ -154,9 +150,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture, reason: str) -> list[str]:
 
 
 def only_warning(caplog: pytest.LogCaptureFixture, reason: str) -> str:
-    """Return the one warning of a reason, which is logged a moment after the statistics name the
-    reason.
-    """
+    """Return the one warning of a reason, which is logged just after the statistics."""
     servers.wait_until(lambda: bool(warnings_of(caplog, reason)), "the warning")
     (warning,) = warnings_of(caplog, reason)
     return warning

@@ -1,6 +1,4 @@
-"""A durable store that goes back, goes away, or changes under the hands of who reads it, through
-turns of real agents.
-"""
+"""A durable store that is restored, removed or changed between turns of real agents."""
 
 from __future__ import annotations
 
@@ -165,9 +163,7 @@ def test_a_file_that_is_deleted_or_replaced_in_use_is_noticed_and_gets_what_is_k
 
 
 def damage(path: Path) -> None:
-    """Overwrite the roots of the table of sessions, so that whoever looks again finds the file
-    malformed.
-    """
+    """Overwrite the roots of the sessions table, so that the file is malformed."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         roots = connection.execute(
@@ -239,9 +235,7 @@ def test_a_worker_whose_clock_is_behind_does_not_end_a_session_earlier(
 def test_a_table_that_answers_late_holds_up_no_turn_whose_hot_tier_answers(
     request: pytest.FixtureRequest,
 ) -> None:
-    """However late: while the gate is shut no request of any flush is answered at all, and every
-    turn ends.
-    """
+    """While the gate is shut no flush is answered, and every turn ends."""
     stores = open_stores("valkey+sqlite", request)
     gate = threading.Event()
     gate.set()

@@ -1,6 +1,4 @@
-"""Two processes summarize one session: facts survive, summaries do not pile up, what is deleted
-stays deleted.
-"""
+"""Two processes summarize one session: facts survive, summaries and deletions are kept."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ def records(agent: Agent) -> list[Any]:
 
 
 def assert_covered(agent: Agent, sessions: Any) -> None:
-    """There is one summary, and what left the window is within what it covers; a turn that came
-    later may be there, too.
-    """
+    """There is one summary, which covers all messages that left the window."""
     (record,) = records(agent)
     logged = [message["tracking_id"] for message in sessions.history()]
     first, last = logged.index(record.segments[0].first), logged.index(record.segments[-1].last)

@@ -1,6 +1,4 @@
-"""A summary run that one process began is gone on with by another, which finds it through the
-session.
-"""
+"""Another process continues a summary run, which it finds through the session."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def _say(agent: Agent, number: int) -> None:
 
 
 def test_run_that_a_process_finished_is_used_by_another(services: Stores, unique: str) -> None:
-    """The drafts are found for the messages that the session names, although more turns are old
-    enough by then.
-    """
+    """The drafts are found although more turns are old enough by then."""
 
     asked: list[Prompt] = []
 
@@ -88,9 +84,7 @@ def test_run_that_a_process_finished_is_used_by_another(services: Stores, unique
 def test_run_that_is_on_its_way_in_a_process_is_not_begun_by_another(
     services: Stores, unique: str
 ) -> None:
-    """A second process does not ask its summarizer while the first may still write, and goes on if
-    it has died.
-    """
+    """The second process continues if the first has died."""
 
     def work(parent: Child) -> None:
         def summarize(_: Prompt) -> str:

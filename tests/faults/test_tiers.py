@@ -31,9 +31,7 @@ def settled(manager: TieredSessionManager) -> None:
 
 
 def check(manager: TieredSessionManager, agent: Any, turns: int) -> None:
-    """Every turn is in the log once and whole, and another process has exactly what ``agent``
-    has.
-    """
+    """Every turn is in the log once and whole, and another process equals ``agent``."""
     wanted = [
         mark
         for n in range(turns)
@@ -153,9 +151,7 @@ def test_the_durable_tier_is_down_for_some_turns(tiers: FaultyTiers) -> None:
 
 
 def test_a_flush_brings_the_hot_tier_up_to_date_after_an_outage(tiers: FaultyTiers) -> None:
-    """The hot tier was away for the last turns: it has them after a flush, without a further
-    turn.
-    """
+    """The hot tier missed the last turns and has them without a further turn."""
     manager = tiers.manager()
     agent = talk.new_agent(manager)
     say(agent, 0)

@@ -1,4 +1,5 @@
 """Turns that end badly: a hook that raises, a client that goes away.
+
 What was said is saved, once.
 """
 
@@ -50,9 +51,7 @@ def said(messages: list[Any]) -> list[str]:
 
 
 def check(process: Process, new_process: NewProcess, stores: Stores) -> None:
-    """All that the live agent has is saved once, without its help; then a next turn works, and
-    another process has the same.
-    """
+    """The live agent's messages are saved once; then a next turn and a restore work."""
     servers.wait_until(
         lambda: process.stats()["unsaved_messages"] == 0, "the save", within=SAVED_WITHIN
     )
@@ -161,9 +160,7 @@ def test_a_client_disconnects_while_the_turn_is_being_saved(
 def test_a_turn_that_a_crash_cut_stays_closed_for_those_who_only_look(
     new_process: NewProcess, services: Stores, unique: str
 ) -> None:
-    """A process that restored it, and closes without a turn of its own, must not make it pass for a
-    turn that was finished.
-    """
+    """A process that restores and closes must not mark the turn as finished."""
     process = new_process(services)
     process.agent("t0 text")
 

@@ -1,6 +1,4 @@
-"""Writers that a fault has set apart: cut off from the hot tier, killed twice in a row, or made to
-start from a lost copy.
-"""
+"""Writers cut off from the hot tier, killed twice, or started from a lost copy."""
 
 from __future__ import annotations
 
@@ -228,9 +226,7 @@ def test_a_writer_returns_after_more_others_than_a_head_remembers(
 def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_one(
     new_process: NewProcess, services: Stores
 ) -> None:
-    """Both lines of copies reach the same version; a write that expects the one must not pass for
-    the other.
-    """
+    """Both lines of copies reach one version, which a write must not confuse."""
     window = {
         "conversation_manager": SlidingWindowConversationManager(8, should_truncate_results=False)
     }

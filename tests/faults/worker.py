@@ -1,5 +1,4 @@
-"""A worker of the campaign: a process with real agents that talks for its users, and journals what
-it was told.
+"""Worker of the campaign: real agents that talk for users, and a journal.
 
 Every turn has a tag that nothing else has: ``canary<seed>user<user>w<slot>.<life>n<number>``.
 """
@@ -100,8 +99,7 @@ class Orders:
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail redacts what holds a secret, as Bedrock's does: at the end of the
-    stream.
+    """A model whose guardrail redacts a secret at the end of the stream, as Bedrock's does.
 
     Attributes:
         refused: Why a provider would have refused a request.
@@ -140,17 +138,13 @@ class Talker:
         self.turn_epoch = min(self.turn_epoch, self.epoch)
 
     async def _note_failure(self, event: AfterInvocationEvent) -> None:
-        """Tell of a turn that ends with an error before it is saved as ended: the worker may not
-        live to see it.
-        """
+        """Record a turn that ends with an error before the worker may die."""
         if event.result is None:
             self._fails(self.text)
 
     @property
     def epoch(self) -> int:
-        """Number of the incarnation, 0 while nothing is known of one; a deletion ends every one
-        with a lower number.
-        """
+        """Number of the incarnation, 0 if unknown; a deletion ends every lower one."""
         incarnation: int = self.manager._conversations["A", _AGENT].local.base.incarnation
         return incarnation
 
@@ -242,9 +236,7 @@ class Worker:
                 table._connection.execute(f"PRAGMA max_page_count = {pages}")
 
     def _talker(self, user: int) -> Talker | None:
-        """Return a user's agent, restored if it is not there yet; None while the stores cannot be
-        read.
-        """
+        """Return a user's agent, restored if necessary; None while the stores cannot be read."""
         if user not in self.talkers:
             began = time.monotonic()
             try:
@@ -301,9 +293,7 @@ class Worker:
         more: str = "",
         tag: str | None = None,
     ) -> str | None:
-        """Make a turn; return its tag if it was acknowledged, which is what the journal calls
-        ``ack``.
-        """
+        """Take a turn; return its tag if it was acknowledged (``ack`` in the journal)."""
         if tag is None:
             self.made += 1
             tag = f"{self.scenario.canary(user)}w{self.orders.name}n{self.made}"
@@ -367,9 +357,7 @@ class Worker:
         self.deleted[user] = last
 
     def _highest_tombstone(self, talker: Talker) -> int:
-        """Return the highest number that a deletion may give to the next incarnation: it grows with
-        the time of all workers.
-        """
+        """Return the highest number that a deletion may give to the next incarnation."""
         return max(talker.epoch + 8, int(time.time() + _MOST_AHEAD + 60))
 
     # Ending

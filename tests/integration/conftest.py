@@ -10,9 +10,7 @@ from tests.unit.session.support import SHAPES, Stores, open_stores
 
 @pytest.fixture(autouse=True)
 def _turns_are_saved_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may hold a turn up; tests that count store calls must not see it saved in
-    parts.
-    """
+    """A turn held up by a busy machine must not be saved in parts while calls are counted."""
     monkeypatch.setattr(session_agent, "_PENDING_SECONDS", 1.0)
 
 

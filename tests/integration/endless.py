@@ -9,9 +9,7 @@ from strands import tool
 
 
 def endless_tool() -> tuple[Any, threading.Event, threading.Event]:
-    """Return the tool, what to set once the agent has answered, and what is set when the tool
-    ends.
-    """
+    """Return the tool, the event that ends it, and the event that it sets at its end."""
     answered, ended = threading.Event(), threading.Event()
 
     @tool

@@ -1,5 +1,4 @@
-"""A process that tells, as JSON, what turns leave for the garbage collector and what live agents
-take.
+"""A process that prints the garbage of turns and the memory of agents as JSON.
 
 In a process of its own, because everything a process does at the time would be counted in.
 """
@@ -122,9 +121,7 @@ async def _all_garbage(memory: MangaMemory, hot: FaultyHotStore) -> dict[str, di
 
 
 async def _at_rest(writer: Any) -> None:
-    """Wait until the writer has nothing that it may have to do later: it holds whose work that
-    is.
-    """
+    """Wait until the writer has no work, because pending work keeps objects alive."""
     for _ in range(600):
         if not (writer._timers or writer._active):
             break
@@ -142,9 +139,7 @@ def _objects() -> int:
 
 
 async def _size(memory: MangaMemory) -> dict[str, Any]:
-    """Return what a live agent takes of ours with 60 messages, when its history has long been
-    trimmed.
-    """
+    """Return the memory of a live agent's parts with 60 messages after trimming."""
 
     async def agent_of(session: str) -> Agent:
         kwargs = memory.agent_kwargs(user_id="size", session_id=session)

@@ -83,9 +83,7 @@ def policy(**settings: Any) -> BreakerPolicy:
 def agent_of(
     *tools: Any, uses: list[tuple[str, dict[str, Any]]] | None = None, **settings: Any
 ) -> Agent:
-    """Return an agent whose model uses these tools, all in its first answer, and then says
-    ``done``.
-    """
+    """Return an agent whose model uses all these tools at once, and then answers ``done``."""
     blocks = [
         {"toolUse": {"toolUseId": f"use-{number}", "name": name, "input": arguments}}
         for number, (name, arguments) in enumerate(uses or [])

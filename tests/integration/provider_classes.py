@@ -1,6 +1,4 @@
-"""Model classes of the installed Strands, importable also where a provider's SDK is not
-installed.
-"""
+"""Model classes of the installed Strands, also without the SDKs of providers."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _SDKS = frozenset(
 
 
 class _StandInModule(ModuleType):
-    """Module in which every name is a class without behaviour; names in lower case are such
-    modules.
-    """
+    """Module in which each name is an empty class, or in lower case such a module."""
 
     __path__: Sequence[str] = ()
     __version__ = "1.0"
@@ -89,9 +85,7 @@ class _StandIns(DistributionFinder, Loader):
 
 @contextmanager
 def provider_classes() -> Iterator[dict[str, type[Model]]]:
-    """Import every model class of the installed Strands; take the modules out of ``sys.modules`` at
-    the end.
-    """
+    """Import every model class of Strands, and restore ``sys.modules`` at the end."""
     before = set(sys.modules)
     finder = _StandIns()
     sys.meta_path.append(finder)

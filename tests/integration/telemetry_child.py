@@ -1,6 +1,4 @@
-"""A process that does everything telemetry tells of, with an OpenTelemetry SDK, and prints what
-that has received as JSON.
-"""
+"""A process that causes all telemetry and prints what an OpenTelemetry SDK received."""
 
 from __future__ import annotations
 

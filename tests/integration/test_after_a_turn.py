@@ -1,6 +1,4 @@
-"""What is asked for right after a turn, while its background writes are still on their way; and
-with a profile service down.
-"""
+"""Requests right after a turn, during its background writes; and a failed profile service."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``MangaMemory`` builds agents without surprise: settings are checked, what one brings is merged,
-it closes itself.
-"""
+"""``MangaMemory`` builds agents: checked settings, merged arguments, and closing."""
 
 from __future__ import annotations
 

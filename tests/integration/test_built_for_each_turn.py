@@ -1,6 +1,4 @@
-"""An agent that is built for each turn, as by a web worker, sends the model the requests of a live
-agent.
-"""
+"""An agent built for each turn sends the model the requests of a live agent."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ _LARGE = 2_000
 
 
 def _reported(messages: Messages) -> int:
-    """Return the input tokens of a model that needs more for a text than the counter, and has a
-    prompt and tools.
-    """
+    """Return the input tokens of a model that counts more per text than the counter."""
     return int(1.4 * sum(map(_COUNTER.count, messages))) + 1_000
 
 
@@ -67,9 +63,7 @@ def in_both_languages(names: Iterable[str]) -> list[Any]:
 def test_rebuilt_agent_sends_the_requests_of_a_live_one(
     tmp_path: Path, language: str, budget: str
 ) -> None:
-    """In 40 turns, also after those with large tool results, and with budgets that follow the
-    tokens the model reports.
-    """
+    """In 40 turns, with large results, and with reported tokens."""
     max_tokens, usage = BUDGETS[budget]
     settings: dict[str, Any] = {"history": "importance", "max_tokens": max_tokens, "usage": usage}
     live = list(hold(tmp_path / "live", language, **settings))

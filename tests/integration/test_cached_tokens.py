@@ -26,9 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:LlamaAPIModel is deprecated:Depr
 
 @dataclass(frozen=True)
 class Call:
-    """Tokens of a model call: those of the prompt, of which some are read from and written to the
-    cache, and of the answer.
-    """
+    """Tokens of a model call: prompt, cache reads, cache writes, and answer."""
 
     prompt: int
     read: int
@@ -151,9 +149,7 @@ def usage_of(provider: type[Model], call: Call) -> dict[str, Any]:
 def model_of(
     provider: type[Model] | None, *, cached: float, total: bool = True, written: float = 0.0
 ) -> Any:
-    """Return a scripted model of a provider's class whose prompts come from the cache to a given
-    part.
-    """
+    """Return a scripted model of a provider's class with a cached part of its prompts."""
 
     class Cached(ScriptedModel, *(() if provider is None else (provider,))):  # type: ignore[misc]
         async def stream(self, *args: Any, **kwargs: Any) -> Any:
@@ -193,9 +189,7 @@ _KINDS = ("AnthropicModel", "BedrockModel", "GeminiModel", "LlamaCppModel", "Ope
 def test_history_budget_is_the_same_with_cached_prompts(
     name: str, classes: dict[str, type[Model]]
 ) -> None:
-    """A history of 8,000 tokens is kept whole whether or not 90 % of each prompt come from the
-    cache.
-    """
+    """A history of 8,000 tokens is kept whole with and without cached prompts."""
     kept = {}
     for cached in (0.0, 0.9):
         manager = ImportanceWeightedConversationManager(8_000)
@@ -232,9 +226,7 @@ def test_cache_monitor_reports_the_cached_share_of_the_prompt(
 def test_summary_and_compaction_start_at_the_same_size_with_cached_prompts(
     name: str, kind: str, classes: dict[str, type[Model]]
 ) -> None:
-    """The first message that leaves the history does so at the same turn with and without a prompt
-    cache.
-    """
+    """The first message leaves at the same turn with and without a cache."""
     turns = {}
     for cached in (0.0, 0.9):
         model = model_of(classes[name], cached=cached)
@@ -261,9 +253,7 @@ def test_summary_and_compaction_start_at_the_same_size_with_cached_prompts(
 
 
 def test_the_model_that_a_router_selects_decides(classes: dict[str, type[Model]]) -> None:
-    """An agent with a router counts the prompt by the class of the model that answered, not of the
-    router's default.
-    """
+    """The class of the answering model decides, not the router's default."""
     anthropic, openai = (
         model_of(classes[name], cached=0.9) for name in ("AnthropicModel", "OpenAIModel")
     )
@@ -288,9 +278,7 @@ def test_the_model_that_a_router_selects_decides(classes: dict[str, type[Model]]
 
 
 def test_totals_decide_for_a_model_of_another_package() -> None:
-    """A class that is unknown is judged by its totals; a wrapper of a known provider is such a
-    class.
-    """
+    """An unknown class, such as a wrapper, is judged by its totals."""
     monitor = PromptCacheMonitor()
     Agent(model=model_of(None, cached=0.9), plugins=[monitor], callback_handler=None)(_QUESTION)
     assert monitor.stats()["hit_rate"] == pytest.approx(0.9, abs=0.01)
@@ -309,7 +297,5 @@ def test_totals_decide_for_a_model_of_another_package() -> None:
 
 
 def test_every_model_class_of_strands_is_tested(classes: dict[str, type[Model]]) -> None:
-    """A new provider of Strands has to be looked at: whether its ``inputTokens`` include cached
-    tokens.
-    """
+    """Decide for a new provider whether ``inputTokens`` include cached tokens."""
     assert classes.keys() == _API_USAGE.keys()

@@ -1,6 +1,4 @@
-"""The view is chosen anew from what is at hand: what left the window returns when there is room,
-and is restored exactly.
-"""
+"""Evicted messages return to the window when there is room, and are restored exactly."""
 
 from __future__ import annotations
 

@@ -589,9 +589,7 @@ def test_without_its_extra_it_says_its_version_and_what_to_install(
 
 
 def test_the_command_line_needs_its_extra_and_no_strands() -> None:
-    """Help, version and a wrong command import neither Strands nor a driver; without typer the
-    extra is named.
-    """
+    """Help, version and wrong commands import neither Strands nor a driver."""
     code = (
         "import sys\nfrom strands_manga_memory.cli.app import run\nfor argument in ('--version',"
         " '--help', 'no-such-command'):\n    run([argument])\nassert not {'strands', 'boto3',"

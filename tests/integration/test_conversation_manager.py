@@ -553,9 +553,7 @@ async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
 
 
 def test_results_of_background_work_come_in_valid_and_within_the_budget() -> None:
-    """A continuation is appended after the hooks of the model call: only the last middleware sees
-    it.
-    """
+    """Only the last middleware sees a continuation, which follows the hooks."""
     model = ScriptedModel(lambda _: "answer " * 30)
     agent = Agent(
         model=model,

@@ -1,6 +1,4 @@
-"""A damaged record of a user stops no turn, hides no other record, is listed by the export, and is
-never overwritten.
-"""
+"""A damaged record stops no turn, hides nothing, is exported, and is not overwritten."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def postgres_tables(
 
 
 def remembered(tables: tuple[Table, Table]) -> MangaMemory:
-    """Return a memory whose user has each kind of record, one of which is the deletion of a
-    memory.
-    """
+    """Return a memory whose user has each kind of record, including a deletion."""
     memory = MangaMemory(hot="memory://", durable=tables[0], memories=tables[1], flush_every=1)
     user, now = memory.user(USER), time.time()
     summary = user.store_session_summary("old", "The user asked about Pluto.", topics=["Pluto"])
@@ -99,6 +95,7 @@ def turn(memory: MangaMemory, session_id: str, text: str) -> None:
 
 def damage(table: Any, partition: str, sort: str) -> None:
     """Truncate the row of a record in a SQL table.
+
     Delete all attributes of a record in a DynamoDB table except its key.
     """
     change = (

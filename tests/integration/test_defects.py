@@ -1,5 +1,4 @@
-"""Every defect that was found in a session or context package for Strands, and that ours does not
-have it.
+"""Every known defect of session or context packages for Strands, which ours lacks.
 
 The names are those of the survey: R Redis session manager, V Valkey session manager, D DynamoDB
 session manager, then the snapshot storages, and C Strands' own managers. Each runs on real servers.

@@ -1,6 +1,4 @@
-"""The demo's web chat, started by the command line in an empty folder: the other commands see what
-is said there.
-"""
+"""The demo's web chat, whose sessions the other commands show."""
 
 from __future__ import annotations
 

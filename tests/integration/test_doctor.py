@@ -1,6 +1,4 @@
-"""doctor: faults are planted in real servers, and each must be found, with its remedy, by the
-command itself.
-"""
+"""doctor: each fault of a real server is found, with its remedy."""
 
 from __future__ import annotations
 
@@ -84,9 +82,7 @@ def replica(valkey_server: servers.Valkey) -> Iterator[servers.Valkey]:
 def test_the_doctor_closes_the_stores_that_it_opens(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection pool of PostgreSQL would otherwise stay open in a process that runs the
-    checks.
-    """
+    """A PostgreSQL pool would stay open in the process."""
     closed: list[str] = []
     close = SQLiteTable.close
     monkeypatch.setattr(

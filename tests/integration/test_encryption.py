@@ -1,6 +1,4 @@
-"""Encryption on the client, on real servers: nothing readable is stored, and it is read in its
-place, by its key.
-"""
+"""Client-side encryption on real servers: nothing stored is readable without the key."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ Make = Callable[..., MangaMemory]
 
 @pytest.fixture
 def make(tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str) -> Iterator[Make]:
-    """Open the same stores, with a codec of its own each time: each is a process that knows nothing
-    yet.
-    """
+    """Open the same stores with a new codec, like a new process."""
     opened: list[MangaMemory] = []
     with valkey_server.client() as client:
 
@@ -133,9 +129,7 @@ def talk(
 
 
 def dumped(memory: MangaMemory, prefix: str) -> bytes:
-    """Return every byte that the stores have: keys and values of Valkey, the files of SQLite, the
-    items of DynamoDB.
-    """
+    """Return every byte of the stores: Valkey, SQLite files, DynamoDB items."""
     found: list[bytes] = []
     hot: Any = memory.hot
     for key in hot._client.scan_iter(f"{prefix}:*"):
@@ -234,9 +228,7 @@ def fields_of(client: redis.Redis, unique: str) -> dict[tuple[bytes, bytes], byt
 def test_a_record_is_refused_in_any_place_but_its_own(
     make: Make, unique: str, valkey_server: servers.Valkey
 ) -> None:
-    """Copied over another record: of another field, session, user, tenant, kind or table; all
-    tenants even share a key.
-    """
+    """Copies over a record of another field, session, user, tenant, kind or table."""
     one = {"k": ACME}
     memory = make(codec(TenantKeys({"acme": one, "other": one, None: one})))
     for tenant, session in (("acme", "s1"), ("acme", "s2"), ("other", "s1"), (None, "s1")):

@@ -1,6 +1,4 @@
-"""Entities of the state come from the user's own words and from checked ids, never from JSON keys,
-own blocks or counts.
-"""
+"""Entities come from the user's words and checked ids, never from JSON or own blocks."""
 
 from __future__ import annotations
 

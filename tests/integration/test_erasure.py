@@ -1,6 +1,4 @@
-"""Erasure and export of one user, in both tiers, on real servers: nothing of his is left, nothing
-of others is gone.
-"""
+"""Erasure and export of one user in both tiers: all of their data, and no other."""
 
 from __future__ import annotations
 
@@ -130,9 +128,7 @@ def test_erasure_while_a_session_is_live(memory: MangaMemory) -> None:
 
 
 class HeldBack:
-    """A table that, once armed, stores a segment only behind the tombstone, and a head when
-    somebody has looked for rest.
-    """
+    """A table that delays a segment until the tombstone, and a head until the search."""
 
     def __init__(self, table: Any) -> None:
         self.table = table
@@ -241,9 +237,7 @@ def test_a_late_retraction_does_not_create_the_hot_record_of_an_erased_user_agai
 def test_an_imported_user_keeps_all_preferences_at_the_next_statement(
     memory: MangaMemory, tmp_path: Path
 ) -> None:
-    """Preferences are derived from statements, so the import stores the statements, too, each
-    once.
-    """
+    """The import stores the statements, too, because preferences derive from them."""
     talk(memory, "u1", None, "s1", "My favorite genre is horror.", "I'm allergic to peanuts.")
     settle(memory)
     exported = everything(memory, "u1", None)

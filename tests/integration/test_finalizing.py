@@ -1,6 +1,4 @@
-"""From a session that ends to what is known of its user: finalizer, sweeper, roll-ups, on stores of
-every kind.
-"""
+"""From an ended session to memories: finalizer, sweeper and roll-ups on every store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What live agents leave for the garbage collector, and what they take: a server may hold thousands
-of them.
-"""
+"""Garbage and memory of live agents, of which a server may hold thousands."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ def told(valkey_server: servers.Valkey, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_turn_leaves_nothing_to_the_garbage_collector(told: dict[str, Any]) -> None:
-    """Also one whose save failed: an error holds the frames it went through, and none of those may
-    hold the error.
-    """
+    """Also a failed save: an error's frames must not hold the error."""
     assert told["garbage"].pop("let go") == {}, (
         "an agent that is let go is freed with its last work"
     )

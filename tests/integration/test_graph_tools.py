@@ -1,6 +1,4 @@
-"""Nodes of a Graph that run at the same time share one invocation state; each tool gets its own
-agent all the same.
-"""
+"""Parallel nodes of a Graph share one invocation state; each tool gets its own agent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``guard_tool`` takes every kind of tool that an agent takes, and settings of a policy do not
-change one another.
-"""
+"""``guard_tool`` takes every kind of tool, and policies do not affect each other."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ def _errors_of_one_user(policy: BreakerPolicy | None) -> str:
     ],
 )
 def test_errors_of_one_user_close_a_tool_for_nobody_else(policy: BreakerPolicy | None) -> None:
-    """Five wrong order numbers of one user leave the tool open to others, whichever other setting
-    the policy has.
-    """
+    """Five wrong order numbers of one user do not open the breaker."""
     assert _errors_of_one_user(policy) == "closed"
 
 

@@ -53,9 +53,7 @@ def _said(agent: Agent) -> str:
 async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(
     unit: str, is_raised: bool, middleware: bool
 ) -> None:
-    """The rules look at the beginning of an error text, so their time does not grow with its
-    length.
-    """
+    """The rules read only the beginning of an error text."""
     text = "Tool execution failed: " + unit * (_MEGABYTES * 1_000_000 // len(unit))
 
     @tool
@@ -79,9 +77,7 @@ async def test_an_error_text_of_megabytes_does_not_block_the_event_loop(
 
 
 async def test_a_partial_result_of_megabytes_does_not_block_the_event_loop() -> None:
-    """What a tool had streamed until it failed is quoted in part, and encoded no further than
-    that.
-    """
+    """Only the quoted part of a streamed result is encoded."""
     chunks: list[Any] = ["y" * 30_000_000, *[{"data": [["z" * 10] * 3000] * 3000}] * 2]
 
     @tool

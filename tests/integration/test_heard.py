@@ -1,6 +1,4 @@
-"""What a user says of himself is heard once his turn is over, as guardrails left it, and can be
-taken back.
-"""
+"""Preferences are learned after a turn, as guardrails left it, and can be retracted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The default budget of a history follows the window of the agent's model, however the agent is
-built.
-"""
+"""The default budget of a history follows the model's context window."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ def _agents(memory: MangaMemory, window: int | None, **asked: Any) -> list[Any]:
 def test_every_way_to_build_an_agent_gives_the_same_default_budget(
     window: int | None, memory: MangaMemory
 ) -> None:
-    """A quarter of the model's window, at most 16,384 tokens; 4,096 if the model does not know its
-    window.
-    """
+    """A quarter of the window, at most 16,384 tokens; 4,096 if unknown."""
     for agent in _agents(memory, window):
         assert agent.conversation_manager.usage(agent)["budget"] == _BUDGETS[window]
     assert budget_plan(window=window).history == _BUDGETS[window]
@@ -61,9 +57,7 @@ def test_every_way_to_build_an_agent_gives_the_same_default_budget(
 
 @pytest.mark.parametrize("window", _BUDGETS)
 def test_summaries_and_recall_follow_the_window(window: int | None, memory: MangaMemory) -> None:
-    """With summaries a history keeps at most 4,096 tokens and is summarized at 8,000, at most at
-    half the window.
-    """
+    """With summaries: at most 4,096 tokens, summarized at 8,000 or half the window."""
     budget = min(4_096, _BUDGETS[window])
     for agent in _agents(memory, window, history="summarize", recall=True):
         manager = agent.conversation_manager
@@ -77,9 +71,7 @@ def test_summaries_and_recall_follow_the_window(window: int | None, memory: Mang
 
 
 def test_a_history_of_the_facade_costs_what_the_default_says(memory: MangaMemory) -> None:
-    """With a window of 200,000 tokens no request of either way has more history than 16,384 tokens,
-    or much less.
-    """
+    """With a window of 200,000 tokens no history exceeds 16,384 tokens."""
     largest = []
     for number, agent in enumerate(_agents(memory, 200_000)[:2]):
         agent.messages.clear()

@@ -1,6 +1,4 @@
-"""A worker that keeps no agents: each message has an agent of its own, and the memory table is
-hardly read for it.
-"""
+"""A worker with an agent for each message hardly reads the memory table."""
 
 from __future__ import annotations
 

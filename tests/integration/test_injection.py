@@ -1,6 +1,4 @@
-"""What is remembered and told again is data: no text can end the block it stands in, begin one, or
-fill the request.
-"""
+"""Injected texts are data: none ends its block, begins one, or fills the request."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def attacks(tag: str) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """Return a text as somebody reads it who is easily fooled: no invisible signs, every look-alike
-    taken for the real one.
-    """
+    """Return a text as an easily deceived reader sees it, without look-alikes."""
     visible = "".join(
         sign
         for sign in text
@@ -81,9 +77,7 @@ def tags_in(text: str) -> list[str]:
 
 
 def told(model: ScriptedModel, tag: str) -> str:
-    """Return the one block of the last request that ``tag`` marks; nothing in it looks like a tag
-    of ours.
-    """
+    """Return the block of the last request with ``tag``, which has no other tag of ours."""
     request = model.requests[-1]
     system = request.system_prompt_content or []
     texts = [block["text"] for block in system if "text" in block]

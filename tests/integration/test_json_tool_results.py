@@ -66,9 +66,7 @@ def order_of(number: int) -> dict[str, Any]:
 
 
 def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text") -> str:
-    """Look up 20 orders, one a turn, then ask a question; return the request of the question as
-    text.
-    """
+    """Look up 20 orders in as many turns, ask a question, and return its request as text."""
 
     @tool
     def find_order(number: int) -> dict[str, Any]:
@@ -109,9 +107,7 @@ def test_all_order_ids_of_a_session_stay_in_a_window_of_4096_tokens(form: str) -
 
 
 def test_compaction_keeps_the_ids_of_capped_results() -> None:
-    """A cap of 400 characters a result leaves its keys and identifiers, and keeps the text readable
-    as JSON.
-    """
+    """A result capped at 400 characters keeps keys and ids and is JSON."""
     manager = TieredCompactionConversationManager(window=6_000)
     request = talk(FORMS["indented"], manager)
     texts = [

@@ -65,9 +65,7 @@ def _results(messages: list[Message]) -> list[Any]:
 
 
 def test_large_results_among_the_latest_messages_are_capped() -> None:
-    """Two results that alone exceed the trigger are cut to 10,000 characters each before the model
-    is asked again.
-    """
+    """Two results over the trigger are cut to 10,000 characters each."""
     agent = _agent(2)
     for number in range(2):
         agent(f"What about {number}?")
@@ -78,9 +76,7 @@ def test_large_results_among_the_latest_messages_are_capped() -> None:
 
 
 def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
-    """A capped result keeps its keys and some items, counts the others, and names the tool that
-    returns all of it.
-    """
+    """It keeps keys and some items, and names the tool for all of it."""
     agent = _agent(1)
     agent("What about 0?")
     text, _, note = _results(agent.messages)[0]["content"][0]["text"].partition("\n[... ")
@@ -106,9 +102,7 @@ def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
 
 
 def test_compaction_goes_on_after_runs_that_find_nothing_to_do() -> None:
-    """A history whose recent messages cannot be made smaller does not stop the compaction of later
-    ones.
-    """
+    """Recent messages of fixed size do not stop later compactions."""
     pasted = "I read this review today. " * 2_400
     agent = _agent(30)
     agent.model = ScriptedModel(lambda messages: "Noted.", usage=lambda _: 0)
@@ -151,9 +145,7 @@ def test_pinned_results_are_not_capped() -> None:
 
 
 def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) -> None:
-    """An agent built for each request shows the same capped results, and reads the whole ones from
-    the session's log.
-    """
+    """An agent per request shows capped results and reads whole ones from the log."""
     url = f"sqlite:///{tmp_path}/memory.db"
     with MangaMemory.open(durable=url) as memory:
         for number in range(3):
@@ -221,9 +213,7 @@ def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
 
 
 def test_large_result_of_the_current_turn_leaves_room_for_earlier_words() -> None:
-    """A history that is trimmed in steps truncates the result before it evicts all that was
-    said.
-    """
+    """Trimming in steps truncates the result before it evicts all earlier words."""
     result = json.dumps(
         [
             {"id": f"B{n:04d}", "price": 500 + n, "description": "An edition of 300 pages. " * 12}

@@ -1,6 +1,4 @@
-"""What a user says is learned by rules, and by a model in the background where that is asked
-for.
-"""
+"""Preferences are learned by rules, and on request by a model in the background."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The parts of the MangaAssist application; in a browser it is tested by ``tests/browser``, as a
-whole by its ``--demo``.
-"""
+"""Parts of the MangaAssist application; ``tests/browser`` and ``--demo`` test the whole."""
 
 from __future__ import annotations
 
@@ -290,9 +288,7 @@ async def test_a_shop_goes_on_after_a_restart_and_its_view_tells_what_became_of_
 async def test_the_script_answers_from_the_conversation(
     tmp_path: Path, talk: dict[str, str]
 ) -> None:
-    """A message that names no series, volume or genre of the shop is answered from the earlier
-    ones.
-    """
+    """A message without a series, volume or genre is answered from earlier ones."""
     shop = _shop(tmp_path)
     for text, part in talk.items():
         assert part in (await _answer(shop, text))[1]

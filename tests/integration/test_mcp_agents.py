@@ -1,6 +1,4 @@
-"""Guarded tools in agents: what Strands does with tools goes on working, and nothing takes the
-agent down.
-"""
+"""Guarded tools in agents: Strands' features work, and no failure stops the agent."""
 
 from __future__ import annotations
 
@@ -489,9 +487,7 @@ def test_nobody_waits_for_the_thread_of_a_plain_function(by: str) -> None:
 
 
 async def test_middleware_ends_a_call_whose_tool_ignores_its_cancellation() -> None:
-    """The agent goes on after the deadline and the grace period, and an outer cancellation is
-    neutral for the breaker.
-    """
+    """An outer cancellation is neutral for the breaker."""
     middleware = BreakerMiddleware(policy(failures=2, timeout=0.3))
     agent = agent_of(stubborn, uses=[("stubborn", {"seconds": 1.2})])
     agent.add_middleware(ExecuteToolStage, middleware)

@@ -1,6 +1,4 @@
-"""What can go wrong between an agent and an MCP server, one after the other, on real servers of
-each kind.
-"""
+"""Failures between an agent and an MCP server, on real servers of each kind."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A change of a user's memories reaches every copy: table, hot tier, waiting signals, live agents,
-later sessions.
-"""
+"""A change of memories reaches every copy: tables, caches, signals, agents, sessions."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ class Deployment:
                 finish_writes(*pair)
 
     def injected(self, session: str) -> str:
-        """Return the text that stands in the last request of a session beside the words of user and
-        model.
-        """
+        """Return the text in a session's last request beyond user's and model's words."""
         request = self.models[session].requests[-1]
         blocks = [
             block.get("text", "") for message in request.messages for block in message["content"]
@@ -146,9 +142,7 @@ def embedded(tmp_path: Path) -> Iterator[Deployment]:
 
 
 def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deployment) -> None:
-    """Each changed preference is in the next request of every process, and the system prompt of a
-    live session stays.
-    """
+    """The system prompt of a live session does not change."""
 
     def say(text: str) -> None:
         shop.page.agent(ScriptedModel(), user_id=USER, session_id="phone", callback_handler=None)(
@@ -178,9 +172,7 @@ def test_statement_in_another_process_reaches_live_and_new_sessions(shop: Deploy
 
 @pytest.mark.parametrize("by", ["app", "page"])
 def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by: str) -> None:
-    """Nobody is told a forgotten preference, whichever process forgets it, and the end of the
-    session does not learn it.
-    """
+    """Any process may forget it, and the session's end does not learn it again."""
     agent = shop.agent("monday")
     agent("My favorite genre is horror.")
     agent("Hello, what can you recommend?")
@@ -195,9 +187,7 @@ def test_forgotten_preference_leaves_live_and_new_sessions(shop: Deployment, by:
 
 
 def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: Deployment) -> None:
-    """A preference that was known at the start of the session is not told any more, the others
-    are.
-    """
+    """Other preferences from the session's start stay."""
     shop.app.user(USER).prefer("genre", "horror")
     shop.app.user(USER).prefer("format", "paperback")
     agent = shop.agent("monday")
@@ -210,9 +200,7 @@ def test_forgotten_preference_leaves_the_system_prompt_of_a_live_session(shop: D
 
 
 def test_statement_after_forgetting_counts(shop: Deployment) -> None:
-    """Whoever states a preference again after it was forgotten has it again, in live and later
-    sessions.
-    """
+    """A forgotten preference that is stated again is known in live and later sessions."""
     agent = shop.agent("monday")
     agent("My favorite genre is horror.")
     shop.page.user(USER).forget(shop.id_of("genre: horror"))
@@ -238,9 +226,7 @@ def test_forgotten_statement_without_a_slot_is_not_learned_again(shop: Deploymen
 
 
 def test_model_summary_does_not_learn_a_forgotten_preference(embedded: Deployment) -> None:
-    """A summary by a model, under another key and from the same message, does not bring the
-    preference back.
-    """
+    """Neither under another key nor from the same message."""
     embedded.agent("monday")("My favorite genre is horror.")
     embedded.page.user(USER).forget(embedded.id_of("genre: horror"))
 
@@ -254,9 +240,7 @@ def test_model_summary_does_not_learn_a_forgotten_preference(embedded: Deploymen
 
 
 def test_forgotten_fact_leaves_the_search_of_a_live_session(shop: Deployment) -> None:
-    """A live agent neither searches a fact that another process has forgotten nor misses one that
-    it has stored.
-    """
+    """A live agent searches the facts that other processes left or added."""
     fact = shop.page.user(USER).remember("The parcel is at the locker GX1.")
     agent = shop.agent("monday")
     agent("Where is the parcel?")
@@ -269,9 +253,7 @@ def test_forgotten_fact_leaves_the_search_of_a_live_session(shop: Deployment) ->
 
 
 def test_memory_forgotten_within_a_turn_leaves_its_further_requests(shop: Deployment) -> None:
-    """The next request of the same turn does not repeat a memory that was forgotten while a tool
-    ran.
-    """
+    """The memory is forgotten while a tool runs."""
     fact = shop.page.user(USER).remember("The parcel is at the locker GX1.")
 
     @tool
@@ -441,9 +423,7 @@ def test_statement_whose_message_is_retracted_while_it_is_stored_is_discarded(
 
 
 def test_preference_set_on_a_settings_page_wins_over_an_earlier_statement(shop: Deployment) -> None:
-    """A live session tells the value that was set last, and its end does not replace it by its own
-    earlier statement.
-    """
+    """The live session shows the last value, and its end keeps that."""
     agent = shop.agent("monday")
     agent("My favorite genre is horror.")
     shop.settle()
@@ -470,9 +450,7 @@ def test_statement_after_a_settings_page_wins(shop: Deployment) -> None:
 
 
 def test_preference_set_elsewhere_leaves_the_cached_prefix(embedded: Deployment) -> None:
-    """A preference that is set during a session stands behind the conversation; the system prompt
-    stays the same.
-    """
+    """The preference stands behind the conversation, not in the system prompt."""
     embedded.app.user(USER).prefer("genre", "horror")
     agent = embedded.agent("monday")
     agent("Hello, what can you recommend?")
@@ -513,9 +491,7 @@ def test_later_message_wins_whichever_session_ends_last(
 def test_sessions_that_are_only_finalized_agree_on_the_order(
     embedded: Deployment, order: tuple[str, str], first: str, second: str, expected: set[str]
 ) -> None:
-    """Preferences that were not learned live come from the transcripts, in the order of the
-    messages of all sessions.
-    """
+    """Preferences follow the order of the messages of all sessions."""
     for session, text in (("phone", first), ("laptop", second)):
         agent = embedded.agent(session, learn="nothing")
         agent(text)
@@ -527,9 +503,7 @@ def test_sessions_that_are_only_finalized_agree_on_the_order(
 
 
 def test_session_that_ends_twice_changes_nothing(embedded: Deployment) -> None:
-    """A session that is finalized again after a later statement does not bring its own statement
-    back.
-    """
+    """A second finalization does not bring back an earlier statement."""
     embedded.agent("phone")("My favorite genre is horror.")
     embedded.end("phone")
     embedded.agent("laptop")("My favorite genre is mystery.")
@@ -544,9 +518,7 @@ def test_session_that_ends_twice_changes_nothing(embedded: Deployment) -> None:
 
 
 def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) -> None:
-    """A preference that was forgotten while the hot tier was down is not told to sessions that
-    start later.
-    """
+    """Later sessions do not show a preference forgotten during an outage."""
     faulty: Any = FaultyHotStore(InMemoryHotStore())
     shop = Deployment(
         lambda: MangaMemory.open(faulty, f"sqlite:///{tmp_path}/m.sqlite3", memories=True)
@@ -574,9 +546,7 @@ def test_removal_is_published_when_the_hot_tier_answers_again(tmp_path: Path) ->
 
 @pytest.mark.parametrize("by", ["app", "page"])
 def test_erased_user_is_not_told_to_a_live_agent(shop: Deployment, by: str) -> None:
-    """An agent that is still alive tells nothing of an erased user, and writes no row that names
-    them.
-    """
+    """A live agent shows and writes nothing of an erased user."""
     shop.app.user(USER).prefer("genre", "horror")
     shop.app.user(USER).remember("The parcel is at the locker GX1.")
     agent = shop.agent("monday")
@@ -593,9 +563,7 @@ def test_erased_user_is_not_told_to_a_live_agent(shop: Deployment, by: str) -> N
 
 
 def test_work_queued_before_an_erasure_writes_nothing(tmp_path: Path) -> None:
-    """Statements and access counts that wait for a table that was down are dropped once the user is
-    erased.
-    """
+    """Statements and access counts that wait for a table are dropped."""
     path = f"sqlite:///{tmp_path}/m.sqlite3"
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     held = HeldBack(table)
@@ -661,9 +629,7 @@ class HeldBack:
 
 
 def test_transcript_of_before_an_erasure_is_not_finalized_after_it(embedded: Deployment) -> None:
-    """A worker that has read a transcript before the erasure stores nothing of it, however late it
-    goes on.
-    """
+    """A worker has read the transcript before the erasure."""
     embedded.agent("monday")("My favorite genre is horror.")
     embedded.settle()
     finalizer = embedded.app.finalizer()

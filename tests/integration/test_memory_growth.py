@@ -1,6 +1,4 @@
-"""Reads of a user's memories that do not grow with their number, and access counts in the
-records.
-"""
+"""Reads of memories do not grow with their number; access counts are in the records."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ class CountingTable:
 def finalizing(
     tables: tuple[Table, Table], user: str, memories: int, session_id: str = "s1"
 ) -> tuple[int, int]:
-    """Return the requests and the bytes read of finalizing a session of a user with some
-    memories.
-    """
+    """Return requests and bytes read of finalizing a session of a user with memories."""
     store = UserMemoryStore(tables[1], user_id=user)
     fact = store.partition.item_of(
         store.remember("The parcel of Uzumaki is kept at the locker GX0.")
@@ -128,9 +124,7 @@ def fill(store: UserMemoryStore, count: int) -> None:
 
 
 def session(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
-    """Return the requests to the table, and the bytes read, until the context is read, and in each
-    of three turns.
-    """
+    """Return requests and bytes read until the context is read, and of three turns."""
     fill(UserMemoryStore(tables[1], user_id=user), memories)
     counted: Any = CountingTable(tables[1])
     found = []
@@ -171,6 +165,7 @@ def test_a_session_start_reads_at_most_25_kb_for_every_user(tables: tuple[Table,
 
 def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> None:
     """Searches look in the recent memories first.
+
     The words of all others are read once, by one of all processes.
     """
     store = UserMemoryStore(tables[1], user_id="u1")
@@ -376,9 +371,7 @@ def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(
 
 
 def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
-    """Return the requests and the bytes read of recalls of a user with some memories, whose words
-    are listed.
-    """
+    """Return requests and bytes read of recalls of a user with listed words."""
     fill(UserMemoryStore(tables[1], user_id=user), memories)
     UserMemoryStore(tables[1], user_id=user).recall()
     counted: Any = CountingTable(tables[1])
@@ -434,9 +427,7 @@ def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(
 
 
 def test_searches_read_the_latest_facts_first(tables: tuple[Table, Table]) -> None:
-    """A fact that was said last is found without reading all memories, and replaces none that is
-    said again.
-    """
+    """The last fact is found without reading all memories."""
     store = UserMemoryStore(tables[1], user_id="u1")
     for number in range(80):
         store.remember(f"Shelf {number} holds the title {number}-{number}.")
@@ -561,9 +552,7 @@ def test_a_search_decodes_only_the_parts_of_the_word_list_with_its_words(
 
 
 def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic: str) -> list[str]:
-    """Store summaries of sessions that ended a given number of days ago, with a topic, and return
-    their ids.
-    """
+    """Store summaries of sessions that ended some days ago, and return their ids."""
     at = time.time() - days_ago * DAY
     kept = store.store_session_summary("template", "The user asked.", topics=[topic])
     ids = [summary_id(f"{topic}{number}", at + number) for number in numbers]
@@ -586,9 +575,7 @@ def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic:
 def test_finalizing_of_a_user_with_many_sessions_reads_little_and_rolls_all_up(
     tables: tuple[Table, Table],
 ) -> None:
-    """Only the latest sessions, those that just became a week or a month old, and the oldest are
-    read.
-    """
+    """Only the latest, newly week- or month-old, and oldest sessions are read."""
     store = UserMemoryStore(tables[1], user_id="u1")
     gone = summaries(store, range(20), days_ago=91, topic="Berserk")
     summaries(store, range(100), days_ago=35, topic="Monster")

@@ -27,9 +27,7 @@ JAPANESE = (
 
 
 def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) -> str:
-    """Return the text injected into the first request of a session that follows one with the given
-    turns.
-    """
+    """Return the text injected into the first request of a session after given turns."""
     url = f"sqlite:///{folder / 'm.sqlite3'}"
     with MangaMemory.open(durable=url, memories=True) as memory:
         model = ScriptedModel([answer for _, answer in talk])
@@ -64,9 +62,7 @@ def _injected(folder: Path, talk: tuple[tuple[str, str], ...], question: str) ->
 def test_unrelated_passages_are_not_injected(
     tmp_path: Path, talk: tuple[tuple[str, str], ...], question: str
 ) -> None:
-    """Greetings, farewells and other subjects stay out, also where they stand next to a related
-    passage.
-    """
+    """Greetings and other subjects stay out, also next to a related passage."""
     found = _injected(tmp_path, talk, question)
     for unrelated in ("bye", "comes up", "さようなら", "注文番号", "gory", "グロ"):
         assert unrelated not in found
@@ -89,9 +85,7 @@ def test_small_talk_is_no_memory(tmp_path: Path) -> None:
 
 
 def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_path: Path) -> None:
-    """A long summary that a search finds is not repeated, although the list of sessions shortens
-    it.
-    """
+    """Even if the list of sessions shortens the summary."""
     url = f"sqlite:///{tmp_path / 'm.sqlite3'}"
     with MangaMemory.open(durable=url, memories=True) as memory:
         agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
@@ -112,9 +106,7 @@ def test_summary_that_stands_under_the_latest_sessions_is_not_quoted_again(tmp_p
 
 
 def test_passage_of_a_long_message_that_answers_the_question_is_quoted(tmp_path: Path) -> None:
-    """Neither the beginning of a pasted log nor of a long answer hides the sentence that the
-    question is about.
-    """
+    """The beginning of a log or answer does not hide it."""
     log = "\n".join(f"10:00:{at:02} worker-{at} finished job {at * 37}" for at in range(90))
     answer = (
         f"{'There are several causes, as always in such cases. ' * 12}Raise the limit of ci_user to"

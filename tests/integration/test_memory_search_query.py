@@ -1,6 +1,4 @@
-"""The query of Strands' memory search holds the user's words and no text that was injected into the
-request.
-"""
+"""The query of Strands' memory search has the user's words and no injected text."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_search_is_asked_with_the_words_of_the_user_alone(
     tmp_path: Path, queries: list[str]
 ) -> None:
-    """Each search of a session is asked with the question, with all parts on that inject text and
-    one of somebody else.
-    """
+    """All injecting parts are on, with one of another package."""
     with open_memory(tmp_path) as memory:
         remember_earlier_sessions(memory)
         queries.clear()
@@ -156,9 +152,7 @@ def test_small_talk_starts_no_search(tmp_path: Path, queries: list[str], text: s
 
 
 def test_a_store_of_somebody_else_receives_no_injected_block(tmp_path: Path) -> None:
-    """``extract_user_query`` keeps cart, preferences and quotes from any other store, also in the
-    tool loop.
-    """
+    """``extract_user_query`` removes injected blocks for other stores."""
     with open_memory(tmp_path) as memory:
         remember_earlier_sessions(memory)
         arguments = memory.agent_kwargs(
@@ -179,9 +173,7 @@ def test_a_store_of_somebody_else_receives_no_injected_block(tmp_path: Path) -> 
 
 
 def test_the_store_strips_injected_blocks_from_a_query(tmp_path: Path) -> None:
-    """A query with injected blocks, before or behind the words, finds the same as the words
-    alone.
-    """
+    """Blocks before or after the words change no result."""
     table = open_table(f"sqlite:///{tmp_path / 'users'}", USER_MEMORY)
     table.create_if_missing()
     store = UserMemoryStore(table, user_id="u1")

@@ -1,6 +1,4 @@
-"""Graph and Swarm: interrupted in the middle, by a question or by a crash, they go on in another
-process where they were.
-"""
+"""Graph and Swarm continue in another process after an interrupt or a crash."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def asked(built: Graph, node: str) -> int:
 
 
 def test_a_graph_goes_on_after_a_crash(stores: Stores) -> None:
-    """What another process restores at that moment is what it would restore had this one died
-    then.
-    """
+    """Another process restores the data of the moment of the crash."""
     seen: list[Graph] = []
 
     def look(event: BeforeNodeCallEvent) -> None:
@@ -394,9 +390,7 @@ def budgeted(name: str, script: Any = None, **arguments: Any) -> Agent:
 
 
 def test_nodes_of_a_swarm_begin_anew_with_the_managers_they_have(both: Stores) -> None:
-    """A swarm puts its nodes back to how they were built; what their managers remember of before
-    must not matter.
-    """
+    """A swarm resets its nodes; managers must not continue old data."""
     finder = budgeted("finder", [handoff("seller"), "handed over"] * 3)
     seller = budgeted("seller", ["sold"] * 3)
     team = Swarm([finder, seller], session_manager=both.manager(), id="team", execution_timeout=60)

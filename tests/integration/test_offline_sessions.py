@@ -1,6 +1,4 @@
-"""Sessions of the smaller protocol without an agent: sweeps that finalize, inspection, forks,
-damage.
-"""
+"""Sessions without an agent: finalizing sweeps, inspection, forks, damage."""
 
 from __future__ import annotations
 
@@ -142,9 +140,7 @@ def test_inspection_of_a_conversation_that_does_not_exist_is_none(world: World) 
 
 
 def test_observed_codec_encrypts_sessions(tmp_path: Path) -> None:
-    """A codec whose calls are measured stores nothing in the clear that the codec itself
-    encrypts.
-    """
+    """A measured codec stores nothing in the clear."""
     world = World(tmp_path)
     sealed = observed_codec(Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")))
     assert sealed.encrypts

@@ -116,9 +116,7 @@ def test_new_words_of_an_old_summary_are_found(memories: Memories) -> None:
 
 
 class PausedSearch:
-    """Table in which a search that reads the list of words waits until the memories of the user are
-    deleted.
-    """
+    """Table whose search of words waits until the user's memories are deleted."""
 
     def __init__(self, table: SQLiteTable) -> None:
         self._table = table

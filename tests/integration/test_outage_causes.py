@@ -1,6 +1,4 @@
-"""Statistics, errors and logs name the cause of an outage: the text of the driver, without ids of
-users or sessions.
-"""
+"""Statistics, errors and logs have the driver's text of an outage, without ids."""
 
 from __future__ import annotations
 

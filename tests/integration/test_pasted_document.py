@@ -1,6 +1,4 @@
-"""A long document that the user pastes: the model sees all of it in that turn, and can read it
-later on.
-"""
+"""A pasted long document is whole in its turn, and readable later."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ DOCUMENTS = {
 
 
 def pasted(language: str) -> tuple[str, str]:
-    """Return a document of 47 KB with a clause in its middle and a question behind it, and the
-    clause.
-    """
+    """Return a document of 47 KB with a clause and a question behind it, and the clause."""
     words, space, clause, question = DOCUMENTS[language]
     rand = random.Random(7)
     half: list[str] = []
@@ -216,9 +212,7 @@ def test_an_agent_of_which_nothing_was_cut_has_no_tool_for_it(tmp_path: Any) -> 
 @pytest.mark.parametrize("trim_every", [0, 7])
 @pytest.mark.parametrize("place", ["before the log", "within the log", "behind the log"])
 def test_a_wish_in_a_pasted_log_stays_and_the_log_goes(place: str, trim_every: int) -> None:
-    """The sentence with the wish outlives the log, which does not drive out the statements made
-    before.
-    """
+    """The log does not evict earlier statements."""
     manager = ImportanceWeightedConversationManager(4_096, trim_every=trim_every)
     model = ScriptedModel(
         ["Understood, I will remember that for the rest of our conversation."] * 50

@@ -1,6 +1,4 @@
-"""Personal data is recognized before entities: cards and other identifiers reach no state, summary,
-memory or quote.
-"""
+"""Card numbers and other identifiers reach no state, summary, memory or quote."""
 
 from __future__ import annotations
 
@@ -190,9 +188,7 @@ def test_card_number_is_in_no_memory_and_in_no_export_for_a_human(tmp_path: Path
 
 
 def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
-    """The state tools refuse an identifier as a slot, and replace it in goals; inputs of other
-    tools are replaced in steps.
-    """
+    """Identifiers are refused in slots, and replaced in goals and steps."""
 
     @tool
     def charge(card: str) -> str:

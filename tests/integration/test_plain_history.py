@@ -1,6 +1,4 @@
-"""A trimmed history holds the messages as they were said; only the request has the form that
-providers take.
-"""
+"""A trimmed history has the original messages; only requests have a provider's form."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def has_neighbours(messages: list[Any]) -> bool:
 
 
 def test_a_trimmed_history_holds_the_messages_that_were_said(agent: Agent) -> None:
-    """Messages of one role are neighbours where what stood between them was evicted; nothing is
-    merged or added.
-    """
+    """Neighbours of one role are neither merged nor separated."""
     everything: list[str] = agent.said  # type: ignore[attr-defined]
     assert all(len(message["content"]) == 1 for message in agent.messages)
     at = [everything.index(message["content"][0]["text"]) for message in agent.messages]

@@ -1,6 +1,4 @@
-"""PostgreSQL as the durable tier: sessions, memories and values; deadlines, restarts, permissions;
-passwords are not shown.
-"""
+"""PostgreSQL as durable tier: data, deadlines, restarts, permissions, hidden passwords."""
 
 from __future__ import annotations
 

@@ -36,9 +36,7 @@ def _agent(memory: MangaMemory, session: str) -> Any:
 
 
 def test_every_session_behind_a_transaction_pooler_is_restored(pooled_url: str) -> None:
-    """Server connections that change with each transaction neither refuse a restore nor lose a
-    turn.
-    """
+    """Changing server connections neither refuse a restore nor lose a turn."""
 
     def talk(number: int) -> None:
         for turn in range(3):
@@ -84,9 +82,7 @@ def _filled(table: PostgresTable, connections: int) -> None:
 def test_sessions_are_restored_after_a_gateway_dropped_idle_connections(
     postgres_server: servers.Postgres, unique: str
 ) -> None:
-    """Connections that a gateway has forgotten cost a restore less than its deadline, and refuse
-    nobody.
-    """
+    """Each restore takes less than its deadline."""
     with servers.FaultyProxy(servers.HOST, postgres_server.port) as proxy:
         url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
         table = PostgresTable(url, replace(SESSIONS, name=unique))

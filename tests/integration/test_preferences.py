@@ -1,6 +1,4 @@
-"""Preferences heard in a session: the cache that all devices share, the spool, the sinks, and what
-the model sees.
-"""
+"""Preferences of a session: shared cache, outbox, sinks, and the model's view."""
 
 from __future__ import annotations
 
@@ -681,9 +679,7 @@ def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_la
 
 
 def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> None:
-    """Live agents everywhere stop showing what a message stated, although the table does not
-    answer.
-    """
+    """Live agents stop showing the statement while the table is down."""
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
@@ -752,9 +748,7 @@ def test_signals_keep_their_numbers_when_an_earlier_one_is_deleted(table: Table)
 
 
 def test_signals_after_an_erasure_have_higher_numbers(tmp_path: Path) -> None:
-    """A receiver that ignores lower numbers of a subject would drop the preferences of a user who
-    comes back.
-    """
+    """A receiver drops lower numbers of a subject."""
     sent = list[PreferenceSignal]()
     url = f"sqlite:///{tmp_path}/m.sqlite3"
     with MangaMemory.open(
@@ -816,9 +810,7 @@ def test_errors_of_statements_stored_in_the_background_are_logged(
 def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     tmp_path: Path, *, is_set: bool
 ) -> None:
-    """The statement must not hide that the table has a removal which this process has not read
-    yet.
-    """
+    """The statement must not hide an unread removal in the table."""
     table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
     table.create_if_missing()
     hot = InMemoryHotStore()

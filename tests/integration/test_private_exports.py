@@ -34,9 +34,7 @@ def _mode(path: Path) -> int:
 
 @pytest.mark.parametrize("mode", [None, 0o644, 0o666])
 def test_an_export_file_is_private(url: str, tmp_path: Path, mode: int | None) -> None:
-    """``export --out`` writes a file of mode 0600, also over a longer one that everybody could
-    read.
-    """
+    """``export --out`` writes mode 0600, also over a longer public file."""
     file = tmp_path / "export.json"
     if mode is not None:
         file.write_text("x" * 1_000_000)

@@ -1,6 +1,4 @@
-"""Where the texts about a user in the last request came from, and how one of them is removed
-everywhere.
-"""
+"""Origin of the texts about a user in the last request, and their removal."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def test_explain_and_retract_name_a_wrong_argument(shop: MangaMemory) -> None:
 
 
 def test_stated_preference_is_listed_with_its_message_and_retracted(shop: MangaMemory) -> None:
-    """Monday's statement is explained in Tuesday's session, with its message and session, and then
-    removed everywhere.
-    """
+    """Monday's statement is explained in Tuesday's session, and then removed."""
     idle = agent_of(shop, "idle")
     monday = agent_of(shop, "monday")
     monday("My favorite genre is horror.")

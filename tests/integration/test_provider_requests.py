@@ -1,6 +1,4 @@
-"""Requests of agents with this package are valid for every provider, whatever their histories
-hold.
-"""
+"""Requests of agents are valid for every provider, whatever the history."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ def texts(messages: Any) -> list[str]:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Callable[..., tuple[Agent, ScriptedModel]]]:
-    """Return a function that opens the same session of a user in a process of its own, as it
-    seems.
-    """
+    """Return a function that opens the same session of a user like another process."""
     memories: list[MangaMemory] = []
 
     def open_agent(model: ScriptedModel, **options: Any) -> tuple[Agent, ScriptedModel]:
@@ -244,9 +240,7 @@ def test_a_shortened_result_of_a_repeated_id_is_read_back_under_a_key_of_its_own
 def test_the_last_result_of_a_call_counts_after_a_cancelled_resume(
     opened: Any, *, restarts: bool
 ) -> None:
-    """Strands puts a result of the cancelled resume into the history, and that of the tool behind
-    it.
-    """
+    """The history has the cancelled resume's result, then the tool's."""
 
     @tool
     def pay(order: str) -> str:
@@ -334,9 +328,7 @@ def test_media_that_pile_up_give_way_so_that_later_requests_are_taken() -> None:
 
 
 def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) -> None:
-    """Text of state, recall, memories and other plugins stands before the user's words, the same in
-    the whole tool loop.
-    """
+    """Injected text stands before the user's words, the same in the tool loop."""
     memory = MangaMemory.open(
         durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=f"sqlite:///{tmp_path}/m.sqlite3"
     )
@@ -398,9 +390,7 @@ def test_text_that_another_plugin_adds_beside_results_moves_before_the_users_wor
 
 
 def test_a_question_is_asked_next_within_the_turn_that_names_the_intent() -> None:
-    """The state in the request is that of the turn's beginning, so the tool that changes it says
-    what to ask.
-    """
+    """The request's state is of the turn's beginning, so the tool names the question."""
     from strands_manga_memory.state import DialogueSlot
 
     intents = {"reorder": [DialogueSlot(name="volume", question="Which volume?")]}

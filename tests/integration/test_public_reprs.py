@@ -1,6 +1,4 @@
-"""``repr`` and HTML tables of public objects: settings that a user looks for, no secret and no
-message text.
-"""
+"""``repr`` and HTML of public objects: useful settings, no secret, no message text."""
 
 from __future__ import annotations
 

@@ -233,9 +233,7 @@ def test_bedrock_without_credentials_is_refused(
 
 
 def start(folder: Path, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-    """Start the script with ``folder`` as its place for temporary files: every process it starts
-    works in there.
-    """
+    """Start the script with ``folder`` for its temporary files and those of its children."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "TMPDIR": str(folder), "NO_COLOR": "1", "COLUMNS": "160"}
     command = [sys.executable, str(QUICKSTART), *arguments]

@@ -43,9 +43,7 @@ def call(number: int) -> Any:
 
 
 def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
-    """After six failures of a tool the question about its title is answered with the user's words
-    alone.
-    """
+    """After six failures the question is answered with the user's words alone."""
     failed = {
         "status": "error",
         "content": [{"text": "Uzumaki: the shop timed out"}, {"json": GUARD}],
@@ -75,9 +73,7 @@ def test_failed_results_and_the_json_of_a_guard_are_not_quoted() -> None:
 
 
 def test_json_results_are_quoted_as_values() -> None:
-    """A quote of a JSON result has the records that fit, as names and values without braces; prose
-    loses repetitions.
-    """
+    """A quote has the fitting records as names and values; prose has no repetitions."""
 
     @tool
     def stock() -> dict[str, Any]:
@@ -194,9 +190,7 @@ def test_answers_that_report_a_failed_tool_are_not_quoted() -> None:
     ],
 )
 def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> None:
-    """A number, a word such as "again", and a part of a katakana word are no evidence that a
-    message answers a question.
-    """
+    """A number, "again", or a part of a katakana word is no match."""
     agent = build_agent(["Noted."] * 9)
     for text in [said, *["Tell me about the weather."] * 4, question]:
         agent(text)
@@ -204,9 +198,7 @@ def test_words_of_every_request_bring_no_quotes(said: str, question: str) -> Non
 
 
 def test_a_passage_that_was_said_again_with_another_number_is_not_quoted() -> None:
-    """Of the prices that the assistant named one after another only the latest is quoted; the
-    user's statements all are.
-    """
+    """Only the assistant's latest price is quoted, but all user statements."""
     prices = [
         f"The printed edition of Uzumaki costs {price} yen a volume here."
         for price in (2800, 2900, 3100)
@@ -259,9 +251,7 @@ def test_small_talk_and_neighbours_without_a_word_of_the_question_are_not_quoted
 
 
 def test_a_reply_to_a_quoted_question_of_the_assistant_is_quoted_with_it() -> None:
-    """The user's reply shares no word with the later question; an answer of the assistant that
-    shares none is not quoted.
-    """
+    """The reply itself shares no word with the later question."""
     agent = build_agent(
         [
             "Which city of Japan did you see?",
@@ -304,9 +294,7 @@ def test_an_instruction_how_to_answer_does_not_change_the_quotes(question: str) 
 
 
 def test_quotes_leave_the_history_of_a_request_alone() -> None:
-    """With a full history every request holds the whole window, whatever is quoted, within the
-    budget.
-    """
+    """With quotes every request holds the whole window within the budget."""
     manager = ImportanceWeightedConversationManager(1_200, includes_recall=True, trim_every=4)
     agent = build_agent(lambda _: "answer " * 20, manager=manager)
     model: Any = agent.model
@@ -328,9 +316,7 @@ def test_quotes_leave_the_history_of_a_request_alone() -> None:
 
 
 def test_room_left_by_few_quotes_is_filled_with_the_next_hits() -> None:
-    """A message that fits much worse than the best one is still quoted while the budget has
-    room.
-    """
+    """A much weaker match is quoted while the budget has room."""
     agent = build_agent(["Noted."] * 40)
     agent("My sister Aiko moved to Sendai and works in the aquarium of Sendai.")
     agent("The aquarium is closed on Mondays.")
@@ -352,9 +338,7 @@ def embed(texts: Sequence[str]) -> list[list[float]]:
 
 
 def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_path: Path) -> None:
-    """With a vector function of the process recall finds a kitten by a question about a pet; by
-    words it does not.
-    """
+    """A question about a pet finds a kitten by vectors, not by words."""
     found = {}
     for name, function in (("words", None), ("vectors", embed)):
         memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/{name}.sqlite3", embed=function)
@@ -373,9 +357,7 @@ def test_a_vector_function_finds_messages_without_a_word_of_the_question(tmp_pat
 
 
 def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> None:
-    """A restored agent quotes a message with the time at which it was said, not with that of the
-    restart.
-    """
+    """A restored agent quotes a message with its own time."""
     clock = FakeClock(datetime(2026, 3, 4, 9, 30, tzinfo=UTC).timestamp())
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", clock=clock)
 
@@ -401,9 +383,7 @@ def test_quotes_show_the_times_of_the_log_after_a_restart(tmp_path: Path) -> Non
 
 
 def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
-    """A question for the stock of one title brings back its own result, not the results of other
-    titles.
-    """
+    """A question for one title's stock brings back only its result."""
 
     @tool
     def stock(title: str) -> dict[str, Any]:
@@ -429,9 +409,7 @@ def test_a_tool_result_is_not_quoted_for_the_names_of_its_fields() -> None:
 
 
 def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
-    """The history shows a part of a long result: only other records of it are quoted, a few of
-    them.
-    """
+    """Only other records of a truncated result are quoted."""
 
     @tool
     def stock() -> dict[str, Any]:
@@ -460,6 +438,7 @@ def test_records_that_the_truncated_result_still_shows_are_not_quoted() -> None:
 
 def test_a_short_number_alone_does_not_make_a_message_relevant() -> None:
     """A log line that shares a number with the question is not quoted.
+
     The number counts if the question has nothing else.
     """
     agent = build_agent(["Noted."] * 9)

@@ -34,9 +34,7 @@ def run(name: str) -> dict[str, Any]:
 
 
 def test_lambda_goes_on_after_its_process_was_thrown_away(tmp_path: Path) -> None:
-    """Each call is in a process that ends at once, as if frozen for good: nothing of it finishes in
-    the background.
-    """
+    """Each call's process ends at once, without background work."""
     code = (
         "import os, runpy; handler = runpy.run_path({path!r})['handler'];print(handler({{'user':"
         " 'u', 'session': 's', 'text': 'hello'}}, None)['messages'], flush=True); os._exit(0)"

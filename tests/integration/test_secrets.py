@@ -50,9 +50,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 
 def shown(error: BaseException) -> str:
-    """Return all that a traceback prints of an error, of those it was raised from, and of their
-    attributes.
-    """
+    """Return all output of an error's traceback, with its causes and attributes."""
     found, seen = "".join(traceback.format_exception(error)), error
     while seen is not None:
         found += f"{seen!r} {seen} {vars(seen)}"

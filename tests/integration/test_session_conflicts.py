@@ -1,6 +1,4 @@
-"""Several workers on one session: every message once, turns whole, both go on; or a clear
-``ConflictError``.
-"""
+"""Several workers on one session: each message once, turns whole, or ``ConflictError``."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def device(stores: Stores, **named: Any) -> Agent:
 
 
 def valid(messages: Any) -> bool:
-    """Tell whether a provider takes a history: roles alternate, tool calls are answered at once,
-    the first is a user's.
-    """
+    """Tell whether a provider accepts a history: roles, tool results, first message."""
     roles = [message["role"] for message in messages]
     if roles != ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2):
         return False
@@ -60,9 +56,7 @@ def valid(messages: Any) -> bool:
 
 
 def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
-    """The other's whole turn comes in the middle of ours, after ours was saved in part, and was
-    flushed.
-    """
+    """The other turn comes in the middle of ours, which was saved in part."""
     inside: list[Agent] = []
 
     def reply(messages: Any) -> Any:
@@ -105,9 +99,7 @@ def test_a_turn_that_began_before_another_ended(both: Stores) -> None:
 
 
 def test_segments_do_not_span_the_numbers_of_an_open_turn(both: Stores) -> None:
-    """One turn is saved in part, another's turn is flushed, and then the rest of the first
-    follows.
-    """
+    """A turn is saved in part, another is flushed, and the first continues."""
     one = device(both, flush_every=100)
     one("hello")
     one._session_manager.flush()

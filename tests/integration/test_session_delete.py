@@ -1,6 +1,4 @@
-"""A deleted session is gone from both tiers, no late write brings it back, and its id can be used
-again.
-"""
+"""A deleted session is gone from both tiers for good, and its id can be used again."""
 
 from __future__ import annotations
 
@@ -224,9 +222,7 @@ def test_a_tier_that_is_down_is_reported_and_catches_up(both: Stores, down: str)
 def test_what_one_says_after_a_deletion_that_reached_one_tier_is_not_lost_to_the_next_life(
     both: Stores,
 ) -> None:
-    """Who deleted half of it would go on in a life that others, who found the tombstone, take for
-    over.
-    """
+    """After half a deletion an agent must not continue the ended incarnation."""
     both.hot, both.durable = FaultyHotStore(both.hot), FaultyTable(both.durable)
     one, other = both.agent(flush_every=1), both.agent(flush_every=1)
     one("before")

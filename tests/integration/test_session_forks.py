@@ -1,6 +1,4 @@
-"""Forks, rewinds and pages of a session: from Python, beside other processes and live agents, and
-on the command line.
-"""
+"""Forks, rewinds and pages of a session, with other processes, and by commands."""
 
 from __future__ import annotations
 
@@ -86,9 +84,7 @@ def test_a_fork_counts_the_turns_of_its_history(memory: MangaMemory) -> None:
 
 
 def test_fork_is_a_session_with_the_history_and_state_of_its_turn(memory: MangaMemory) -> None:
-    """Unsaved turns of the live agent count, the source goes on as it was, and the fork is
-    listed.
-    """
+    """Unsaved turns count, the source continues, and the fork is listed."""
     agent = talk(memory, 1, 2, 3, 4)
     scope = memory.fork(SCOPE, 2, session_id="s2")
     assert scope == ConversationScope("u1", "s2")
@@ -311,9 +307,7 @@ def elsewhere(url: str) -> MangaMemory:
 def test_rewind_of_a_session_whose_other_process_is_idle(
     url: str, memory: MangaMemory, others: int
 ) -> None:
-    """Its next turn, before which it does not look, is added; then it goes on from the turns of
-    others and the added one.
-    """
+    """Its next turn is added without a read, then it continues with all turns."""
     with elsewhere(url) as there:
         idle = talk(there, 1, 2, 3, 4)
         memory.rewind(SCOPE, 2)
@@ -331,9 +325,7 @@ def test_rewind_of_a_session_whose_other_process_is_idle(
 def test_a_turn_that_another_process_removes_while_a_tool_runs_stays_whole(
     url: str, memory: MangaMemory
 ) -> None:
-    """Its tool result comes after the rewind, and neither the history nor the log has the result
-    without its call.
-    """
+    """History and log have no tool result without its call."""
 
     @tool
     def wait() -> str:
@@ -390,9 +382,7 @@ def test_rewind_to_no_turn_lets_the_agent_begin_again(memory: MangaMemory) -> No
 
 
 def test_rewind_removes_a_turn_without_an_answer(memory: MangaMemory) -> None:
-    """A message that was added between turns leaves the live agent's history and the log, and no
-    placeholder stays.
-    """
+    """A message between turns leaves history and log, without a placeholder."""
     agent = talk(memory, 1)
     session = agent._session_manager
     assert session is not None
@@ -420,6 +410,7 @@ def test_several_live_agents_of_one_conversation_are_rewound(memory: MangaMemory
 
 def test_session_in_the_middle_of_a_turn_is_not_rewound(memory: MangaMemory) -> None:
     """The error says to wait; afterwards it is possible.
+
     Earlier turns can be forked at any time.
     """
     refused: list[str] = []

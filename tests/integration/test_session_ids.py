@@ -1,6 +1,4 @@
-"""No choice of ids lets one conversation reach another: restore, exists, history, metadata,
-delete.
-"""
+"""No choice of ids lets one conversation reach another by any operation."""
 
 from __future__ import annotations
 
@@ -115,9 +113,7 @@ def test_scopes_do_not_cross(both: Stores) -> None:
 
 
 def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
-    """Should two ids ever share a key (a collision of SHA-256), the second one is told so, and
-    nothing is overwritten.
-    """
+    """After a SHA-256 collision the second id is refused without a write."""
     first = both.agent(session="z" * 300 + both.session)
     first("mine")
     first._session_manager.flush()

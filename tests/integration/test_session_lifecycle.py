@@ -1,6 +1,4 @@
-"""What an agent has besides its messages, and all it can do between two of them: it survives, or it
-is refused.
-"""
+"""Everything an agent has besides messages, and every action between them, survives."""
 
 from __future__ import annotations
 
@@ -232,9 +230,7 @@ def test_a_hook_resumes_the_agent(both: Stores) -> None:
 
 @pytest.mark.parametrize("stateful", [False, True])
 def test_a_continuation_updates_the_message_it_continues(both: Stores, stateful: bool) -> None:
-    """Strands merges a continuation into the last message and announces it again under the same
-    id.
-    """
+    """Strands announces the merged message again under the same id."""
     from strands.agent import _continuation
 
     live = both.agent(ScriptedModel(["answer", "more"], stateful=stateful))

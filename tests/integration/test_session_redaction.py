@@ -1,6 +1,4 @@
-"""A redacted text is found nowhere any more: in no tier, raw or decoded, and in no queue, and it
-stays so.
-"""
+"""A redacted text is in no tier, raw or decoded, and in no queue."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def both(request: pytest.FixtureRequest) -> Stores:
 
 
 class GuardedModel(ScriptedModel):
-    """A model whose guardrail objects to what holds the secret, as Bedrock's does: at the end of
-    the stream.
-    """
+    """A model whose guardrail rejects a secret at the end of the stream, as Bedrock's does."""
 
     async def stream(self, messages: Any, *arguments: Any, **named: Any) -> AsyncIterable[Any]:
         asked, answered = SECRET in str(messages[-1]), False
@@ -217,9 +213,7 @@ def test_a_model_that_keeps_the_conversation_itself(both: Stores, flushed: bool)
 @pytest.mark.parametrize("down", ["hot", "durable", "both"])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_while_a_tier_is_down(both: Stores, down: str, flushed: bool) -> None:
-    """What is down gets the redacted form as soon as it is back; a flush that comes late cannot
-    bring the original back.
-    """
+    """The tier gets the redacted form later; a late flush brings back no original."""
     live = both.agent(GuardedModel(), flush_every=1, hot_deadline=0.5, durable_deadline=0.5)
     live("hello")
     down_now = [
@@ -263,9 +257,7 @@ def flush_soon(live: Agent) -> None:
 def test_a_message_that_returned_to_the_history_is_redacted_there_too(
     both: Stores, read_from_log: bool
 ) -> None:
-    """What a selection evicts may return: it is the message of the log again, not a copy that no
-    redaction reaches.
-    """
+    """A returned message is that of the log, not a copy."""
     live = both.agent(conversation_manager=NullConversationManager())
     for text in (f"my card is {SECRET}", "two", "three"):
         live(text)
@@ -337,9 +329,7 @@ def test_edit_of_a_redacted_message_stays_in_a_live_agent(both: Stores) -> None:
 
 
 def slow_down(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each write of the durable tier take so long that only a caller that waits finds it
-    done.
-    """
+    """Delay each write of the durable tier so that only a waiting caller finds it done."""
     put = stores.durable.put
     monkeypatch.setattr(
         stores.durable,
@@ -398,9 +388,7 @@ def test_a_window_that_slides_in_the_same_turn(both: Stores) -> None:
 def test_a_message_that_left_the_history_is_redacted_in_memory_too(
     both: Stores, by_another: bool
 ) -> None:
-    """It may return to the history, so its text is kept; the text is replaced there, in the log and
-    in the hot tier.
-    """
+    """Its kept text is replaced in memory, log and hot tier."""
     live = both.agent(
         conversation_manager=SlidingWindowConversationManager(window_size=4), refresh="turn"
     )

@@ -1,6 +1,4 @@
-"""A restored agent has exactly the messages the live one has: any conversation manager, any edit,
-any tier, any block.
-"""
+"""A restored agent has exactly the live one's messages, in all combinations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a turn costs: round trips, commands, bytes and write units, counted at the stores, and none
-of it grows with age.
-"""
+"""Round trips, commands, bytes and write units of a turn, which do not grow with age."""
 
 from __future__ import annotations
 
@@ -128,9 +126,7 @@ def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool
 
 
 def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
-    """Commands and bytes as the server and the wire see them, at turns 162 and 222; every fifth
-    turn is flushed, too.
-    """
+    """Commands and bytes at turns 162 and 222, with flushes of every fifth turn."""
     stores = open_stores("valkey+sqlite", request)
     server = request.getfixturevalue("valkey_server")
     with servers.FaultyProxy(server.host, server.port) as proxy:

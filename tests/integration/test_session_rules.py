@@ -164,9 +164,7 @@ def said(*asked: str) -> list[str]:
 def test_a_save_is_one_compare_and_write_of_the_first_tier_and_the_turn_waits_for_it(
     world: World,
 ) -> None:
-    """Once a turn, in one round trip: what the hot replica lacks of this process's copy goes there
-    in one compare-and-write, compared by the version that was last seen.
-    """
+    """One compare-and-write per turn sends the missing data to the hot tier."""
     a = world.process()
     live = a.agent()
     live("one")
@@ -196,9 +194,7 @@ def test_a_flush_takes_what_others_said_with_it(world: World) -> None:
 
 
 def test_a_hot_tier_that_lost_everything_gets_it_back_with_the_next_turn(world: World) -> None:
-    """The head is put with the turn, and fills the hot tier; the log is searched for turns whose
-    flush was cut.
-    """
+    """The head fills the hot tier; the log is searched for turns of a cut flush."""
     a = world.process()
     live = a.agent()
     for asked in ("one", "two"):
@@ -215,9 +211,7 @@ def test_a_hot_tier_that_lost_everything_gets_it_back_with_the_next_turn(world: 
 
 
 def test_a_table_that_went_back_in_time_gets_what_it_lacks_once(world: World) -> None:
-    """After a table went back its vector says less, and whoever holds what it lacks stores that
-    again, once.
-    """
+    """Whoever has the missing data stores it again, once."""
     a = world.process()
     live = a.agent()
     live("one")
@@ -243,9 +237,7 @@ def test_a_table_that_went_back_in_time_gets_what_it_lacks_once(world: World) ->
 
 
 def test_two_that_spoke_at_once_reach_one_copy_and_writing_ends(world: World) -> None:
-    """So when they stop, each process writes what the replicas lack and nothing more: replicas
-    reach one copy and writing ends.
-    """
+    """Each process writes only what the replicas lack."""
     a, b = world.process(), world.process()
     one, other = a.agent(), b.agent()
     one("by a")
@@ -328,9 +320,7 @@ def test_a_late_writer_puts_no_text_back_that_was_redacted(
 
 
 def test_who_looks_before_a_turn_sees_what_others_said_in_either_tier(world: World) -> None:
-    """Who looks before a turn reads the hot replica, and the durable one as well if the hot one is
-    not there, or lacks something of what this process has.
-    """
+    """The durable tier is read if the hot tier lacks a part of this process's copy."""
     a, b = world.process(), world.process(refresh="turn")
     one, other = a.agent(), b.agent()
     one("in both tiers")

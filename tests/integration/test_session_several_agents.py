@@ -1,6 +1,4 @@
-"""Several live agents of one session: what they cost at the durable tier, and what a flush stores
-that another one left.
-"""
+"""Several live agents of one session: durable requests, and flushes of others' turns."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ def logged(stage: Stage, session: str, **stores: Any) -> list[str]:
 
 
 def test_durable_requests_of_agents_that_answer_at_once(stage: Stage, unique: str) -> None:
-    """Turns of eight agents at the same time collide in the hot tier; their flushes put no turn
-    twice.
-    """
+    """Eight agents collide in the hot tier; flushes put no turn twice."""
     agents = live_agents(stage, unique, 8)
     said = take_turns(stage, agents, 3, name="first")
     stage.clear()

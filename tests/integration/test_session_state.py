@@ -1,6 +1,4 @@
-"""The dialogue state belongs to the session: each of its agents sees slots, entities and goals, in
-any process.
-"""
+"""Dialogue state belongs to the session: all its agents see slots, entities and goals."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ Opened = Callable[[], MangaMemory]
 
 @pytest.fixture(params=["one process", "two processes"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Opened]:
-    """Yield a function that opens the stores: with two processes, each time with connections of its
-    own.
-    """
+    """Yield a function that opens the stores; with two processes, on new connections."""
     memories: list[MangaMemory] = []
 
     def new() -> MangaMemory:
@@ -95,9 +91,7 @@ def shown(model: ScriptedModel) -> str:
 
 
 def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -> None:
-    """ "Can you cancel it?" to another agent of the session means the order that the first one
-    looked up.
-    """
+    """ "Can you cancel it?" means the order that the first agent looked up."""
     first, second = opened(), opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")
     settle(first)
@@ -109,9 +103,7 @@ def test_second_agent_knows_what_the_first_one_was_asked_about(opened: Opened) -
 
 
 def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
-    """Two agents that have read the same state and change different slots, entities and goals lose
-    none of them.
-    """
+    """Two agents change different keys of the same state, and lose none."""
     first, second = opened(), opened()
     one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
     state_of(one).dialogue.set_intent("cancel")
@@ -218,9 +210,7 @@ def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:
 
 
 def test_newest_copy_is_shared_again_after_the_hot_tier_has_lost_its_own(tmp_path: Path) -> None:
-    """The agent that comes first has an older copy; the one with the newer copy wins when it
-    comes.
-    """
+    """The agent with the newer copy wins when it comes."""
     path = f"sqlite:///{tmp_path}/shop.sqlite3"
     memory = MangaMemory.open(InMemoryHotStore(), path)
     for agent_id, text in (

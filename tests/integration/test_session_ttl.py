@@ -1,6 +1,4 @@
-"""Two clocks: the hot tier's time to live and the session's; what refreshes them; the sweeper that
-ends what is over.
-"""
+"""Time to live of hot tier and session, their refreshes, and the sweeper."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Timed(Stores):
         return hot_copy(self.hot, "s/A:default")
 
     def settle(self) -> None:
-        """Wait until what a turn left to the background is done: the clock is not to jump in the
-        middle of it.
-        """
+        """Wait until a turn's background work is done, before the clock jumps."""
         finish_writes(self.hot, self.durable)
 
     def sweeper(self, finalizer: Any = None, **named: Any) -> SessionSweeper:
@@ -166,9 +162,7 @@ def test_a_return_within_the_session_takes_it_up_again(timed: Timed) -> None:
 def test_an_expired_hot_copy_that_was_never_flushed_is_taken_up(
     timed: Timed, is_back: bool
 ) -> None:
-    """The durable tier was down all the while; the session is over when its time is, not with the
-    hot tier's time to live.
-    """
+    """The durable tier was down; the session ends by its own time."""
     table, timed.durable = timed.durable, FaultyTable(timed.durable)
     down = timed.durable
     live = timed.agent()
@@ -230,9 +224,7 @@ def test_a_session_lives_on_while_it_is_used(timed: Timed) -> None:
 
 @pytest.mark.parametrize(("hot", "durable"), [(True, False), (False, True), (True, True)])
 def test_it_ends_as_one(hot: bool, durable: bool) -> None:
-    """Never half of it: history, state and metadata end together, and nothing of it reaches the
-    next one.
-    """
+    """History, state and metadata end together."""
     stores = Timed.made(hot=hot, durable=durable, ttl=TtlPolicy(session=3600))
     live = stores.agent(state={"basket": 1})
     for number in range(7):
@@ -271,9 +263,7 @@ def test_a_hot_only_session_ends_at_its_time_to_live() -> None:
 
 
 def test_a_live_agent_begins_anew_after_the_stores_have_let_the_session_go(timed: Timed) -> None:
-    """Whether it ended or was deleted nobody can tell any more: what the agent still has of it is
-    not stored again.
-    """
+    """The agent's data are not stored again, because the session may be deleted."""
     live = timed.agent(flush_every=1)
     live("one")
     live("two")

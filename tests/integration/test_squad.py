@@ -1,6 +1,4 @@
-"""Agents behind Agent Squad: each pitfall of its own Strands agent and storages, and that ours does
-not have it.
-"""
+"""Agents behind Agent Squad, without the pitfalls of its own Strands agent and storages."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ class KeywordClassifier(Classifier):
 
 
 class Shop:
-    """A squad of two agents, ``alpha`` and ``beta``, in a process of its own, as far as that can be
-    had in one.
-    """
+    """A squad of two agents, ``alpha`` and ``beta``, like a process of its own."""
 
     def __init__(self, memory: MangaMemory, *, streaming: bool = False, **settings: Any) -> None:
         self.memory = memory
@@ -747,9 +743,7 @@ async def test_a_user_who_is_forgotten_leaves_nothing_in_the_squad(open_memory: 
 async def test_a_chat_is_read_without_statistics_of_all_sessions(
     memory: MangaMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process with thousands of open sessions would otherwise count the turns and tokens of all
-    of them for each chat.
-    """
+    """A chat must not count turns and tokens of thousands of sessions."""
     monkeypatch.setattr(MangaMemory, "stats", lambda self: pytest.fail("statistics of the process"))
     storage = SessionChatStorage(memory)
     await storage.save_chat_messages("u", "s", "lex", [said("user", "q"), said("assistant", "a")])

@@ -1,6 +1,4 @@
-"""StateCoordinator in real Strands agents: what survives, what the model is told, tools,
-interrupts, changes from outside.
-"""
+"""StateCoordinator in real Strands agents: restarts, rendering, tools, interrupts."""
 
 from __future__ import annotations
 
@@ -463,9 +461,7 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
 
 
 def test_the_state_stands_before_the_users_words_and_stays_the_same_in_the_tool_loop() -> None:
-    """Text beside tool results is refused by Llama and Mistral, and a text that changes ends the
-    common prefix.
-    """
+    """Llama and Mistral refuse text beside tool results; changes end the prefix."""
     model = ScriptedModel(
         [
             [use("get_stock", "t1", asin="B07X1234")],
@@ -806,9 +802,7 @@ def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], t
     ],
 )
 def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> None:
-    """The model sets the intent after it has read the whole message, so the entity was extracted
-    before.
-    """
+    """The entity is extracted before the model sets the intent."""
     model = ScriptedModel(
         [
             [use("update_slots", "t1", intent="reorder")],

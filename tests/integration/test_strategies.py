@@ -1,6 +1,4 @@
-"""Our policies as ``ContextStrategy``s of ``Agent(context_manager=)``: side by side with Strands'
-own, restored exactly.
-"""
+"""Our policies as ``ContextStrategy`` of agents, next to Strands' own, restored exactly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""VerifiedSummarizingConversationManager in a real agent: when it summarizes, what it refuses,
-races, crashes, restarts.
-"""
+"""VerifiedSummarizingConversationManager in a real agent: triggers, checks, races, restarts."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def view(agent: Agent) -> str:
 
 
 def grouped(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of the manager with those of its policies, which are given flat here, in
-    their policies.
-    """
+    """Return settings of the manager with policies, from flat settings."""
     given = {name.removeprefix("trigger_"): value for name, value in settings.items()}
     policies = {"trigger": SummaryTrigger, "sizes": SummarySizes, "schedule": SummarySchedule}
     taken: dict[str, Any] = {}
@@ -890,9 +886,7 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
 
 
 class Conversations(RuleBasedStateMachine):
-    """Random turns, summarizers that fail in random ways, restarts: nothing said is lost, and every
-    request is valid.
-    """
+    """Random turns, failures and restarts: no message is lost, every request is valid."""
 
     session = "none"
 

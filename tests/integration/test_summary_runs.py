@@ -56,8 +56,7 @@ class _Summarizer(ScriptedModel):
 def _talk(
     build: Callable[[], Agent], name: str, summarizer: _Summarizer, *, for_each: bool
 ) -> list[str]:
-    """Hold a conversation with one agent, or with an agent built for each request; return the
-    requests as texts.
+    """Hold a conversation with one agent, or one per request; return the requests as texts.
 
     Each summary is finished after the second turn of a pair, so that the number of summaries does
     not depend on the machine.
@@ -130,9 +129,7 @@ def _builder(
 def test_agent_for_each_request_summarizes_like_a_live_agent(
     kind: str, memory: MangaMemory, tmp_path: Path
 ) -> None:
-    """With an agent built for each request the summarizer is called as often, and the summary is
-    shown.
-    """
+    """The summarizer is called as often, and the summary is shown."""
     calls, shown = {}, {}
     for for_each in (False, True):
         summarizer = _Summarizer()
@@ -210,9 +207,7 @@ def test_warning_is_given_once_for_agents_built_for_each_request(
 def test_failing_summarizer_rests_for_agents_built_for_each_request(
     reply: Any, memory: MangaMemory
 ) -> None:
-    """After three failed runs the summarizer is not asked for a while, also where each request has
-    its own agent.
-    """
+    """After three failed runs the summarizer is not called for a while."""
     calls = {}
     for for_each in (False, True):
         summarizer = ScriptedModel(lambda _: reply)
@@ -231,9 +226,7 @@ def test_failing_summarizer_rests_for_agents_built_for_each_request(
 
 
 def test_an_agent_of_the_process_can_wait_for_its_summaries(tmp_path: Path) -> None:
-    """With an inline schedule the turn that makes a summary due ends with the summary in the
-    history.
-    """
+    """With an inline schedule the turn ends with the summary in the history."""
     memory = MangaMemory.open(
         durable=f"sqlite:///{tmp_path}/t.sqlite3",
         defaults=MangaMemorySettings(summary_trigger_turns=4),

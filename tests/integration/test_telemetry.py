@@ -1,6 +1,4 @@
-"""Telemetry as an OpenTelemetry SDK receives it; in a process of its own, because an SDK is set up
-once.
-"""
+"""Telemetry as an OpenTelemetry SDK receives it, in a process of its own."""
 
 from __future__ import annotations
 

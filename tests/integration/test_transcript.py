@@ -62,9 +62,7 @@ def test_requests_of_a_tool_loop_extend_one_another(exchanges: list[Exchange]) -
 
 
 def test_injected_text_stands_before_the_words_of_the_user(exchanges: list[Exchange]) -> None:
-    """Only the message that opened the turn holds injected blocks, and nothing stands beside a tool
-    result.
-    """
+    """Only the message that opened the turn has injected blocks."""
     for exchange in exchanges:
         for request in exchange.requests:
             holders = [
@@ -103,9 +101,7 @@ def test_injected_block_is_the_same_in_the_tool_loop_of_a_turn(exchanges: list[E
 
 
 def test_memories_of_an_earlier_session_have_its_day(exchanges: list[Exchange]) -> None:
-    """ "It arrives tomorrow" was said eight days ago: each passage of an earlier session begins
-    with its day.
-    """
+    """ "It arrives tomorrow" from an earlier session is shown with its day."""
     passages = 0
     for exchange in exchanges[_FIRST_VISIT:]:
         memory = dict(_injected(exchange.requests[0])).get("user_memory", "")
@@ -116,9 +112,7 @@ def test_memories_of_an_earlier_session_have_its_day(exchanges: list[Exchange]) 
 
 
 def test_quotes_of_results_are_whole_records(exchanges: list[Exchange]) -> None:
-    """A quote of the catalogue names the records that fit, and repeats no sentence of their
-    descriptions.
-    """
+    """A quote has the fitting records, without repeated sentences."""
     quotes = [
         line
         for exchange in exchanges
@@ -130,9 +124,7 @@ def test_quotes_of_results_are_whole_records(exchanges: list[Exchange]) -> None:
 
 
 def test_personal_data_is_not_injected(exchanges: list[Exchange]) -> None:
-    """The card and phone numbers that the user gave away are in no injected block of any
-    request.
-    """
+    """The user's card and phone numbers are in no injected block."""
     for exchange in exchanges:
         for request in exchange.requests:
             injected = " ".join(text for _, text in _injected(request)) + str(
@@ -147,9 +139,7 @@ def test_personal_data_is_not_injected(exchanges: list[Exchange]) -> None:
     ["title asin", "title copies", "copies (inferred)", "volume 30", "price JPY", "tool_error"],
 )
 def test_no_false_state_or_quote_is_injected(exchanges: list[Exchange], false: str) -> None:
-    """JSON keys are no titles, a count of volumes is no volume, a budget no price, and errors of
-    tools are no quotes.
-    """
+    """JSON keys are no titles, counts no volumes, budgets no prices."""
     for exchange in exchanges:
         for request in exchange.requests:
             assert [text for _, text in _injected(request) if false in text] == []
@@ -201,9 +191,7 @@ def test_first_visit_knows_nothing_earlier(exchanges: list[Exchange]) -> None:
 
 
 def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Exchange]) -> None:
-    """The system side holds the user's preferences, and the first message a summary of the visit
-    eight days ago.
-    """
+    """The prompt has the preferences, the first message the summary."""
     first = exchanges[_FIRST_VISIT].requests[0]
     system = str(first.system_prompt_content)
     is_english = _language(exchanges) == "en"
@@ -220,9 +208,7 @@ def test_return_after_eight_days_starts_with_what_is_known(exchanges: list[Excha
 
 
 def test_language_style_and_title_are_those_of_the_user(exchanges: list[Exchange]) -> None:
-    """A language is noted beside a style, and a volume stands beside the title that it was named
-    with.
-    """
+    """A language is kept with a style, and a volume with its title."""
     injected = "\n".join(
         text for request in exchanges[25].requests for _, text in _injected(request)
     )
@@ -246,9 +232,7 @@ def test_changed_taste_replaces_the_earlier_one(exchanges: list[Exchange]) -> No
 
 
 def test_names_are_shown_as_the_user_wrote_them(exchanges: list[Exchange]) -> None:
-    """A series keeps its capital letters, and no Japanese quotation directly contains another
-    one.
-    """
+    """Capital letters stay, and Japanese quotation marks are not nested."""
     shown = "\n".join(
         text
         for exchange in exchanges

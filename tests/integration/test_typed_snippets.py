@@ -1,6 +1,4 @@
-"""The snippets of the README and the guides, and the recipes, as mypy sees them: in the environment
-that has mypy.
-"""
+"""The snippets of README, guides and recipes pass mypy."""
 
 from __future__ import annotations
 

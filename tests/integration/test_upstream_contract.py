@@ -1,6 +1,4 @@
-"""What Strands and other packages ask of a session manager, by its public methods, hold for
-ours.
-"""
+"""Our session manager does what Strands and other packages expect of one."""
 
 from __future__ import annotations
 

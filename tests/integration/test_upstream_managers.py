@@ -1,6 +1,4 @@
-"""Upstream's conversation managers under our session manager: restored exactly, hot and cold,
-whatever they did.
-"""
+"""Upstream's conversation managers are restored exactly, from both tiers."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ from tests.unit.session.support import Stores, find, same, texts, tool_turns, to
 
 
 def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager]) -> None:
-    """Restore the conversation as new processes would, hot, and cold after a flush; it must be the
-    live one.
-    """
+    """Restore the conversation from the hot tier, and from the durable tier after a flush."""
     restored = stores.agent(conversation_manager=build())
     assert same(restored.messages, live.messages)
     assert restored.conversation_manager.get_state() == live.conversation_manager.get_state()

@@ -1,6 +1,4 @@
-"""Facts and preferences of the users themselves are memories: shown in the next session, replaced,
-explained, retractable.
-"""
+"""Facts of users are memories: shown, replaced, explained, retractable."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ def _stated(folder: Path, said: list[str]) -> dict[str, str]:
 def test_facts_of_the_user_are_stored_and_follow_later_statements(
     tmp_path: Path, said: list[str], facts: dict[str, str]
 ) -> None:
-    """A name, an allergy and a place have one slot each; finalizing learns nothing else from the
-    transcript.
-    """
+    """Name, allergy and place have one slot each; nothing else is learned."""
     assert _stated(tmp_path, said) == facts
 
 
@@ -146,9 +142,7 @@ def test_preferences_of_another_person_or_for_a_gift_are_not_stored(
 def test_a_fact_reaches_the_next_session_and_can_be_retracted(
     tmp_path: Path, text: str, line: str
 ) -> None:
-    """The next session's prompt has the fact, ``explain`` names its session, and ``retract``
-    removes it for good.
-    """
+    """``explain`` names the fact's session, and ``retract`` removes it for good."""
 
     def prompt(session: str) -> str:
         model = ScriptedModel(lambda _: "ok")

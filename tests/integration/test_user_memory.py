@@ -1,6 +1,4 @@
-"""UserMemoryStore on the real APIs: a SQLite file and a DynamoDB server; alone, and in a Strands
-agent.
-"""
+"""UserMemoryStore on a SQLite file and a DynamoDB server, alone and in an agent."""
 
 from __future__ import annotations
 
@@ -227,9 +225,7 @@ def test_a_recall_of_an_episode_writes_nothing(quick: SQLiteTable) -> None:
 
 
 def test_a_summary_of_a_session_that_was_saved_elsewhere(table: Table) -> None:
-    """A later summary of the same session replaces the earlier one; the next agent is told the
-    latest.
-    """
+    """A later summary replaces the earlier one for the next agent."""
     store = UserMemoryStore(table, user_id="u1")
     first = store.store_session_summary(
         "s1", "The user asked about Uzumaki.", topics=["Uzumaki"], turn_count=2

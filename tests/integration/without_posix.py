@@ -1,5 +1,4 @@
-"""Run in a child: take from Python what Windows lacks, then import every public name and hold a
-conversation.
+"""Remove from Python what Windows lacks, import every public name, hold a conversation.
 
 The packages that this one builds on are imported before, since they look at ``sys.platform`` and
 not at the attributes.

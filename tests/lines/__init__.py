@@ -1,6 +1,4 @@
-"""Sentences with the values that the package finds in them, as tables of JSON lines: one row a
-line.
-"""
+"""Sentences with the values that the package finds in them, as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,8 +8,6 @@ from typing import Any
 
 
 def rows(table: str) -> list[Any]:
-    """Return the rows of a table: texts, or lists of a text (or the messages of a dialogue) and the
-    expected values.
-    """
+    """Return the rows of a table: texts, or lists of a text and the expected values."""
     lines = (Path(__file__).parent / f"{table}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]

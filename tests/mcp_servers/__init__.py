@@ -85,9 +85,7 @@ def client_of(line: str, transport: str, **settings: Any) -> Iterator[MCPClient]
 def mortal(
     line: str, transport: str, **settings: Any
 ) -> Iterator[tuple[MCPClient, HttpServer | None]]:
-    """Return a client of a server that may be killed, and the server; None: it is a child of the
-    client.
-    """
+    """Return a client, and its server that may be killed (None: a child of the client)."""
     if transport == "stdio":
         client = stdio(line, **settings)
         try:

@@ -1,5 +1,4 @@
-"""An MCP server of an earlier protocol (2025-06-18, with HTTP sessions), written by hand: it
-misbehaves on request.
+"""MCP server of the protocol 2025-06-18, with HTTP sessions and faults on request.
 
 ``python legacy.py stdio`` or ``python legacy.py http PORT``. It answers as servers on the 1.x SDK
 do: the text of an exception, and of a pydantic error, is what the client sees. Over HTTP,

@@ -1,5 +1,4 @@
-"""An MCP server made with the SDK, of either line: ``python sdk.py stdio`` or
-``python sdk.py http PORT``.
+"""MCP server of either SDK line: ``python sdk.py stdio`` or ``python sdk.py http PORT``.
 
 It runs by itself, so that an interpreter with mcp 1.x, and nothing of ours, can run it.
 """

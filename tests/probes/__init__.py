@@ -1,3 +1,1 @@
-"""Probes: what the package promises, seen from outside, through its public API, on embedded and on
-real stores.
-"""
+"""Probes: promises of the package through its public API, on embedded and real stores."""

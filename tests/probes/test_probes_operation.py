@@ -1,6 +1,4 @@
-"""What a deployment does around the conversation: other agents, prompts, privacy, costs,
-operation.
-"""
+"""Operation of a deployment: other agents, prompts, privacy, costs, settings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Stored records of both tiers as one JSON value, and a shop's sessions that have a record of every
-kind.
+"""Stored records of both tiers as one JSON value, with a record of every kind.
 
 ``python -m tests.stored.records`` writes the file of the format that this release writes. The file
 of a format that was released is never written again: it is what users have.

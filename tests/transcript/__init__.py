@@ -1,3 +1,1 @@
-"""Transcripts: the requests that a model receives in a shop conversation of 40 turns, printed to be
-read.
-"""
+"""Transcripts: printed requests of a shop conversation of 40 turns."""

@@ -73,6 +73,7 @@ def _print_system(request: Request, before: str) -> str:
 
 def _print_changes(request: Request, before: list[str]) -> list[str]:
     """Print the blocks that are new, and those that are gone, since the request before.
+
     Return the blocks as text.
     """
     now = [

@@ -46,9 +46,7 @@ class _Environment:
 
 
 class _Actor:
-    """Plays the assistant of the current turn: its tool calls, one request each, then its
-    answer.
-    """
+    """Plays the assistant of the current turn: its tool calls, then its answer."""
 
     def __init__(self) -> None:
         self.turn = Turn("", "")
@@ -84,8 +82,7 @@ def _calls_since_question(messages: Messages) -> int:
 
 
 def _numbered_ids() -> Callable[[], AbstractContextManager[Any]]:
-    """Return a function that makes Strands name messages in the same way in every conversation
-    while it is active.
+    """Return a function that makes Strands' message ids equal in every conversation.
 
     A truncated message says the first letters of its id, and their tokens count.
     """

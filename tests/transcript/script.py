@@ -1,6 +1,4 @@
-"""The two shop conversations, in English and in Japanese: user texts, tool calls and answers of
-each turn.
-"""
+"""Two shop conversations, English and Japanese: user texts, tool calls, answers."""
 
 from __future__ import annotations
 

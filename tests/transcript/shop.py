@@ -1,6 +1,4 @@
-"""Tools of the shop: JSON in the forms that tools return, and an order system that is down at
-first.
-"""
+"""Tools of the shop: JSON results, and an order system that is down at first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Finds every regular expression a package holds, and texts that each of them may take long to
-read.
-"""
+"""Finds all regular expressions of a package, and texts that may take them long."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def modules() -> Iterator[types.ModuleType]:
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
-    """Return the patterns of the language packs and those that a module holds, however deep, by
-    where each was found.
-    """
+    """Return the patterns of language packs and modules, keyed by place."""
     seen: dict[int, object] = {}
     found: dict[tuple[Any, int], tuple[str, re.Pattern[Any]]] = {}
     for pack in load_packs():  # compiled at the first use
@@ -97,9 +93,7 @@ def _within(root: object, seen: dict[int, object]) -> Iterator[re.Pattern[Any]]:
 
 
 def adversaries(pattern: re.Pattern[Any]) -> set[tuple[str, str]]:
-    """Return pairs of a beginning and what to repeat behind it, made of what the pattern itself
-    repeats and chooses from.
-    """
+    """Return pairs of a beginning and a repeated text, made from the pattern's own parts."""
     found: set[tuple[str, str]] = set()
     whole = _sample(parser.parse(pattern.pattern, pattern.flags), found, "")
     found.update({("", whole), ("", f"{whole} "), ("", whole[:-1])})
@@ -166,9 +160,7 @@ def _written(kind: Any, value: Any) -> str:
 
 
 def seconds(pattern: re.Pattern[Any], begins: str, unit: str, length: int) -> float:
-    """Return how long it takes to search a text of ``length`` characters through, in time of this
-    thread's processor.
-    """
+    """Return the processor time of searching a text of ``length`` characters."""
     text: Any = (begins + unit * (length // len(unit) + 1))[:length] + "\1"
     if isinstance(pattern.pattern, bytes):
         text = text.encode("utf-8", "replace")
@@ -184,8 +176,7 @@ _TOLD_APART = 0.00125
 def is_linear(
     pattern: re.Pattern[Any], begins: str, unit: str, lengths: tuple[int, ...] = (1_024, 8_192)
 ) -> bool:
-    """Tell whether the time grows with the length and no faster; what takes less than 1.25 ms is
-    not told from that.
+    """Tell whether the time grows at most linearly; times below 1.25 ms do not count.
 
     The longest text is not tried if the shortest is read so fast that even a quadratic pattern
     would read the longest in less, or if a text of twice the length takes less than 2.2 times as

@@ -1,6 +1,4 @@
-"""Every public constructor and function refuses arguments of a wrong type, and names the argument
-and the value.
-"""
+"""Every public constructor and function names an argument of a wrong type."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The invocation state of one tool call: a dict to whoever looks, shared but for what belongs to
-the call.
-"""
+"""The invocation state of one tool call: a shared dict with the call's own keys."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ OF_ARGUMENTS = {"ValueError", "TypeError", "StateError"}
 
 
 def uncut(source: str) -> Iterator[int]:
-    """Yield the lines of errors of arguments that show a value in full: neither as
-    ``{value!r:.80}`` nor as a slice of it.
-    """
+    """Yield the lines of argument errors that show a whole value."""
     for raised in ast.walk(ast.parse(source)):
         if not (isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call)):
             continue

@@ -1,6 +1,4 @@
-"""What messages are: ids of tool calls, turns, what a provider refuses, mending it, and
-fingerprints.
-"""
+"""Messages: tool-call ids, turns, refusals of providers, repairs, fingerprints."""
 
 from __future__ import annotations
 

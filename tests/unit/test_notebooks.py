@@ -1,6 +1,4 @@
-"""The notebooks are a course that is read without running it: what is in git is what their sources
-showed.
-"""
+"""The stored outputs of the notebooks are those of their sources."""
 
 from __future__ import annotations
 

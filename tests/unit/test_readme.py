@@ -1,6 +1,4 @@
-"""The README and the guides are correct: CI runs their commands, their Python runs, their links
-resolve.
-"""
+"""README and guides are correct: commands and Python run, links resolve."""
 
 import re
 import shlex
@@ -190,6 +188,7 @@ def test_its_python_runs_and_prints_what_is_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Run a snippet.
+
     A shown line is printed, logged or the error; ``...`` in it replaces any text.
     """
     monkeypatch.chdir(tmp_path)

@@ -59,9 +59,7 @@ def test_nothing_that_is_shipped_uses_the_test_doubles() -> None:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the modules of the package that a file imports, wherever: in functions and for types
-    only, too.
-    """
+    """Yield the modules of the package that a file imports, in functions, too."""
     root = PACKAGE.name
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

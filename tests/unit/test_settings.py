@@ -152,9 +152,7 @@ def test_a_slip_in_a_name_is_told(
 
 
 def test_settings_given_as_defaults_reach_what_they_set(tmp_path: Path) -> None:
-    """``open(defaults=...)`` reads every setting, also URLs and the settings of sessions; arguments
-    override them.
-    """
+    """``open(defaults=...)`` reads every setting; arguments override them."""
     url = f"sqlite:///{tmp_path}/s.sqlite3"
     defaults = MangaMemorySettings(
         durable_url=url, users_url="true", flush_every=7, ttl_seconds=60.0, create_tables=False

@@ -1,6 +1,4 @@
-"""Docstrings, comments and pages use standard terms, in the folders and pages that are listed
-here.
-"""
+"""Docstrings, comments and pages use standard terms in the listed folders."""
 
 from __future__ import annotations
 

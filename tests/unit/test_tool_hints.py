@@ -1,6 +1,4 @@
-"""What a tool declares of itself decides whether an earlier answer may stand in, and whether
-instruction files are safe.
-"""
+"""A tool's annotations decide on stale answers and safe instruction files."""
 
 from __future__ import annotations
 

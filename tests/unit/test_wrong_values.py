@@ -1,5 +1,4 @@
-"""Settings with values that are out of range, or that exclude one another, are refused by name when
-a part is made.
+"""Settings that are out of range or exclude one another are refused by name.
 
 ``test_arguments.py`` has values of wrong types.
 """

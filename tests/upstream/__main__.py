@@ -1,5 +1,4 @@
-"""``python -m tests.upstream``: the tests of the installed version of Strands, with our parts put
-in.
+"""``python -m tests.upstream``: the tests of Strands, with our parts put in.
 
 They come with the sources of Strands on PyPI, and are kept in the cache folder of the user. Exit
 status: 0, all passed save those that ``excepted`` names; 1, others failed, or one that it names
@@ -28,9 +27,7 @@ NEEDED = ("moto", "a2a", "openai", "tenacity")
 
 
 def sources() -> Path:
-    """Return the folder of the sources of the installed version; fetch them if they are not
-    there.
-    """
+    """Return the folder of the installed version's sources; download it if missing."""
     version = importlib.metadata.version("strands-agents")
     cache = (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -1,6 +1,4 @@
-"""Tests of Strands that cannot pass with our parts put in: what each asserts is of Strands' own
-part, or that there is none.
-"""
+"""Tests of Strands that cannot pass with our parts, each with the reason."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""rivals: our session manager and others, each in an environment of its own, on the same servers,
-in one run and one table.
+"""rivals: our session manager and others, each in its own environment, on the same servers.
 
 ``python -m tests.benchmarks rivals --json`` installs the others from PyPI below ``build/rivals``
 (once), ``--write strands_manga_memory/guide/comparison.md`` writes the table to the guide, and ten

@@ -1,5 +1,4 @@
-"""Driver of one rival: reads a JSON request from each line of standard input, and writes its answer
-to standard output.
+"""Driver of one rival, which answers JSON requests on standard input.
 
 The Python of the rival's environment runs this file, so it imports nothing of this repository but,
 for ours, the package.
@@ -21,9 +20,7 @@ TABLE = "rival"
 
 
 def strands_model():
-    """Return a model that answers ``ok to <text>``, and has the user's message redacted if it
-    contains ``REDACT``.
-    """
+    """Return a model that answers ``ok to <text>``, and redacts messages with ``REDACT``."""
     from strands.models import Model
 
     class Echo(Model):
@@ -189,9 +186,7 @@ def redis_session(session, agent_id, window, ttl):
 
 @functools.cache
 def without_module():
-    """Return a client class that needs no RedisJSON, because only whole documents are stored as
-    JSON.
-    """
+    """Return a client class that needs no RedisJSON."""
     import valkey
 
     class WithoutModule(valkey.Valkey):
@@ -229,9 +224,7 @@ def agentcore(session, agent_id, window, ttl):
 
 
 class OpenAISession:
-    """Adapter that calls the session as the runner does: with the user's message, then with the
-    answer.
-    """
+    """Adapter that calls the session with the user's message, then with the answer."""
 
     def __init__(self, session, ttl):
         import redis.asyncio

@@ -23,9 +23,7 @@ Cell = float | int | str | None
 
 
 def by_age(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Count commands and bytes of a text turn at each age, and those of a restore at the last
-    age.
-    """
+    """Count commands and bytes of a text turn at each age, and of a restore at the last."""
     cells: dict[str, Cell] = {}
     session, counted = stage.new_session(), 5
     with driven(rival, stage, session=session) as driver:
@@ -101,9 +99,7 @@ def stall(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def window(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Compare the window of a live agent, which trimmed its history and pinned the beginning, with
-    that of a restored agent.
-    """
+    """Compare the window of a live agent that trimmed and pinned with a restored one."""
     if not rival.remembers_window:
         return {}
     session = stage.new_session()
@@ -178,9 +174,7 @@ def redacted(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Delete a session whose id is a pattern or a prefix of another id, and ask for an agent by a
-    pattern.
-    """
+    """Delete a session whose id is a pattern or prefix, and ask for an agent by a pattern."""
     cells: dict[str, Cell] = {}
     base = stage.new_session()
     for label, victim, deleted in (
@@ -218,8 +212,7 @@ def neighbours(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Let a session's time to live end under a live agent that then continues, with DynamoDB's
-    deletion of expired items.
+    """Let a session's TTL end under a live agent that then continues.
 
     Two processes follow. The second must find the messages that the first one found and added.
     """
@@ -248,9 +241,7 @@ def lapsed(rival: Rival, stage: Stage) -> dict[str, Cell]:
 
 
 def in_use(rival: Rival, stage: Stage) -> dict[str, Cell]:
-    """Use a session for longer than its time to live, but with shorter pauses; count the turns that
-    are left.
-    """
+    """Use a session beyond its TTL with shorter pauses; count the turns that are left."""
     if not rival.expires:
         return {}
     session, turns = stage.new_session(), 6

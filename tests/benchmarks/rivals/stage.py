@@ -157,9 +157,7 @@ class Driver:
 
 @contextmanager
 def driven(rival: Rival, stage: Stage, *, fresh: bool = False, **opened: Any) -> Iterator[Driver]:
-    """Open a conversation with a new manager, in the rival's process of this stage or in a
-    ``fresh`` one.
-    """
+    """Open a conversation with a new manager, in this stage's process or a ``fresh`` one."""
     driver = Driver(rival, stage) if fresh else stage.driver or Driver(rival, stage)
     if not fresh:
         stage.driver = driver

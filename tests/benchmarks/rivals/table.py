@@ -27,9 +27,7 @@ class Column:
 def markdown(
     columns: Sequence[Column], *, today: dt.date, breakers: Mapping[str, float] | None = None
 ) -> str:
-    """Return the tables as Markdown: a row for each rival, its cells in the order of the
-    questions.
-    """
+    """Return the tables as Markdown, with a row for each rival."""
     questions = list(dict.fromkeys(name for column in columns for name in column.cells))
     lines = [
         (

@@ -1,6 +1,4 @@
-"""``python -m tests.faults.hostile --seconds 600``: draw cases for so long; print seed and smallest
-case of a failure.
-"""
+"""``python -m tests.faults.hostile --seconds 600``: draw cases; print failures."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from tests.support import run
 
 
 def played(rng: random.Random, path: Path) -> None:
-    """Hold sessions, damage a record now and then, and ask the commands; raise ``AssertionError``
-    if one of them lies.
-    """
+    """Hold sessions, damage records, run commands; raise ``AssertionError`` for a wrong output."""
     user, url = f"u{rng.randrange(10**9)}", f"sqlite:///{path}"
     memory = MangaMemory.open(
         "memory://", SQLiteTable(path), memories=SQLiteTable(path, USER_MEMORY)

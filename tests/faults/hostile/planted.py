@@ -1,6 +1,4 @@
-"""Hostile records: what somebody who can write to a store could leave there for the package to
-read.
-"""
+"""Hostile records, as written by somebody with access to a store."""
 
 from __future__ import annotations
 
@@ -96,6 +94,7 @@ def payloads(rng: random.Random) -> Iterator[bytes]:
 
 def deflated(chunk: bytes, size: int) -> bytes:
     """Return compressed data of repeated chunks.
+
     A full flush ends each chunk, so that one is compressed for all.
     """
     packer = zlib.compressobj(9, wbits=-15)
@@ -104,9 +103,7 @@ def deflated(chunk: bytes, size: int) -> bytes:
 
 
 def bomb(place: str, size: int = BOMB) -> bytes:
-    """Return a sealed value that unpacks to ``size`` bytes of spaces, and is a thousandth of
-    that.
-    """
+    """Return a sealed value that unpacks to ``size`` bytes of spaces from a thousandth of that."""
     return forged(deflated(b" " * 1024 * 1024, size), place, flags=1)
 
 
@@ -164,9 +161,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def mutated_dump(data: bytes, rng: random.Random) -> bytes:
-    """Return what ``dump`` made, with something in it changed; now and then something else
-    altogether.
-    """
+    """Return a changed output of ``dump``, or now and then something else."""
     if rng.random() < 0.15:
         return rng.choice(list(payloads(rng)))
     try:

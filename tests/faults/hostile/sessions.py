@@ -1,6 +1,4 @@
-"""Sessions: an agent lives with what is drawn, its process dies, and another one must find all of
-it.
-"""
+"""Sessions: an agent gets drawn values, its process dies, another one must find all."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def drawn(rng: random.Random) -> Case:
 
 
 def played(case: Case, open_: Open) -> None:
-    """Play a case; raise ``AssertionError``, or whatever escapes, if it is not all there
-    afterwards.
-    """
+    """Play a case; raise ``AssertionError``, or an escaping error, if a part is missing."""
     user = f"u{uuid.uuid4().hex[:10]}"
     scope, other = (ConversationScope(user, session, tenant="t") for session in ("s", "other"))
     memory = open_()

@@ -1,6 +1,4 @@
-"""Shapes: messages with anything anywhere in them, one place at a time: an agent lives with each,
-or is not given it.
-"""
+"""Shapes: messages with any value at one place, which an agent accepts or never gets."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def conversation() -> list[Any]:
 
 
 def shapes(*, first: int = 0, step: int = 1) -> Iterator[tuple[int, Any]]:
-    """Yield every ``step``-th of what may stand at a place of the conversation: the place, and what
-    stands there.
-    """
+    """Yield every ``step``-th pair of a place in the conversation and a value for it."""
     number = 0
     for at, message in enumerate(conversation()):
         for place in range(len(list(planted.places([message])))):
@@ -91,8 +87,7 @@ def _changed(at: int, place: int, leaf: Callable[[], Any] | None, *, beside: boo
 
 
 def lived(at: int, value: Any, memory: MangaMemory, *, max_tokens: int) -> bool:
-    """Have agents live with a value in the place of a message, or only find it in a store if it is
-    none; tell which.
+    """Let agents live with a value in a message's place, or find it in a store; tell which.
 
     Raises:
         AssertionError: A restored agent has what is no message, or a history that no provider

@@ -1,6 +1,4 @@
-"""Stores: where the cases are played: embedded ones, and a real Valkey beside a server of the
-DynamoDB API.
-"""
+"""Stores of the cases: embedded ones, and a real Valkey with a DynamoDB server."""
 
 from __future__ import annotations
 

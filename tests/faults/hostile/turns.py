@@ -1,6 +1,4 @@
-"""Turns: texts of any kind, said while the stores refuse: no turn raises, the loop goes on, and
-nothing of it is lost.
-"""
+"""Turns: any texts while the stores refuse; no turn raises or blocks, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -136,9 +134,7 @@ def shop() -> Iterator[Shop]:
 
 
 def _stalls_again(memory: MangaMemory, text: str) -> Iterator[float]:
-    """Yield the longest pause of the event loop in the same turn of other agents, until one is
-    short enough.
-    """
+    """Yield the longest pause of the loop in a turn of other agents, until one is short."""
     for _ in range(6):
         taken = asyncio.run(
             stalled(agent_of(memory, "importance", uuid.uuid4().hex, "short"), text)
@@ -149,9 +145,7 @@ def _stalls_again(memory: MangaMemory, text: str) -> Iterator[float]:
 
 
 def played(turns: list[Turn], shop: Shop) -> None:
-    """Say all of it; raise ``AssertionError``, or whatever escapes, if a turn fails, the loop
-    stands still, or some is lost.
-    """
+    """Hold all turns; raise ``AssertionError`` if one fails, blocks or loses a message."""
     scope = ConversationScope("u", uuid.uuid4().hex)
     shop.answer()
     memory = shop.open()

@@ -1,6 +1,4 @@
-"""World: stores with a conversation and memories in them, which can be damaged, used, and
-mended.
-"""
+"""World: stores with a conversation and memories that can be damaged and mended."""
 
 from __future__ import annotations
 
@@ -126,9 +124,7 @@ class World:
         self.client.delete(self.hash_key("A:default"))
 
     def plant(self, rng: random.Random) -> bool:
-        """Damage something, of any kind and place; False if it cannot be written, or the store
-        itself does not take it.
-        """
+        """Damage a record; return False if the damage cannot be written."""
         try:
             return rng.choice(
                 [self._row, self._row, self._field, self._field, self._bytes_of_a_row]
@@ -223,9 +219,7 @@ class World:
         ]
 
     def tried(self, *, may_be_new: bool = True) -> list[MangaMemoryError]:
-        """Use everything; return the errors, which must all be this package's, and say which record
-        it is.
-        """
+        """Use everything; return the errors, which must be this package's and name the record."""
         errors: list[MangaMemoryError] = []
         for use in self.uses():
             try:

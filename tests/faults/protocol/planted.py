@@ -1,6 +1,4 @@
-"""Faults that are planted into the protocol, one at a time: the simulation must notice each of
-them.
-"""
+"""Faults planted into the protocol one at a time, which the simulation must notice."""
 
 from __future__ import annotations
 

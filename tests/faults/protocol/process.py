@@ -1,6 +1,4 @@
-"""A real process that takes turns of one conversation, and journals each turn that a store
-acknowledged.
-"""
+"""A real process that takes turns of a conversation and journals acknowledged turns."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class Opener:
 
 
 def take_turns(opener: Opener, worker: str, journal: Path, until: float) -> None:
-    """Take turns until a time; half of them with a new agent, some saved in parts, some evicting
-    old turns.
-    """
+    """Take turns until a time: half with a new agent, some saved in parts, some evicting."""
     hold: Conversation | None = None
     with journal.open("a", encoding="utf-8") as file:
         for number in itertools.count():

@@ -1,6 +1,4 @@
-"""Runs of the simulation: the steps of a seed, the broken promise, and the fewest steps that break
-it.
-"""
+"""Runs of the simulation: steps of a seed, the broken promise, the fewest steps."""
 
 from __future__ import annotations
 

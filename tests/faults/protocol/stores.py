@@ -1,6 +1,4 @@
-"""Stores of the simulation: a hot store and a table in memory, seen by each process through a proxy
-that pauses and fails.
-"""
+"""Stores of the simulation in memory, behind proxies that pause and fail."""
 
 from __future__ import annotations
 
@@ -74,9 +72,7 @@ class DurableSide:
         return {text for row in self.store.rows.values() for text in item_texts(row)}
 
     def kept_texts(self) -> set[str]:
-        """Return the message texts, without those of turns that were put after the end of their
-        incarnation.
-        """
+        """Return the message texts without turns that were put after their incarnation's end."""
         return {
             text
             for (_, sort), row in self.store.rows.items()

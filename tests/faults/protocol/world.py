@@ -1,6 +1,4 @@
-"""World of the simulation: processes that hold one conversation, their stores, and a judge that
-knows what was acknowledged.
-"""
+"""World of the simulation: processes of one conversation, stores, and a judge."""
 
 from __future__ import annotations
 
@@ -136,9 +134,7 @@ class Process:
         self.hold._save_head, self.hold.read_head = save, read  # type: ignore[method-assign]
 
     def sweep(self) -> None:
-        """Store in the durable tier what only the hot tier has, and empty the hot tier, as a
-        sweeper does.
-        """
+        """Store the hot tier's data in the durable tier, and empty the hot tier."""
         self.hold.read_hot(touch=False)
         self.hold.close(writes_hot=False)
         if self.hold.empty_hot():
@@ -257,9 +253,7 @@ class World:
     # The judge
 
     def note_head(self) -> None:
-        """Note the incarnation of the durable head, else of the hot tier's hash, and the lowest one
-        whose turns continue.
-        """
+        """Note the incarnation of the head, and the lowest one whose turns continue."""
         head = self._read_hot() if self.tiers == "hot" else self._read_head()
         incarnation = 0 if head is None else head.incarnation
         content = (
@@ -299,6 +293,7 @@ class World:
 
     def _note_returned_expiry(self, incarnation: int) -> None:
         """Note the turns that end with an expiry that both tiers had lost: those that the log has.
+
         Others continue.
         """
         over = [
@@ -324,9 +319,7 @@ class World:
         )
 
     def forgive_losses(self) -> None:
-        """Excuse the turns that no store has and whose author is gone: stores or processes were
-        lost.
-        """
+        """Excuse the turns that no store and no process has any more."""
         have = self.held_texts
         alive = {process.name: process for process in self.processes}
         for said in self.said.values():
@@ -345,8 +338,7 @@ class World:
         self._holders[process.name] = process
 
     def _note_unlisted(self) -> None:
-        """Note the turns that a cut flush has put into the log, and that the hot tier lost by going
-        back to a copy.
+        """Note logged turns of a cut flush that the hot tier lost by returning to a copy.
 
         The head of the flush would list them. Only a load that finds the hot tier empty looks for
         such turns.
@@ -471,9 +463,7 @@ class World:
         self.spawn(f"{process.name}:{label}", process.name, body)
 
     def turn(self, process: Process, how: Op) -> None:
-        """A user asks something, and the agent answers; its conversation manager may evict, edit
-        and summarize.
-        """
+        """A user asks, and the agent answers; its manager may evict, edit and summarize."""
         refreshes, drop, edits, notes, parts, flushes = how
 
         def work() -> None:
@@ -593,9 +583,7 @@ class World:
             process.state = process.state[0], hold.local.base.incarnation
 
     def _lost_expiry(self) -> int:
-        """Return the incarnation of an expiry that both tiers have lost and a process still knows;
-        0 if there is none.
-        """
+        """Return the incarnation of an expiry that both tiers have lost, or 0."""
         if not (self.expiries and self.is_lossy and self.is_rolled_back):
             return 0
         stored = max(
@@ -945,9 +933,7 @@ class World:
         self.drain()
 
     def finish(self) -> None:
-        """Mend everything, let every process save and flush, and check what new processes
-        restore.
-        """
+        """Mend everything, let every process save and flush, and check new restores."""
         self.down.clear()
         self.faults.clear()
         for process in self.processes:
@@ -994,9 +980,7 @@ class World:
                 )
 
     def _check_restores(self, last: Process) -> None:
-        """Let one more process take a turn and flush; then each tier alone must restore exactly the
-        same.
-        """
+        """Let one more process take a turn and flush; each tier must restore the same."""
         self.processes.append(last)
         last.is_ready = True
         self.turn(last, (True, 1, True, True, 1, True))
@@ -1033,9 +1017,7 @@ class World:
                 raise BrokenPromiseError(f"text of deleted turn {said.key} is left")
 
     def _blur(self, texts: list[str | None]) -> list[str | None]:
-        """Return texts without the differences that tiers may have: half-stored redactions, and
-        unlisted turns.
-        """
+        """Return texts without the differences that tiers may have."""
         unlisted = {
             f"<{text}>" for said in self.said.values() if said.is_unlisted for text in said.texts
         }

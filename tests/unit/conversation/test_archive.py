@@ -52,9 +52,7 @@ def test_it_keeps_the_latest_replaces_and_forgets(retriever: Any) -> None:
 
 
 class Flaky:
-    """A retriever whose calls can be made to fail, and that may find texts which the archive
-    lacks.
-    """
+    """A retriever that can fail, and may find texts that the archive lacks."""
 
     def __init__(self) -> None:
         self.texts: dict[int, str] = {}

@@ -1,6 +1,4 @@
-"""A history copies itself as deeply as copy.deepcopy would, in less time, wherever Strands copies
-it.
-"""
+"""A history copies itself like copy.deepcopy, in less time."""
 
 from __future__ import annotations
 

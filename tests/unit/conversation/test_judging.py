@@ -1,6 +1,4 @@
-"""Scorers that answer later: rules until then, each message judged once, failures left to the
-rules.
-"""
+"""Scorers that answer later: rules until then, and after failures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The layout brings back the exact history from a log of messages, and changes nothing in an exact
-one.
-"""
+"""The layout restores the exact history from a log of messages."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def test_the_layout_of_a_newer_version_is_named_as_such_in_any_form() -> None:
 
 @given(st.data())
 def test_any_history_comes_back_over_generations(data: st.DataObject) -> None:
-    """Messages are added, dropped, edited and pinned; then a new process reads the log, or a
-    snapshot.
-    """
+    """A new process reads the log or a snapshot of a changed history."""
     records: list[Any] = []
     history: list[Any] = []
     log = MessageLog()

@@ -1,6 +1,4 @@
-"""The log tail: evicted messages may come back in the order of speech, unless somebody else changed
-the history.
-"""
+"""The log tail: evicted messages return in order unless another changed the history."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A history is kept within its budget whatever its tools and users said: blocks may be of any shape
-that Strands takes.
-"""
+"""A history stays within its budget with blocks of any shape."""
 
 from __future__ import annotations
 

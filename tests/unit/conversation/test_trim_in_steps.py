@@ -1,6 +1,4 @@
-"""Between two steps of trimming a history only grows at its end, and each request begins with the
-whole one before.
-"""
+"""Between trimmings a history only grows, and requests keep their prefix."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ def talk(
 
 
 def whole_prefixes(requests: list[Any]) -> float:
-    """Return in how many requests all messages of the one before stand at the beginning, to the
-    letter.
-    """
+    """Return the number of requests that begin with the whole previous request."""
     told = [
         [json.dumps({"role": each["role"], "content": each["content"]}) for each in r.messages]
         for r in requests

@@ -1,6 +1,4 @@
-"""Truncation of a text keeps the identifiers of JSON, the lines of tables and code, and
-sentences.
-"""
+"""Truncation keeps identifiers of JSON, lines of tables and code, and sentences."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ IDENTIFIERS = re.compile(r"ORD-\d{4}|B07X1234|注文-\d\d|\"id\": \d+|1Z9")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("number", range(len(VALUES)))
 def test_an_excerpt_and_a_truncated_text_hold_all_identifiers(form: str, number: int) -> None:
-    """Forty results, in eight forms, keep every identifier in 600 characters, and what is left is
-    JSON.
-    """
+    """Forty results in eight forms keep all identifiers in 600 characters."""
     text = FORMS[form](VALUES[number])
     wanted = set(IDENTIFIERS.findall(json.dumps(VALUES[number], ensure_ascii=False)))
     for short in (excerpt_text(text, 600), truncate_text(text, 600, len)):
@@ -170,9 +166,7 @@ def test_numbers_and_unpaired_surrogates_are_kept_as_written() -> None:
     ],
 )
 def test_a_line_that_reports_an_error_stays_in_its_place(report: str) -> None:
-    """The one failure in the middle of a log is kept, also after a second truncation, and the
-    marker counts the rest.
-    """
+    """A failure in a log is kept, also after a second truncation."""
     lines = [f"2026-11-27 10:{at // 60:02}:{at % 60:02} GET /volumes/{at} 200" for at in range(600)]
     text = "\n".join([*lines[:300], report, *lines[300:]])
     short = text

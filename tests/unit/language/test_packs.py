@@ -1,6 +1,4 @@
-"""The language packs: each pattern finds its examples, no rule reads a counterexample wrongly, and
-the packs fit together.
-"""
+"""Language packs: patterns find their examples and reject the counterexamples."""
 
 from __future__ import annotations
 
@@ -64,6 +62,7 @@ def test_a_pattern_finds_its_examples() -> None:
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_a_message_is_read_as_the_act_of_its_rule(language: str) -> None:
     """No earlier rule takes an example away.
+
     A rule is tried only in a text with one of its cues.
     """
     rules = [entry for code, entry in ACTS if code == language]

@@ -27,9 +27,7 @@ def _matches(found: tuple[str, str], stated: tuple[str, str]) -> bool:
 
 
 def _judge(dialogue: Dialogue) -> tuple[int, list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the number of stated preferences that were found, the wrong ones, and the missed
-    ones.
-    """
+    """Return the numbers of found, wrong and missed preferences."""
     messages, stated, allowed = dialogue
     preferences = collect_preferences(messages)
     found = [

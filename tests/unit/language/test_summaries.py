@@ -292,9 +292,7 @@ def test_a_reply_about_another_name_or_a_question_in_return_is_no_answer(
 def test_answer_gives_the_kind_of_value_that_was_asked(
     question: str, asked: str, answer: str, expected: bool
 ) -> None:
-    """A price is no answer to a question for a date, and a placed order none to a question for a
-    place.
-    """
+    """A price does not answer a question for a date."""
     assert is_answer(answer, question, asked) is expected
 
 

@@ -1,6 +1,4 @@
-"""What users prefer is heard slot by slot, with its polarity; a change of mind leaves one
-answer.
-"""
+"""Preferences are extracted by slot and polarity; a change of mind leaves one."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def test_tastes_are_heard_with_their_slot_and_polarity(script: str) -> None:
 
 
 def _is_heard(line: str, named: str, liked: bool | None) -> bool:
-    """Tell whether what a line names is heard, with its side: "not wanted" is in a slot of its own,
-    or in the statement.
-    """
+    """Tell whether a line's value is extracted, with its side."""
     for each in extract_preferences([line]):
         found = f"{each.slot} {each.value}".lower()
         kin = (named.replace("traged", "tragedy"), named.rstrip("s"))
@@ -62,6 +58,7 @@ def test_nine_of_ten_natural_sentences_are_heard_and_shop_talk_is_not(script: st
 @pytest.mark.parametrize(("text", "found"), rows("extracted_preferences"))
 def test_tastes_of_one_message(text: str, found: list[list[Any]]) -> None:
     """A taste has all that narrows it.
+
     Words of the shop or of the moment, and words that point at something, are none.
     """
     assert [[each.slot, each.value, each.liked] for each in extract_preferences([text])] == found
@@ -69,9 +66,7 @@ def test_tastes_of_one_message(text: str, found: list[list[Any]]) -> None:
 
 @pytest.mark.parametrize(("texts", "preferences"), rows("collected_preferences"))
 def test_preferences_after_several_messages(texts: list[str], preferences: dict[str, str]) -> None:
-    """A change of mind leaves the last statement, and each side of a sentence has its own
-    polarity.
-    """
+    """The last statement stays, and each side has its own polarity."""
     assert collect_preferences(texts) == preferences
 
 

@@ -85,9 +85,7 @@ def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
 
 
 def test_one_of_16_threads_gets_the_probe() -> None:
-    """The state changes slowly, so that without the lock other threads come between the change and
-    the permit.
-    """
+    """The slow state change would let other threads in without the lock."""
     breaker, _ = half_open()
     barrier, change = threading.Barrier(16), breaker._change
 

@@ -1,6 +1,4 @@
-"""The breaker under any sequence of calls, outcomes, waits, lost probes and hands on it, against a
-model of it.
-"""
+"""The breaker under any sequence of calls, outcomes and waits, against a model."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ POLICY = BreakerPolicy(failures=3, reset_after=10.0, timeout=2.0)
 
 class Breaker(RuleBasedStateMachine):
     """Every permit belongs to an era: from one change of state, or of the probe, to the next.
+
     Only its own era hears of it.
     """
 

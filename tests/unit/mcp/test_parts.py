@@ -1,6 +1,4 @@
-"""The small parts: redaction, argument schemas, last good results, statistics, the words for the
-model.
-"""
+"""Small parts: redaction, schemas, cached results, statistics, texts for the model."""
 
 import threading
 from collections.abc import Sequence
@@ -230,9 +228,7 @@ def test_a_problem_says_what_to_do() -> None:
 
 
 def test_model_is_sent_a_short_json_and_callers_get_all_data() -> None:
-    """The JSON of a failure has what a model can act on; breaker, server and times are in the
-    metadata of the result.
-    """
+    """Breaker, server and times are in the metadata of the result."""
     original = {"isError": True, "structuredContent": {"password": "x"}, "metadata": {"cost": 2}}
     result = error_result(problem(retry_after=1.5, server="s", duration=0.25), original=original)
     assert result["isError"]

@@ -1,6 +1,4 @@
-"""Whatever a tool returns or raises: the call ends with a tool result, and the breaker hears of
-it.
-"""
+"""Any result or error of a tool ends in a tool result and reaches the breaker."""
 
 from __future__ import annotations
 

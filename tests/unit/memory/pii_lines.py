@@ -1,4 +1,5 @@
 """Lines with personal data, made here, and lines that look like it and hold none.
+
 All data are invented.
 """
 

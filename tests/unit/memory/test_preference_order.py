@@ -101,9 +101,7 @@ CASES = [
 def test_order_of_arrival_does_not_matter(
     changes: Sequence[PreferenceChange], expected: dict[str, str]
 ) -> None:
-    """Only the times of the messages decide, for live statements, transcripts that are finalized
-    late, and removals.
-    """
+    """Only the times of messages decide, also for late transcripts and removals."""
     for order in permutations(changes):
         log = LoggedChanges()
         for change in order:

@@ -1,6 +1,4 @@
-"""A profile source may do whatever it likes: an agent starts in time, with its user's own
-memories.
-"""
+"""An agent starts in time with its own memories, whatever a profile source does."""
 
 from __future__ import annotations
 

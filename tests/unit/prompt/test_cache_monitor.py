@@ -15,9 +15,7 @@ from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 
 class CachingModel(ScriptedModel):
-    """Reports a use of the cache: the first request writes all of it, later ones read all but 100
-    tokens.
-    """
+    """Model that reports one cache write, then reads of all but 100 tokens."""
 
     def __init__(self) -> None:
         super().__init__(lambda messages: "ok")

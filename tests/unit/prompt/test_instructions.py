@@ -180,9 +180,7 @@ def test_a_tool_that_declares_both_is_not_read_only(folders: list[Path]) -> None
 def test_only_the_packages_own_tools_are_trusted_without_a_word(
     folders: list[Path], tmp_path: Path
 ) -> None:
-    """A tool of the user's own that is named as one of the package's is a tool of the user's
-    own.
-    """
+    """A user's tool with the name of the package's is not trusted."""
 
     @tool(name="search_memory")
     def own(query: str) -> str:

@@ -19,9 +19,7 @@ WRITER = {"name": "save", "inputSchema": {"json": {}}}
 
 
 def changeable(**of: Access) -> bool:
-    """Tell whether a file can be changed whose name, or that of a folder above it, has this access;
-    the others have none.
-    """
+    """Tell whether a file in a folder, one of them with this access, can be changed."""
     return can_change(FILE, look=lambda path: of.get(path.stem or "root", Access()))
 
 
@@ -66,9 +64,7 @@ def somebody_else() -> Iterator[None]:
 
 
 def test_files_of_another_user_by_their_modes() -> None:
-    """As root's files are to a process that is not root; to its owner every file is within
-    reach.
-    """
+    """As root's files for another user; an owner can change every file."""
     with tempfile.TemporaryDirectory() as made:
         work = Path(made) / "work"
         work.mkdir()

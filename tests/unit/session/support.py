@@ -1,6 +1,4 @@
-"""What the session tests share: stores of every kind, agents with scripted models, and a look at
-all that is stored.
-"""
+"""Shared by session tests: stores, scripted agents, and a view of all stored data."""
 
 from __future__ import annotations
 
@@ -78,17 +76,13 @@ class Stores:
         return agent(self.manager(session, **settings), model, **arguments)
 
     def lose_hot(self) -> None:
-        """Delete every key of the hot tier, as an eviction or a server restarted without its data
-        would.
-        """
+        """Delete every key of the hot tier, as an eviction or a restart would."""
         if self.client is not None:
             for key in self.client.scan_iter(match="smm:*"):
                 self.client.delete(key)
 
     def elsewhere(self) -> Stores:
-        """The same servers through objects of one's own, and so a writer of one's own, as in
-        another process.
-        """
+        """The same servers with new clients and a new writer, like another process."""
         hot = RedisHotStore(self.hot._client) if isinstance(self.hot, RedisHotStore) else self.hot
         durable = self.durable
         if isinstance(durable, SQLiteTable):
@@ -178,6 +172,7 @@ def same(one: Any, other: Any) -> bool:
 
 def check_restored(stores: Stores, live: Agent, **arguments: Any) -> Agent:
     """Check that new processes restore a conversation as it is, also from the durable tier alone.
+
     Return the first agent.
     """
     restored = stores.agent(agent_id=live.agent_id, **arguments)
@@ -216,9 +211,7 @@ def assistant(*blocks: dict[str, Any] | str, **more: Any) -> Any:
 
 
 def everything_stored(stores: Stores) -> bytes:
-    """Return all bytes of both tiers that belong to the session: raw, and as our codec reads them,
-    one after the other.
-    """
+    """Return all bytes of a session in both tiers, raw and decoded."""
     return b"\n".join([*_all_hot(stores), *_all_durable(stores)])
 
 
@@ -284,9 +277,7 @@ def _size(value: Any) -> int:
 
 
 class CountingHot:
-    """A HotStore that counts its calls and the bytes it is given, and takes down which fields that
-    are.
-    """
+    """A HotStore that counts its calls and bytes, and records the fields."""
 
     def __init__(self, store: HotStore) -> None:
         self._store = store
@@ -393,9 +384,7 @@ def loaded(data: bytes) -> Any:
 
 
 class MemoryTable:
-    """A Table in memory, for tests of millions of steps; the contract suite covers the real
-    ones.
-    """
+    """A Table in memory, for tests of millions of steps."""
 
     schema = SESSIONS
 
@@ -473,9 +462,7 @@ class MemoryTable:
 
 
 class SurvivingHotStore(InMemoryHotStore):
-    """A hot store in memory that counts as one that survives the process, because the tests'
-    processes are not real ones.
-    """
+    """A hot store in memory that counts as one that survives the process."""
 
     survives_process = True
 

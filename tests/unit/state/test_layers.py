@@ -86,6 +86,7 @@ def test_value_that_its_canonical_form_makes_too_long_is_refused(
     given: dict[str, Any], value: str
 ) -> None:
     """The sign has 18 letters in the canonical form.
+
     A longer stored value could not be read again.
     """
     dialogue = StateCoordinator(intents={"buy": [DialogueSlot(name="what", **given)]}).dialogue

@@ -1,6 +1,4 @@
-"""The state as a whole, under random use: it is always valid, small, and comes back exactly from
-what is stored.
-"""
+"""The state under random use is valid, small, and restored exactly."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ SMALL = st.integers(0, 5)
 
 
 class StateMachine(RuleBasedStateMachine):
-    """An agent with state; now and then its process ends and another one goes on from what is
-    stored.
-    """
+    """An agent with state, whose process ends now and then."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""The tools of the state: what describes them to a model is made once, and what an agent's intents
-add to it stays its own.
-"""
+"""Tools of the state: their schema is made once, and each agent adds its intents."""
 
 from __future__ import annotations
 

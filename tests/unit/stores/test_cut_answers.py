@@ -1,6 +1,4 @@
-"""An answer that ends within its headers is none: it says neither that a record is there, nor that
-it is not.
-"""
+"""An answer that ends within its headers proves neither presence nor absence."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _ABSENT = _HEAD + b"Content-Length: 2\r\n\r\n{}"
 
 @contextmanager
 def answering(*answers: bytes, deadline: float) -> Iterator[DynamoDBTable]:
-    """Serve a table by a server that gives these answers, one a connection, the last one again and
-    again.
-    """
+    """Serve a table with these answers, one per connection, the last repeatedly."""
     left = list(answers)
 
     class Handler(BaseHTTPRequestHandler):

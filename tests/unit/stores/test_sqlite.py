@@ -39,9 +39,7 @@ def test_what_is_replaced_is_overwritten_in_the_file_whatever_sqlite_was_built_w
 
 
 def files_of(table: SQLiteTable) -> bytes:
-    """Return all that is in the table's files, the write-ahead log and what SQLite keeps beside it
-    included.
-    """
+    """Return all bytes of the table's files, including the write-ahead log."""
     return b"".join(path.read_bytes() for path in table.path.parent.iterdir())
 
 

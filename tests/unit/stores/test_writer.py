@@ -89,9 +89,7 @@ def test_an_error_goes_to_the_caller_and_work_goes_on() -> None:
 
 
 def test_nobody_can_cancel_work() -> None:
-    """A caller who goes away cancels no write, and does no harm to the thread that would have told
-    him.
-    """
+    """A cancelled caller cancels no write and harms no thread."""
     writer = Writer(threads=1)
     release = threading.Event()
     first = writer.submit("key", release.wait)

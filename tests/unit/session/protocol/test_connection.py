@@ -1,6 +1,4 @@
-"""Conversations as a session manager connects them: ids, index items, and tombstones of a whole
-session or user.
-"""
+"""Conversations of a session manager: ids, index items, tombstones."""
 
 from __future__ import annotations
 
@@ -88,9 +86,7 @@ def test_head_says_whether_a_hot_tier_may_have_a_copy() -> None:
 
 @pytest.mark.parametrize("key", [SESSION_KEY, USER_KEY], ids=["session", "user"])
 def test_deletion_of_a_session_ends_conversations_that_no_store_lists(key: tuple[str, str]) -> None:
-    """A turn that was said before the deletion and saved behind it is dropped; the next turn begins
-    a new conversation.
-    """
+    """A turn saved after the deletion is dropped; the next begins anew."""
     connections = Connections()
     hold = connections.load()
     say(hold, 1)
@@ -105,9 +101,7 @@ def test_deletion_of_a_session_ends_conversations_that_no_store_lists(key: tuple
 
 
 def test_first_head_that_a_deletion_does_not_see_becomes_a_tombstone() -> None:
-    """A deletion between the read of the tombstones and the put of the first head is noticed behind
-    the put.
-    """
+    """The deletion is noticed after the put of the first head."""
     connections = Connections()
     hold = connections.load()
     say(hold, 1)
@@ -180,9 +174,7 @@ class _TickingClock(FakeClock):
 
 
 def test_conversation_that_begins_after_a_deletion_is_not_ended_by_it() -> None:
-    """The tombstone of a session may be put seconds after those of its conversations: a turn behind
-    them stays.
-    """
+    """The session's tombstone may come seconds after the conversation's."""
     table = MemoryTable()
     manager = TieredSessionManager("s", durable=table, clock=_TickingClock())
     agent = Agent(model=ScriptedModel(["yes"] * 3), session_manager=manager, callback_handler=None)
@@ -225,9 +217,7 @@ def test_cache_in_the_hot_tier_is_dropped_without_a_finalizer() -> None:
 
 
 def test_sweeper_that_knows_only_a_name_keeps_the_conversation_listed() -> None:
-    """Head, directory and expiry index have the original ids, also where the table was restored to
-    nothing.
-    """
+    """Head and indexes have the original ids, also in an emptied table."""
     connections = Connections()
     assert sweep(connections) == 1
     assert connections.table.rows[PLACE.session, f"{PLACE.member}#HEAD"]["member"] == "default"

@@ -1,6 +1,4 @@
-"""A process's hold of a conversation over stores that count requests: restores, costs, ends, and
-outages.
-"""
+"""A process's hold of a conversation over stores that count requests."""
 
 from __future__ import annotations
 
@@ -91,9 +89,7 @@ def say(hold: Conversation, number: int, *, ends: bool = True, size: int = 300) 
 
 
 def turn(hold: Conversation, number: int) -> None:
-    """Take a turn as a session manager does: evict all but 40 turns, save, and flush if this writer
-    has to.
-    """
+    """Take a turn: evict all but 40 turns, save, and flush if this writer has to."""
     hold.refresh()
     hold.complete()
     view = hold.local.adopt_window()
@@ -211,9 +207,7 @@ def test_deleted_conversation_stays_deleted_when_a_process_sleeps_longer_than_to
 def test_deletion_ends_what_an_expiry_of_the_same_second_carries_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The deletion has read neither tier since the expiry, and the durable tier has lost the
-    expiry's tombstone.
-    """
+    """The durable tier has lost the expiry's tombstone."""
     stores = Stores()
     late = stores.hold()
     turn(late, 1)
@@ -244,9 +238,7 @@ def test_expiry_continues_unsaved_turns_and_ends_the_others() -> None:
 
 
 def test_first_flush_that_is_cut_loses_no_turn_with_the_hot_tier() -> None:
-    """A conversation that began in the hot tier gets its durable head before its log, so each
-    prefix of a flush restores.
-    """
+    """The durable head comes before the log, so each prefix of a flush restores."""
     for puts in range(10):
         stores = Stores()
         hold = stores.hold()
@@ -266,9 +258,7 @@ def test_first_flush_that_is_cut_loses_no_turn_with_the_hot_tier() -> None:
 
 
 def test_edit_of_the_window_survives_turns_of_others() -> None:
-    """An eviction stands if others only added turns; of two edits at once the first one stored
-    stands.
-    """
+    """Of two edits at once, the first one stored stays."""
     stores = Stores()
     hold = stores.hold()
     for number in range(4):
@@ -288,9 +278,7 @@ def test_edit_of_the_window_survives_turns_of_others() -> None:
 
 
 def test_save_during_an_outage_of_hot_puts_no_turn_into_a_restored_table_without_a_head() -> None:
-    """A process whose known head is old reads the head again before its save puts turns that others
-    flushed.
-    """
+    """An old head is read again before the save."""
     stores = Stores()
     hold = stores.hold()
     turn(hold, 0)
@@ -310,9 +298,7 @@ def test_save_during_an_outage_of_hot_puts_no_turn_into_a_restored_table_without
 
 
 def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
-    """Turns that a lost or deleted conversation left in the table stay out of the next one, and are
-    deleted.
-    """
+    """Turns of a lost or deleted conversation are deleted."""
     stores = Stores()
     hold = stores.hold()
     for number in range(6):
@@ -329,9 +315,7 @@ def test_new_conversation_shows_nothing_of_a_log_without_a_head() -> None:
 
 
 def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
-    """A turn that a load found in the log is unlogged until a head lists it; else the durable tier
-    alone shows it again.
-    """
+    """A turn found in the log stays unlogged until a head lists it."""
     stores = Stores()
     hold = stores.hold()
     for number in range(5):
@@ -360,9 +344,7 @@ def test_turn_of_a_broken_flush_that_is_evicted_later_stays_evicted() -> None:
 
 
 def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
-    """A head that went back to a backup lists turns again that the log has and no process holds any
-    more.
-    """
+    """A head from a backup lists turns that no process holds."""
     stores = Stores()
     hold = stores.hold()
     key = ("s", "A:a#HEAD")
@@ -387,9 +369,7 @@ def test_evicted_turn_that_only_the_log_proves_is_not_shown_again() -> None:
 
 
 def test_head_that_could_not_be_joined_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read that fails between the head and the log leaves the head unknown, so the next save
-    joins it first.
-    """
+    """After a read that fails between head and log, the next save joins first."""
     stores = Stores()
     other, hold = stores.hold(hot=False), stores.hold()
     say(other, 1)
@@ -406,9 +386,7 @@ def test_head_that_could_not_be_joined_is_not_replaced(monkeypatch: pytest.Monke
 def test_first_save_continues_a_conversation_that_has_just_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Turns that another process has logged since this one looked are no rest of a deleted
-    conversation.
-    """
+    """Turns that another process has just logged are no rest of a deletion."""
     stores = Stores()
     hold, other = stores.hold(), stores.hold(hot=False)
     say(other, 1)

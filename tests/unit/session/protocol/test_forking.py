@@ -153,6 +153,7 @@ def test_turn_that_is_logged_during_a_rewind_does_not_count_as_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another process logs a turn between two reads of the log.
+
     The turn has a place before turns that were read.
     """
     forks = Forks(hot=False, turns=2)
@@ -200,9 +201,7 @@ def test_log_that_is_deleted_while_it_is_read_does_not_count_as_damaged(
 def test_redaction_during_a_rewind_stays(
     tiers: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that is redacted while a rewind runs has its replacement in the shortened
-    history.
-    """
+    """The replacement is in the shortened history."""
     forks = Forks(**tiers, turns=4)
     key = forks.hold.local.view[0].key
     assert key is not None
@@ -337,9 +336,7 @@ def test_turn_that_grows_during_a_rewind_stays_whole(
 
 @TIERS
 def test_turn_of_a_deleted_fork_does_not_come_back_in_the_next_fork(tiers: dict[str, bool]) -> None:
-    """A process that still has the deleted fork must not write its turn to a new fork of the same
-    id.
-    """
+    """A process still has the deleted fork of the same id."""
     forks = Forks(**tiers, turns=3)
     fork(PLACE, forks.tiers, at_turn=3, to=OTHER, ids=OTHER_IDS)
     idle = forks.load_other()
@@ -379,9 +376,7 @@ def test_turns_of_a_rewind_do_not_come_back_from_a_process_far_behind(
 def test_unsaved_turn_outlives_a_rewind_that_was_long_ago(
     tiers: dict[str, bool], begun: int
 ) -> None:
-    """The process has read neither the rewind nor the 120 turns after the rewind, which have left
-    no turn that it knows.
-    """
+    """The process has read neither the rewind nor the 120 turns after it."""
     forks = Forks(**tiers, turns=begun)
     idle = forks.load()
     say(idle, 900)
@@ -423,9 +418,7 @@ def test_redaction_after_an_unread_rewind_reaches_a_turn_outside_the_window(
 
 @TIERS
 def test_turn_that_grows_outside_the_window_is_forked_whole(tiers: dict[str, bool]) -> None:
-    """The history of a fork or rewind has all messages of a turn that grew after the record was
-    read, or none.
-    """
+    """All messages of a turn are in the history, or none."""
     forks = Forks(**tiers, turns=2)
     local = forks.hold.local
     local.begin_turn()
@@ -471,9 +464,7 @@ def test_redaction_after_a_rewind_that_died_leaves_no_original(
 
 @TIERS
 def test_removed_turn_that_goes_on_is_counted_again(tiers: dict[str, bool]) -> None:
-    """Two rewinds remove an open turn, whose author then ends it: it follows the kept turns, and
-    counts as a whole.
-    """
+    """Its author ends the turn after two rewinds: it follows the kept turns."""
     forks = Forks(**tiers, turns=4)
     local = forks.hold.local
     local.begin_turn()

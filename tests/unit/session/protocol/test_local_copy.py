@@ -28,9 +28,7 @@ def test_new_keys_and_versions_are_above_all_that_a_record_lists() -> None:
 
 
 def test_edits_stand_although_a_flush_ends_after_a_later_save() -> None:
-    """The flush stores an earlier draft than the save; the window that the agent edited is that of
-    the save.
-    """
+    """The flush stores an earlier draft than the save."""
     local = LocalCopy(clock=lambda: 1000.0)
     local.is_loaded = True
     for number in range(3):

@@ -34,9 +34,7 @@ def turn(key: TurnKey, length: int) -> Turn:
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    """Return a record of one incarnation that has seen some turns, shows some of them and has
-    logged some of them.
-    """
+    """Return a record of one incarnation with seen, shown and logged turns."""
     seen = draw(st.dictionaries(st.sampled_from(KEYS), st.integers(1, 4), max_size=6))
     shown = [key for key in draw(st.permutations(sorted(seen))) if draw(st.booleans())]
     unlogged = {key: draw(st.integers(0, seen[key] - 1)) for key in seen if draw(st.booleans())}
@@ -100,9 +98,7 @@ def test_join_shows_every_unseen_turn_whole_and_once(one: Record, other: Record)
 @given(records(), records())
 @settings(max_examples=120, deadline=None)
 def test_join_keeps_redactions_states_and_unlogged_turns(one: Record, other: Record) -> None:
-    """No redaction and no state entry is lost, and a turn stays unlogged until one of the records
-    knows it as logged.
-    """
+    """A turn stays unlogged until one of the records knows it as logged."""
     joined = join(one, other)
     for record in (one, other):
         for key in record.redactions:
@@ -147,9 +143,7 @@ def test_deletion_drops_unlogged_turns_and_expiry_carries_them_over() -> None:
 
 
 def test_seen_list_keeps_the_turns_of_the_window_and_the_newest_others() -> None:
-    """The list of seen turns does not grow with the age of the conversation, and reaches the whole
-    window.
-    """
+    """The list does not grow with the conversation."""
     keys = [TurnKey(number, "t") for number in range(1, 400)]
     record = Record(
         Version(500, "a"),

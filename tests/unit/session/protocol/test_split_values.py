@@ -46,9 +46,7 @@ def test_a_refused_value_leaves_nothing_behind() -> None:
 
 
 def test_a_value_that_was_stored_before_keeps_its_parts() -> None:
-    """The answer to the first try was lost: the second one finds it, and must not take its parts
-    away.
-    """
+    """The first try's answer was lost; the second keeps its parts."""
     table, data = MemoryTable(), noise(900_000)
     put(table, data)
     assert put(table, data) is None
@@ -80,9 +78,7 @@ def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> No
 
 @pytest.mark.parametrize("size", [10, 900_000])
 def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> None:
-    """What a redaction takes out of a value may be in the parts of a writer that died before its
-    first part.
-    """
+    """A redacted text may be in the parts of a writer that died."""
     table = MemoryTable()
     item = put(table, noise(900_000))
     put(table, noise(900_000, seed=3), Condition(equals={"version": 1}), before=item)
@@ -107,9 +103,7 @@ def test_a_value_that_cleans_leaves_no_part_of_a_try_that_died(size: int) -> Non
 
 
 def test_who_is_late_to_discard_what_it_replaced_takes_nothing_of_an_equal_value() -> None:
-    """One writer replaces a value, and stands still; another puts the first value back; then the
-    first one tidies up.
-    """
+    """Another writer puts the first value back before the cleanup."""
     first, second = noise(900_000), noise(900_000, seed=2)
 
     class Late(MemoryTable):

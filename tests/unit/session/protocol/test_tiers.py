@@ -1,6 +1,4 @@
-"""A record in each kind of hot store and table: what is written is read back, by one
-compare-and-set, in readable JSON.
-"""
+"""A record in each kind of store is read back: compare-and-set, readable JSON."""
 
 from __future__ import annotations
 
@@ -149,9 +147,7 @@ def test_evicted_turns_stay_readable_where_the_hash_is_the_log(
 
 
 def test_another_turn_writes_little_beside_itself(unique: str) -> None:
-    """A history of 40 turns, some without their answers, and a turn more: its messages, counters
-    and a short history.
-    """
+    """A further turn writes messages, counters and a short history."""
     store = SurvivingHotStore()
     tier = hot(store, f"s-{unique}")
     tier.read()
@@ -186,9 +182,7 @@ def test_another_turn_writes_little_beside_itself(unique: str) -> None:
 
 
 def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
-    """A field of which not even the turn's key can be read has lost its place in the window, so the
-    record is refused.
-    """
+    """A turn without a readable key has no place in the window."""
     name, store = f"s-{unique}/A:a", SurvivingHotStore()
     tier = hot(store, f"s-{unique}")
     tier.read()
@@ -207,9 +201,7 @@ def test_damaged_turn_without_a_key_is_an_error(unique: str) -> None:
 def test_values_that_the_fast_encoder_refuses_are_stored(
     store: HotStore, table: Table, unique: str, odd: Any
 ) -> None:
-    """Half a character of UTF-16 in a name, a value or a message, and large numbers, are read as
-    they were written.
-    """
+    """Lone surrogates and large numbers are read as they were written."""
     record = make_record("\ud83d is half a character")
     states = {"agent.\udc00": Entry(Version(3, "dd"), [odd]), **record.states}
     record = replace(record, states=states, notes={"said": "\ud800"})
