@@ -116,17 +116,12 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
     return session
 
 
-def missing_session(session: str, user: str | None) -> str:
+def missing_session(session: str, user: str | None, agent: str | None = None) -> str:
     """Return the error text for a missing session, which suggests an option to add."""
-    if user is None:
-        return (
-            f"there is no session {session!r:.80} in these tiers; does it belong to a user"
-            " (--user)?"
-        )
-    return (
-        f"there is no session {session!r:.80} of {user!r:.80} in these tiers; does it belong to"
-        " another tenant (--tenant)?"
-    )
+    of = "" if user is None else f" of {user!r:.80}"
+    of += "" if agent is None else f" with an agent {agent!r:.80}"
+    owner = "a user (--user)" if user is None else "another tenant (--tenant)"
+    return f"there is no session {session!r:.80}{of} in these tiers; does it belong to {owner}?"
 
 
 @contextmanager
@@ -164,33 +159,35 @@ def open_conversation(
         yield manager, agent or agents[0]
 
 
-def loaded(name: str) -> Any:
-    """Import the object with the name ``module:name``.
-
-    If the object is a function or class, return the result of a call.
+def loaded(option: str, name: str) -> Any:
+    """Import the object ``module:name`` of an option. A function or class is called.
 
     Raises:
-        BadParameter: The module or the name does not exist.
+        BadParameter: The import or the call fails.
     """
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        return found() if callable(found) and not hasattr(found, "stream") else found
+    except Exception as error:  # the application's code may raise any error
         raise typer.BadParameter(
-            f"{name!r} cannot be loaded: {error}; write it as package.module:name"
+            f"{option} {name!r:.80} cannot be loaded: {type(error).__name__}: {error}; write it as"
+            " package.module:name, and name an object or a function without arguments"
         ) from error
-    return found() if callable(found) and not hasattr(found, "stream") else found
 
 
 def codec_of(name: str | None) -> Codec | None:
     """Import a codec by a name in the format ``module:name``. Return None if no name is given.
 
     Raises:
-        BadParameter: The module or the name does not exist, or the object is not a codec.
+        BadParameter: The object cannot be loaded, or is not a codec.
     """
     if name is None:
         return None
-    codec = loaded(name)
+    codec = loaded("--codec", name)
     if not isinstance(codec, Codec):
-        raise typer.BadParameter(f"{name!r} must be a Codec, got {type(codec).__name__}")
+        raise typer.BadParameter(
+            f"--codec {name!r:.80} must name a Codec of strands_manga_memory, got an object of type"
+            f" {type(codec).__name__}"
+        )
     return codec

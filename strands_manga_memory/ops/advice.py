@@ -50,7 +50,9 @@ def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
     """
     total = gaps.total
     if not total:
-        raise ValueError("gaps must contain at least one gap; none was recorded yet")
+        raise ValueError(
+            "gaps must contain at least one gap between two turns, got an empty histogram"
+        )
     curve: list[tuple[float, float]] = []
     seen = 0
     for bound, count in gaps.steps():

@@ -29,7 +29,7 @@ Key = tuple[str, str]
 
 
 class BusyError(Exception):
-    """Raised if a request waits too long for its turn."""
+    """A request has waited too long for the earlier requests of its conversation."""
 
 
 class ConversationTurns:
@@ -85,7 +85,10 @@ class ConversationTurns:
                     scope.agent_id,
                     wait,
                 )
-                raise BusyError from error
+                raise BusyError(
+                    f"agent {scope.agent_id!r:.80} still answers earlier requests of the"
+                    f" conversation after {wait:g} s: repeat the request later, or raise wait"
+                ) from error
             yield
 
     @asynccontextmanager

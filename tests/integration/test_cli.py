@@ -148,7 +148,10 @@ def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, c
         capsys, "inspect", "s1", "--user", "u1", "--durable", url, "--codec", f"{__name__}:codec"
     )
     assert found["turns"] == 3
-    assert run(["inspect", "s1", "--durable", url, "--codec", "nowhere:codec"]) == 2
+    for name in ("nowhere:codec", "json:loads", "json", "json:dumps.nothing", "os:getcwd"):
+        capsys.readouterr()
+        assert run(["inspect", "s1", "--durable", url, "--codec", name]) == 2
+        assert f"--codec '{name}'" in capsys.readouterr().err
 
 
 def test_export_and_import_bring_a_user_elsewhere(url: str, tmp_path: Path, capsys: Any) -> None:

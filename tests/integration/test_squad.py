@@ -434,7 +434,7 @@ async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
     first = asyncio.create_task(shop.ask("look"))
     await asyncio.to_thread(shop.entered.wait, 30)
     second = asyncio.create_task(other.ask("second"))
-    with pytest.raises(BusyError):
+    with pytest.raises(BusyError, match=r"agent 'alpha' .* after 0\.2 s: repeat the request"):
         async with ConversationTurns(here.hot).hold(
             ConversationScope("u1", "s1", "alpha"), wait=0.2
         ):

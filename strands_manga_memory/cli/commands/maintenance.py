@@ -195,7 +195,7 @@ def sweep(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
     memory = open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec)
-    sweeper = memory.sweeper(None if model is None else loaded(model))
+    sweeper = memory.sweeper(None if model is None else loaded("--model", model))
     try:
         while True:
             start = time.monotonic()

@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from strands_manga_memory.cli.options import Durable, Json, settings_of
-from strands_manga_memory.cli.output import FAILED, console, messages, print_json, print_table
+from strands_manga_memory.cli.output import console, print_json, print_table
 from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice
 from strands_manga_memory.ops.advice import ttl_advice as advised
 from strands_manga_memory.ops.cost_model import Cost, CostModel, differences
 from strands_manga_memory.ops.workload import Workload
 from strands_manga_memory.session.ttl import stored_gaps
 from strands_manga_memory.stores import open_table
+from strands_manga_memory.stores.urls import without_password
 
 
 def cost(
@@ -151,19 +152,25 @@ _STEPS = (
 
 def ttl_advice(
     days: Annotated[float, typer.Option(min=1, max=90, help="Days of recorded gaps to use.")] = 30,
-    ttl_seconds: Annotated[float, typer.Option(min=1, help="Current TTL in seconds.")] = 2_700,
+    ttl_seconds: Annotated[
+        float, typer.Option(min=1, max=1e9, help="Current TTL in seconds.")
+    ] = 2_700,
     durable: Durable = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Recommend a TTL for the hot tier from the gaps between turns.
 
     Show the share of users who return within various TTLs.
     """
-    with closing(open_table(settings_of(durable_url=durable).durable_url)) as table:
+    url = settings_of(durable_url=durable).durable_url
+    with closing(open_table(url)) as table:
         gaps = stored_gaps(table, since=time.time() - days * 86_400)
     if not gaps.total:
-        messages.print("no gaps were recorded yet: sessions record them while they are used")
-        return FAILED
+        raise ValueError(
+            f"no gaps between turns are recorded in {without_password(url)} for the last {days:g}"
+            " days: let agents use this durable tier, name another one with --durable, or raise"
+            " --days"
+        )
     advice = advised(gaps)
     if as_json:
         shares = {
@@ -173,7 +180,6 @@ def ttl_advice(
         print_json({**asdict(advice), **shares})
     else:
         _print_advice(advice, ttl_seconds)
-    return 0
 
 
 def _print_advice(advice: TtlAdvice, now: float) -> None:

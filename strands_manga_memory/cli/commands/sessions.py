@@ -250,7 +250,7 @@ def inspect(
         for each in found:
             _print(each, last)
     if not found:
-        messages.print(missing_session(session, user))
+        messages.print(missing_session(session, user, agent))
     return 0 if found else FAILED
 
 

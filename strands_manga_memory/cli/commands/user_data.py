@@ -95,7 +95,11 @@ def import_(
             len(exported["memories"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise typer.BadParameter(f"{source} is not an export: {error}") from error
+        raise typer.BadParameter(
+            f"{str(source)!r} must be the JSON that export writes, with user_id, sessions and"
+            " memories;"
+            f" {type(error).__name__}: {error}"
+        ) from error
     confirmed(f"Store {count} conversations and {memories} memories of {who!r}?", yes=yes)
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,

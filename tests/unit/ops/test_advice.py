@@ -81,8 +81,11 @@ def test_recorded_gaps_of_a_conversation_are_found(tmp_path: Path, capsys: Any) 
     from strands_manga_memory.testing import FakeClock, ScriptedModel
 
     url, clock = f"sqlite:///{tmp_path}/s.sqlite3", FakeClock(1_700_000_000.0)
-    assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no table yet, and no gaps
-    capsys.readouterr()
+    MangaMemory.open(durable=url).close()
+    assert run(["ttl-advice", "--durable", url, "--days", "90"]) == 1  # no gaps
+    error = capsys.readouterr().err.replace("\n", " ")
+    assert url in error.replace(" ", "")
+    assert "90 days" in error
     memory = MangaMemory.open(durable=url, clock=clock)
     agent = memory.agent(
         ScriptedModel(lambda _: "ok"), user_id="u", session_id="s", callback_handler=None
