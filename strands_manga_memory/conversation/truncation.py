@@ -9,8 +9,10 @@ removed characters. A truncated text is never empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -305,7 +307,7 @@ class _JsonText:
     def __init__(
         self, text: str, found: Sequence[Documents], tokens: int, most_characters: int
     ) -> None:
-        self._most_items, self._most_characters = tokens, most_characters
+        self._most_characters = most_characters
         self._parts: list[str | list[Any]] = []
         end = 0
         for each in found:
@@ -313,6 +315,7 @@ class _JsonText:
             self._parts += [text[end : each.start], values]
             end = each.end
         self._parts.append(text[end:])
+        self._most_items = _longest(self._parts)
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
@@ -336,29 +339,29 @@ class _JsonText:
         """Shortest form: one identifying member per JSON object, and one item per list."""
         return self._written(_LEAST, is_limited=False) or ""
 
-    def first_that(self, fits: Callable[[str], bool], forms: Iterable[_Form]) -> str | None:
+    def first_that(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
         """Return the text in the first form for which ``fits`` is true. None if there is none.
 
         If the form limits the items or the detailed items of lists, the result has as many of these
         items as fit.
         """
 
+        @cache
         def attempt(form: _Form) -> str | None:
             text = self._written(form)
             return text if text is not None and fits(text) else None
 
-        first = next(((form, text) for form in forms if (text := attempt(form)) is not None), None)
-        if first is None:
+        with_all = len(forms) - len(_FEWER_ITEMS)  # each of these is shorter than the one before
+        at = bisect_left(forms, 1, hi=with_all, key=lambda form: attempt(form) is not None)
+        form = next((form for form in forms[at:] if attempt(form) is not None), None)
+        if form is None:
             return None
-        form, best = first
-        low, high = form.detailed or form.items, self._most_items
-        while low < high:
-            middle = (low + high + 1) // 2
-            text = attempt(
-                form._replace(detailed=middle) if form.detailed else form._replace(items=middle)
-            )
-            low, high, best = (low, middle - 1, best) if text is None else (middle, high, text)
-        return best
+        least = form.detailed or form.items
+        more = [
+            form._replace(detailed=most) if form.detailed else form._replace(items=most)
+            for most in range(least, max(least, self._most_items) + 1)
+        ]
+        return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
     def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
         """Return the text in a form. None if limited and longer than ``most_characters``."""
@@ -390,6 +393,14 @@ def _capped(value: Any, most: int) -> Any:
         return value
     first, note, last = _first_and_last(value, most)
     return [_capped(item, most) for item in (*first, *note, *last)]
+
+
+def _longest(value: Any) -> int:
+    """Return the number of items of the longest list or object in a JSON value."""
+    if not isinstance(value, dict | list):
+        return 0
+    members = value.values() if isinstance(value, dict) else value
+    return max(len(value), *map(_longest, members), 0)
 
 
 class _Pruning:

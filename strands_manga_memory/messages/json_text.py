@@ -166,8 +166,11 @@ def write_json(value: Any) -> str:
     return _quoted(value)
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def _quoted(value: Any) -> str:
-    written = json.dumps(value, ensure_ascii=False)
+    written = _ENCODE(value)
     try:
         written.encode()
     except UnicodeEncodeError:  # a lone surrogate, which cannot be sent or stored
