@@ -1,6 +1,4 @@
-"""Access of one process to the stored conversation of an agent, or to the stored state of an
-orchestrator (Graph or Swarm).
-"""
+"""Access of one process to the stored conversation of an agent, Graph or Swarm."""
 
 from __future__ import annotations
 
@@ -57,31 +55,29 @@ logger = logging.getLogger(__name__)
 class SessionStats(TypedDict):
     """Statistics of one conversation.
 
-    The log has every message of the conversation. The history is ``agent.messages``, from which
-    messages may have been evicted.
+    The log has every message. The history is ``agent.messages``, where messages may be missing.
 
     Attributes:
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log.
         window_messages: Number of messages in the history.
-        left_messages: Number of messages in the log that are missing in the history, or have been
-            edited there.
+        left_messages: Number of messages in the log that the history lacks or has in an edited
+            form.
         unsaved_messages: Number of messages that no tier has confirmed.
-        dropped_messages: Number of unsaved messages that were discarded because the conversation
-            was deleted.
+        dropped_messages: Number of unsaved messages discarded because the conversation was deleted.
         possible_loss: Whether turns that were not flushed may be lost: the hot tier lacked the
             conversation or did not answer when this process opened it.
         hot: State of the hot tier: ``up``, ``down`` or ``none``.
-        hot_error: Reason why the hot tier is down, with a remedy if the tier refused a request;
-            empty if the tier is up.
+        hot_error: Cause of the hot tier's outage, with a remedy if it refused a request; else
+            empty.
         durable: State of the durable tier: ``up``, ``down`` or ``none``.
-        durable_error: Reason why the durable tier is down; empty if the tier is up.
+        durable_error: Cause of the durable tier's outage; empty if the tier is up.
         tokens: Tokens of the history; None if the conversation manager does not count them.
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the first unedited message of the history was added; None if
-            there is none.
+        oldest_turn_age: Seconds since the first unedited message of the history; None if there is
+            none.
     """
 
     turns: int
@@ -103,25 +99,24 @@ class SessionStats(TypedDict):
 
 
 class AgentConversation:
-    """Conversation of one agent, or state of one Graph or Swarm, in this process.
+    """Conversation of an agent, or state of a Graph or Swarm, in this process.
 
     Changes are saved in the background.
 
     Args:
         place: Storage key of the conversation.
-        tiers: The hot and the durable store, shared with the other conversations of the session
-            manager.
+        tiers: The stores, shared with the other conversations of the session manager.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
         keeps_window: Whether the agent's messages are stored as its history. False for an
             orchestrator, and for a model that keeps the messages itself.
 
     Attributes:
-        hold: Access to the conversation in both tiers, with this process's copy of it.
+        hold: Access to the conversation in both tiers.
         local: This process's copy of the conversation.
         saver: Schedules saves and flushes.
         lock: Lock that guards ``local``. It is never held during I/O.
-        possible_loss: Whether turns that only the hot tier had may have been lost before the
+        possible_loss: Whether turns that were not flushed may have been lost before the
             conversation was opened.
     """
 
@@ -134,10 +129,7 @@ class AgentConversation:
         renew_in_child(self)
 
     def _connect(self) -> None:
-        """Replace this process's copy of the conversation by an empty one, without I/O.
-
-        After a process fork, the child thereby discards changes that the parent process saves.
-        """
+        """Replace this process's copy of the conversation by an empty one, without I/O."""
         self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=_check_merge)
         self.local = self.hold.local
         self.lock: threading.RLock = self.local.lock
@@ -154,12 +146,13 @@ class AgentConversation:
     # Opening
 
     def open(self, *, inspect: bool = False) -> list[Message] | None:
-        """Read the conversation from both tiers, and return the agent's history; None if the
-        conversation is new or has ended.
+        """Read the conversation from both tiers, and return the agent's history.
 
         Args:
-            inspect: Whether to only read: nothing is written, and the time to live does not
-                restart.
+            inspect: Whether to change nothing: no write, and no restart of the time to live.
+
+        Returns:
+            The history; None if the conversation is new or has ended.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -211,10 +204,9 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """End the conversation in the stores if its session has expired.
+        """End the conversation if its session has expired.
 
-        If ``inspect`` is True, the stores do not change: only this object treats the conversation
-        as ended.
+        If ``inspect`` is True, it ends only in this object, not in the stores.
         """
         hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
         hot = hold.hot
@@ -241,10 +233,9 @@ class AgentConversation:
     # The agent's side
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the conversation.
+        """Add a message to the open turn, or to a new turn.
 
-        A new user request begins a new turn. Any other message is added to the open turn. Without
-        an open turn, it begins a turn.
+        A new turn begins with each user request, and with any message if no turn is open.
 
         Args:
             message: The message.
@@ -268,11 +259,11 @@ class AgentConversation:
     def add_or_revise(
         self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Add a message to the conversation, or replace the message's earlier version in this turn.
+        """Add a message, or replace its earlier version in this turn.
 
-        A continued answer comes again with the same ``tracking_id``, and replaces the last message
-        of this turn with that id. A message that a caller uses twice is added twice. In that case,
-        ``history`` has more messages with the id than this turn.
+        Strands adds an answer that was continued a second time, with the same ``tracking_id``. Such
+        a message replaces the last message of the turn with this id. A message that a caller uses
+        twice is added twice: ``history`` then has more messages with the id than the turn.
 
         Args:
             message: The message.
@@ -317,9 +308,7 @@ class AgentConversation:
         return bool(found)
 
     def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with the ``tracking_id`` ``identity``,
-        newest turn first.
-        """
+        """Yield turn key and index of each message in memory with a tracking id, newest first."""
         if not identity:
             return
         text = (
@@ -331,8 +320,7 @@ class AgentConversation:
                     yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Copy the agent's messages and states to this process's copy of the conversation, for the
-        next save.
+        """Copy the agent's messages and states to this process's copy of the conversation.
 
         Args:
             messages: The agent's messages.
@@ -360,17 +348,13 @@ class AgentConversation:
                 local.set_notes(load(notes))
 
     def set_entry(self, name: str, value: Any) -> None:
-        """Set a named value that is stored with the conversation, such as the state of an
-        orchestrator.
-        """
+        """Set a named value of the conversation, such as the state of an orchestrator."""
         with self.lock:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the states of an agent that was just built or restored.
-
-        Later changes are found by comparison with them.
+        """Remember the states of a new or restored agent, to detect later changes.
 
         Args:
             snapshot: The agent's states, keyed as in a Strands snapshot.
@@ -401,9 +385,7 @@ class AgentConversation:
             )
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
-        """Set the given metadata values of the conversation.
-        Its other metadata values do not change.
-        """
+        """Set the given metadata values of the conversation, and keep its other ones."""
         with self.lock:
             self.local.set_states(
                 {f"{META}{name}": load(dump(value)) for name, value in changed.items()}
@@ -413,9 +395,7 @@ class AgentConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether other processes' changes of the conversation, such as a deletion, were read, but
-        the agent lacks them.
-        """
+        """Whether this process has read changes or a deletion that the agent does not have yet."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             return (
@@ -423,9 +403,7 @@ class AgentConversation:
             )
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Begin a turn.
-
-        Return the agent's new history if other processes have changed or deleted the conversation.
+        """Begin a turn, and return the history that other processes have changed.
 
         Args:
             live: The agent's present history. Its unchanged messages are returned as the same
@@ -465,17 +443,18 @@ class AgentConversation:
     @property
     def snapshot(self) -> dict[str, Any]:
         """Stored states of the agent, keyed as in a Strands snapshot.
-        Malformed states raise ``CorruptRecordError``.
+
+        Raises:
+            CorruptRecordError: A state is malformed.
         """
         with self.lock, trusted(self.place.conversation):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Let the log that this object returns also show the messages that ``live`` has not saved
-        yet.
+        """Add the unsaved messages of another object for this conversation to this object's log.
 
         Args:
-            live: Another object for this conversation, which an agent of this process uses.
+            live: The other object, which an agent of this process uses.
         """
         with live.lock:
             own, base = live.local.own, live.local.base
@@ -507,8 +486,7 @@ class AgentConversation:
     def page(
         self, *, limit: int, before: LogPosition | None
     ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return a page of the conversation's log, and the position from which the next page
-        continues with earlier messages.
+        """Return a page of the log, and the position where the preceding page ends.
 
         Only the turns around the page are read from a durable log.
 
@@ -517,8 +495,7 @@ class AgentConversation:
             before: Position that an earlier call returned. None: the last page.
 
         Returns:
-            The messages in order, and the position. The position is None if there are no earlier
-            messages.
+            The messages in order, and the position; None as position on the first page.
 
         Raises:
             ValueError: The message at the position no longer exists.
@@ -536,12 +513,7 @@ class AgentConversation:
         return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
 
     def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
-        """Return at least ``count`` messages before a position in the log, or all of them if there
-        are fewer.
-
-        Raises:
-            ValueError: The message at the position no longer exists.
-        """
+        """Return at least ``count`` messages before a position; all of them if there are fewer."""
         newest = count + before.number + 2
         while True:
             entries, count_read = self._read_log(newest=newest, until=before.key)
@@ -661,19 +633,15 @@ class AgentConversation:
     # Forks of the process
 
     def prepare_fork(self) -> None:
-        """Acquire the conversation's lock before a process fork, so that the child gets no
-        half-made change.
-        """
+        """Lock the conversation before a process fork, so that no change is half made."""
         self.lock.acquire()
 
     def end_fork(self) -> None:
-        """Release the conversation's lock in the parent process after a process fork."""
+        """Unlock the conversation in the parent process after a process fork."""
         self.lock.release()
 
     def renew_after_fork(self) -> None:
-        """Discard the copy of the conversation in the child of a process fork.
-        The parent process saves the unsaved changes.
-        """
+        """Discard unsaved changes in the child of a process fork: the parent saves them."""
         self._connect()
 
 

@@ -1,6 +1,6 @@
 """Conversion of an agent's history and states to stored values, and back.
 
-Stored messages are represented by references (slots). Each state, such as a value of
+A history is stored as references (slots) to stored messages. Each state, such as a value of
 ``agent.state``, has a name.
 """
 
@@ -21,14 +21,10 @@ UNREADABLE_TEXT = "[message could not be read]"
 _UNREADABLE_ID = "unreadable-"
 
 Stored = Callable[[Slot], bytes | None]
-"""Type of a function that returns the serialized message to which a reference points; None if it
-cannot be read now.
-"""
+"""Function that returns the serialized message of a reference; None if it cannot be read now."""
 
 Found = Callable[[str], Iterable[tuple[TurnKey, int]]]
-"""Type of a function that returns turn key and index of each message in memory with a
-``tracking_id``, newest turn first.
-"""
+"""Function that returns turn key and index of each message in memory with a ``tracking_id``."""
 
 INTERRUPTS, MODEL, ORCHESTRATOR = "interrupts", "model", "orchestrator"
 
@@ -49,16 +45,16 @@ def slots_of(
     stored: Stored,
     found: Found = lambda identity: (),
 ) -> tuple[Slot, ...]:
-    """Convert an agent's history from messages to references to stored messages.
+    """Convert messages of an agent's history to references.
 
     A stored message is recognized by its content, else by its ``tracking_id``. The reference to an
-    edited message contains the edited message. For a message that is not stored, such as a summary,
-    the reference contains the message and has no turn key.
+    edited message contains the edited message. The reference to a message that is not stored, such
+    as a summary, contains the message and has no turn key.
 
     Args:
         messages: The messages of the agent's history.
         view: References of the previous history, and of the messages that were added since.
-        stored: Returns the serialized message to which a reference points.
+        stored: Returns the serialized message of a reference.
         found: Returns turn key and index of each message in memory with a given ``tracking_id``,
             also of messages that left the history.
     """
@@ -102,17 +98,16 @@ def messages_of(
     before: Sequence[Slot] = (),
     live: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert references to stored messages to the messages of an agent's history.
+    """Convert references to messages of an agent's history.
 
     Unreadable messages become placeholders.
 
     Args:
         view: The references.
-        stored: Returns the serialized message to which a reference points; None if it cannot be
-            read now.
+        stored: Returns the serialized message of a reference; None if it cannot be read now.
         before: References of the agent's present history, one for each message in ``live``.
-        live: Messages of the agent's present history. Those to which ``view`` refers are returned
-            as the same objects.
+        live: Messages of the agent's present history. Those that stay are returned as the same
+            objects.
     """
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []
@@ -135,9 +130,7 @@ def _identity_of(message: Any) -> str | None:
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for an unreadable message, in a role that differs from the role of the
-    message before it.
-    """
+    """Return a placeholder for an unreadable message, whose role differs from the one before."""
     role = "assistant" if before and before[-1]["role"] == "user" else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
     placeholder: Any = {
@@ -150,9 +143,7 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference to the message that a placeholder replaces; None if ``message`` is no
-    placeholder.
-    """
+    """Return the reference that a placeholder replaces; None if ``message`` is no placeholder."""
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None
@@ -173,8 +164,8 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
     Returns:
         A tuple of two values. The first is a dict with one value for each key of ``agent.state``,
-        one for interrupts and one for the state of the model. The second is the state of the
-        conversation manager, serialized; None without one.
+        one for interrupts and one for the state of the model. The second is the serialized state of
+        the conversation manager; None without one.
     """
     entries = {
         f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()
@@ -188,11 +179,9 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Select an agent's states from the values stored with its conversation.
+    """Return the agent's states among the stored values, serialized and keyed by name.
 
-    Return them serialized, keyed by name.
-
-    Other stored values, such as metadata, and deleted states are left out.
+    Other values, such as metadata, and deleted states are left out.
     """
     return {
         name: dump(value)
@@ -205,7 +194,7 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     """Return stored states of an agent, keyed as in a Strands snapshot.
 
     Args:
-        states: The values stored with the conversation, keyed by name. Values that are no states,
+        states: The values stored with the conversation, keyed by name. Other values than states,
             such as metadata, are left out.
         notes: State of the conversation manager; None if there is none.
 

@@ -30,27 +30,26 @@ _T = TypeVar("_T")
 
 
 class ConversationSaver:
-    """Background saves and flushes of a conversation. The methods may be called from any thread.
+    """Background saves and flushes of a conversation. All methods are thread-safe.
 
-    A save stores changes in the hot tier, or in the durable tier if the hot tier does not take
-    them. A flush writes all changes to the durable tier. A flush may run during the save of the
-    next turn.
+    A save stores changes in the hot tier or, if that tier does not take them, in the durable tier.
+    A flush writes all changes to the durable tier, possibly during the save of the next turn.
 
     Args:
         place: Storage key of the conversation.
-        tiers: The stores, and the background writer that this process uses for them.
+        tiers: The stores and their background writer.
         hold: Access to the conversation in both tiers, with this process's copy of it.
 
     Attributes:
-        tiers: The stores, and their background writer.
+        tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
         asked_at: Monotonic time, in seconds, of the first call to a tier by the running save or
             read. None before that call.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether the next flush by ``commit_all`` also marks the copy in the durable tier
-            as complete. A restore then needs no newer data from the hot tier.
+        is_closing: Whether the next flush by ``commit_all`` also marks the durable copy as
+            complete. A restore then needs no newer data from the hot tier.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -65,24 +64,20 @@ class ConversationSaver:
         self._needs_flush = False
 
     def check(self) -> None:
-        """Raise the error of an earlier save or flush if a retry cannot resolve it.
-        Without such an error, do nothing.
-        """
+        """Raise the error that keeps the conversation from being saved, if there is one."""
         if self.error is not None:
             raise self.error
 
     # Requests
 
     def request(self, *, flush: bool = False) -> Future[None]:
-        """Save the changes of the conversation in the background, and flush the changes if a flush
-        is due.
+        """Save the changes of the conversation in the background.
 
         Args:
             flush: Whether to flush even if no flush is due.
 
         Returns:
-            Future that ends when the changes are stored in a tier. The future does not wait for the
-            flush.
+            Future that ends when the changes are stored in a tier, before a flush.
         """
         self.asked_at = None
         if self._is_scheduled:
@@ -106,9 +101,7 @@ class ConversationSaver:
         )
 
     def request_soon(self, delay: float) -> None:
-        """Schedule a save of the conversation after ``delay`` seconds, unless a save is already
-        scheduled.
-        """
+        """Save the conversation after ``delay`` seconds, unless a save is scheduled already."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.tiers.writer.later((self, "soon"), delay, self.request)
@@ -127,20 +120,16 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier that a turn waits for, ``hot`` or ``durable``; ``nothing`` if that tier is known to
-        be down.
-        """
+        """Tier that a turn waits for; ``nothing`` if that tier is known to be down."""
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
     def left(self, deadline: float) -> float:
-        """Return the remaining seconds for which a turn may wait for the answer of a tier; 0 if the
-        tier is known to be down.
+        """Return the seconds that a turn may still wait for a tier; 0 if the tier is down.
 
         Args:
-            deadline: Longest wait in seconds, counted from the time when the save began to use the
-                tier.
+            deadline: Longest wait in seconds from the first call to the tier.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -148,9 +137,7 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether a change of the conversation is missing in the durable tier or, without
-        one, in the hot tier.
-        """
+        """Return whether the durable tier or, without one, the hot tier lacks a change."""
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -163,9 +150,7 @@ class ConversationSaver:
     # On the writer
 
     def commit_all(self) -> None:
-        """Save and flush all changes of the conversation.
-        If a tier does not take the changes, schedule a retry.
-        """
+        """Save and flush all changes. If a tier does not take them, schedule a retry."""
         hold, local = self._hold, self._hold.local
         try:
             self._save()
@@ -231,17 +216,14 @@ class ConversationSaver:
             )
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
-        """Return the result of ``work``, a function that uses a tier, and record in ``health``
-        whether it succeeded.
+        """Call a function that uses a tier, and record in ``health`` whether it succeeded.
 
-        If the tier is known to be down and ``must`` is False, ``work`` does not run.
+        If the tier is known to be down and ``must`` is False, the function is not called.
 
         Raises:
             StoreUnavailableError: The tier is known to be down, or does not take the change.
-            ConflictError: Another writer's change cannot be merged. The attribute ``error`` keeps
-                this error.
-            CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps this
-                error.
+            ConflictError: Another writer's change cannot be merged. ``error`` keeps this error.
+            CorruptRecordError: A stored record is damaged. ``error`` keeps this error.
         """
         if not must and not health.may_try():
             self._retry(health)
@@ -269,11 +251,7 @@ class ConversationSaver:
         return found
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
-        """Add the conversation to the unflushed conversations of ``flush_saved``, or remove it once
-        everything is flushed.
-
-        ``is_saved`` is True after a save in the hot tier, and False after a flush.
-        """
+        """Add the conversation to those of ``flush_saved``, or remove it if all is flushed."""
         unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict
@@ -299,12 +277,11 @@ _FLUSH_SECONDS = 5.0
 
 
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
-    """Flush the conversations that this process saved in the hot tier and has not flushed, such as
-    those of agents that ended.
+    """Flush conversations that this process saved in the hot tier but did not flush yet.
 
     The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s,
-    and no flush begins later. If a conversation is not flushed by then, a warning is logged, and
-    its turns stay in the hot tier.
+    and no flush begins later. Turns of the other conversations stay in the hot tier, and a warning
+    is logged.
 
     Args:
         writer: Background writer of the stores.
@@ -340,11 +317,10 @@ _MOST_SECONDS = (
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait until the changes of a save are stored, at most for the deadline of the tier that the
-    save uses.
+    """Wait for a save, at most for the deadline of the tier that it uses.
 
-    If the changes are not stored by then, a warning is logged, and they are saved later in the
-    background. If the tier is known to be down, there is no wait.
+    A save that takes longer is completed in the background, and a warning is logged. If the tier is
+    known to be down, there is no wait.
 
     Args:
         saver: The saver that began the save.
@@ -395,18 +371,15 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 def wait_for(
     future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False
 ) -> None:
-    """Block the thread until the changes of a save are stored, at most for the deadline of the
-    durable tier.
+    """Block the thread until a save ends, at most for the deadline of the durable tier.
 
-    On an event loop, the limit is the shorter deadline of the hot tier, unless ``must`` is True.
+    On an event loop, the limit is the deadline of the hot tier, unless ``must`` is True.
 
     Args:
         future: The save.
         tiers: The stores, with their deadlines.
-        must: Whether it is an error if the changes are not stored in time. False: this is only
-            logged.
-        has_waited: Whether the caller has waited for the deadline of the durable tier already.
-            There is then no further wait.
+        must: Whether a save that fails or takes too long is an error. False: it is only logged.
+        has_waited: Whether the caller has waited already. There is then no further wait.
 
     Raises:
         StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
@@ -441,9 +414,7 @@ def is_on_event_loop() -> bool:
 
 
 def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable that ends when a future of another thread ends.
-    It does not raise the error of that future.
-    """
+    """Return an awaitable that ends, without an error, when another thread's future ends."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

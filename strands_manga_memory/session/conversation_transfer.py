@@ -31,9 +31,7 @@ from strands_manga_memory.session.tiers import Place, Tiers
 _ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
 
 Standing = Literal["new", "exists", "ended"]
-"""State of a conversation in the tiers.
-``ended`` means that the conversation has expired or was deleted.
-"""
+"""State of a conversation in the tiers; ``ended``: it has expired or was deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +60,7 @@ class TransferredConversation:
 
 @dataclass(frozen=True)
 class TransferredOrchestrator:
-    """State of a Graph or Swarm, as returned by its ``serialize_state``, for a transfer between
-    stores.
-    """
+    """Result of ``serialize_state`` of a Graph or Swarm, for a transfer between stores."""
 
     state: Mapping[str, Any]
 
@@ -102,13 +98,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def _with_new_keys(content: Record) -> Record:
-    """Return a copy of a conversation in which each turn has a new key.
+    """Return a copy of a conversation in which each turn has a new key, in the same order.
 
-    The order of the turns does not change.
-
-    A fork (new conversation with a copy of the first turns) therefore shares no turn key with an
-    earlier, deleted fork of the same session id. A process that still has the deleted fork cannot
-    merge that fork's messages into the turns of the new fork.
+    A process may still have an earlier, deleted fork of the same session id. As the new fork shares
+    no turn key with it, that process cannot merge the old messages into the new turns.
     """
     tag = secrets.token_hex(4)
 
@@ -131,9 +124,9 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent keeps its old history until its process reads the conversation again. The
-    agent's next turn then uses the shortened one. If another writer saves a turn during this call,
-    that turn is kept, and follows the turn ``at_turn``. With ``at_turn`` 0, no turn is kept.
+    A running agent keeps its old history until its process reads the conversation again. A turn
+    that another writer saves during this call is kept, and follows the turn ``at_turn``, unless
+    ``at_turn`` is 0.
 
     Args:
         place: Storage key of the conversation.
@@ -158,9 +151,9 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    If ``at_turn`` is the last turn, the content has the present history and states. Otherwise, its
-    history has the last 100 turns up to ``at_turn``. States that were set later are then missing,
-    because their earlier values are not stored.
+    After the last turn, this is the present history and states. After an earlier turn, the history
+    has at most 100 turns, and states that were set later are missing, because their earlier values
+    are not stored.
 
     Args:
         hold: The conversation, loaded from its tiers.
@@ -168,8 +161,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         now: The time in seconds since 1970.
 
     Returns:
-        The content. Its field ``seen`` lists all turns of the conversation, also the turns after
-        ``at_turn``.
+        The content. Its field ``seen`` lists all turns of the conversation, also later ones.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -257,6 +249,7 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
     """Return the number of each turn, from 1.
+
     A turn that continues the previous one after an interrupt has the same number.
     """
     numbers: dict[TurnKey, int] = {}
@@ -268,17 +261,17 @@ def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
 
 
 def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
-    """Begin a new run of a conversation (an incarnation) with the given content, and store it.
+    """Begin a new incarnation (run) of a conversation with the given content, and store it.
 
     Args:
         hold: Access to the conversation, created for this call and used by no agent.
-        content: The content. At the end of the call, a flush moves its turns to the log.
+        content: The content. A flush moves its turns to the log.
         replaces: Whether the new run replaces an existing conversation. Turns that were stored
-            after ``content`` was read are added to the content.
+            after ``content`` was read are added.
 
     Returns:
         Whether the run has begun. Without ``replaces``, False if a conversation exists. With
-        ``replaces``, False if the conversation that ``content`` was read from has ended meanwhile.
+        ``replaces``, False if the conversation that ``content`` was read from has ended.
     """
     for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
@@ -320,16 +313,14 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
-    """Return a conversation's present record, prepared for a merge with an earlier copy of the
-    conversation's content.
+    """Return the present record, in which turns that ``content`` lacks are listed as unlogged.
 
-    A merge with a new run takes over only turns that are listed as missing in the log. The prepared
-    record therefore lists each turn of which the copy lacks messages.
+    A merge with a new run takes over only unlogged turns.
 
     Args:
         hold: Access to the conversation.
         base: The present record.
-        content: The earlier copy.
+        content: An earlier copy of the conversation's content.
     """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     short = {

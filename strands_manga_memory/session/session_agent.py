@@ -1,6 +1,4 @@
-"""Restore of a Strands agent, and storage of its messages and states before, during and after each
-turn.
-"""
+"""Restore of a Strands agent, and storage of its messages and states in each turn."""
 
 from __future__ import annotations
 
@@ -36,15 +34,14 @@ _PENDING_SECONDS = 0.25  # saving at once would double the requests of a short t
 """Seconds after which the messages of a running turn are saved."""
 
 _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
-"""Pattern of references to messages in the agent's stash, each with an id, an underscore and a
-number.
-"""
+"""Pattern of references to messages in the agent's stash, such as ``[ref: id_1]``."""
 
 _T = TypeVar("_T")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
     """Make a model request valid, such as by error results for interrupted tool calls.
+
     The agent's history is not changed.
     """
     messages = for_model(context.messages)
@@ -54,7 +51,7 @@ def render_request(context: InvokeModelContext) -> InvokeModelContext:
 class SessionAgent:
     """Strands agent and its conversation.
 
-    The object only has a weak reference to the agent, so its methods get the agent as an argument.
+    The object has only a weak reference to the agent, so some methods get the agent as an argument.
 
     Attributes:
         conversation: The agent's conversation.
@@ -98,20 +95,17 @@ class SessionAgent:
             self._seed(agent.messages)
 
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
-        """Restore the messages and the stored states of an agent.
+        """Give an agent its stored messages and states.
 
-        If another class of conversation manager stored its state, that state is not restored, and a
-        warning is logged.
+        The state of another class of conversation manager is not restored, and a warning is logged.
 
         Args:
             agent: The agent.
             messages: The messages of its history.
-            built: States that the agent had when it was built, keyed as in a Strands snapshot.
-                Stored states replace them.
+            built: States of the agent when it was built, used if no such state is stored.
 
         Raises:
-            CorruptRecordError: A state does not have the shape that Strands or a conversation
-                manager writes.
+            CorruptRecordError: A state is malformed.
         """
         data, used = (
             {**built, **self.conversation.snapshot},
@@ -132,11 +126,10 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Fill an agent's stash (storage for offloaded messages) with the messages to which
-        references in its history point.
+        """Fill the agent's stash with the offloaded messages to which its history refers.
 
-        A stash that survives the process is not changed. If the log cannot be read, no message is
-        restored, and a warning is logged.
+        A stash that survives the process is not changed. If the log cannot be read, a warning is
+        logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -223,8 +216,8 @@ class SessionAgent:
         """Add a message of the agent to its conversation, without I/O.
 
         After an interrupted turn, Strands adds artificial tool results to the agent's messages.
-        This method removes these results again, because another process may still be running the
-        turn. Requests to the model get an error result for each open tool call in any case.
+        They are removed here, because another process may still be running the turn. Each model
+        request gets an error result for each open tool call in any case.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -272,8 +265,6 @@ class SessionAgent:
     def settle_later(self, future: Future[None]) -> None:
         """Let the next beginning or end of a turn wait until a redaction is stored.
 
-        This call does not wait.
-
         Args:
             future: Ends when the redaction is stored.
         """
@@ -306,9 +297,7 @@ class SessionAgent:
     # State between turns
 
     def capture_between_turns(self) -> None:
-        """Copy the agent's history and states to its conversation, unless the agent is being
-        invoked.
-        """
+        """Copy history and states of an idle agent to its conversation."""
         agent = self.agent
         if agent is not None and not self.in_turn:
             self._capture(agent)
@@ -326,9 +315,7 @@ def _states_of(agent: Agent) -> Mapping[str, Any]:
 
 
 def _with_empty_stack(work: Callable[[], _T]) -> _T:
-    """Call ``work``, and return its result.
-    At Python's recursion limit, call it again in a new thread with an empty stack.
-    """
+    """Call ``work``, again in a new thread if it reaches Python's recursion limit."""
     try:
         return work()
     except RecursionError:

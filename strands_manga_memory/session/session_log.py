@@ -1,4 +1,4 @@
-"""Messages of a conversation's log, its pages, and access to them for other packages."""
+"""Messages and pages of a conversation's log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from strands_manga_memory.session.protocol.record import CONTINUES, Slot, TurnKe
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in a conversation's log, from which a reader continues with earlier
-    messages.
+    """Position of a message in a log, where the preceding page ends.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -69,8 +68,7 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Message of the log as a dict with ``seq``, ``turn``, ``at``, ``message`` and further
-        values about the message.
+        """Dict with ``seq``, ``turn``, ``at``, ``message`` and further values about the message.
 
         A replaced message also has a ``revision``.
         """
@@ -85,9 +83,7 @@ class LogEntry:
         return record | ({"revision": self.revision} if self.revision else {})
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the log entry with ``by`` added to the message's number, and ``turns`` added to
-        the turn's number.
-        """
+        """Return the entry with increased numbers of the message and of its turn."""
         return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 
@@ -98,8 +94,8 @@ class HistoryPage:
     Attributes:
         records: The messages, oldest first. Each record has ``seq``, ``turn``, ``at``, ``message``
             and further stored values.
-        next: Argument ``after`` of ``history_page`` for the next page, which has the preceding
-            messages. None if this page has the first message.
+        next: Argument ``after`` of ``history_page`` for the page with the preceding messages. None
+            if there are none.
     """
 
     records: tuple[dict[str, Any], ...]

@@ -1,6 +1,4 @@
-"""Sweeper that flushes, finalizes (such as summarizes) and removes expired conversations, and
-deletes ended sessions' logs.
-"""
+"""Background work on expired conversations: last flush, finalizer, removal."""
 
 from __future__ import annotations
 
@@ -43,11 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """Conversation that has expired or was closed, as a sweeper gives it to a finalizer (such as a
-    summarizer).
-
-    An incarnation is one run of the conversation, from its beginning to a deletion, expiry or
-    rewind.
+    """Conversation that has expired or was closed, for a finalizer such as a summarizer.
 
     Args:
         place: Storage key of the conversation.
@@ -80,8 +74,6 @@ class EndedConversation:
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
         """Write the turns that only the hot tier has to the durable tier.
-
-        The hot tier does not change.
 
         Args:
             claimed: Version numbers of the hot copy when the sweeper claimed the conversation. If
@@ -123,11 +115,10 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of expired incarnations (runs of the conversation) whose turns are still in the
-        log.
+        """Numbers of expired incarnations (earlier runs) whose turns are still in the log.
 
-        Such turns remain if the user began a new incarnation before a sweep, or if the table's TTL
-        has deleted the record.
+        They remain if the user returned before a sweep, or if the table's TTL has deleted the
+        record.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()
@@ -136,27 +127,21 @@ class EndedConversation:
         ]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield one transcript for each expired run of the conversation, and then the transcript of
-        the present run.
-        """
+        """Yield a transcript of each expired run whose log remains, then of the present run."""
         if self.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.durable.read_log(number).items()))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield the transcript of the conversation since its last expiry or deletion, if it has
-        content.
-        """
+        """Yield the transcript of the conversation since its last expiry or deletion, if any."""
         if not self.record.is_empty:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
     ) -> Iterator[Transcript]:
-        """Yield one transcript of the turns in ``log``.
-
-        Yield nothing if there are no turns, or the user or session is unknown.
+        """Yield one transcript; none without turns, user or session.
 
         Args:
             log: Key and content of each turn, in order.
@@ -197,25 +182,21 @@ _random = random.Random()  # noqa: S311 - picks the first bucket; a separate gen
 
 
 class Finalizer(Protocol):
-    """Function that processes an ended conversation after its last flush, such as to write a
-    summary.
-    """
+    """Function that processes an ended conversation, such as to write a summary."""
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Process an ended conversation.
-        The call must be repeatable, because a sweeper can crash in the middle.
-        """
+        """Process an ended conversation, again if a sweeper crashed during the first call."""
 
 
 class SessionSweeper:
-    """Sweeper that finishes expired conversations, and deletes the logs of ended sessions.
+    """Background task that finishes expired conversations and deletes logs of ended sessions.
 
     A conversation has expired when nobody used it during its time to live. It is flushed to the
-    durable tier, given to the finalizer, and removed from the hot tier. A session ends later, and
-    its log is deleted ``ttl.grace`` seconds after its end. A sweep never restarts a time to live.
+    durable tier, given to the finalizer, and removed from the hot tier. Its session ends later, and
+    the log is deleted ``ttl.grace`` seconds after that. A sweep never restarts a time to live.
 
-    Any number of sweepers may run at the same time. A sweeper first claims a conversation
-    atomically. If a turn begins in the meantime, the sweeper does not finish the conversation.
+    Any number of sweepers may run at the same time, because a sweeper first claims a conversation
+    atomically. A conversation in which a turn begins meanwhile is not finished.
 
     Args:
         hot: The hot tier or its URL, or None. With a durable tier, an in-memory hot tier is
@@ -223,8 +204,7 @@ class SessionSweeper:
         durable: The durable tier or its URL. None: expired conversations are dropped after the call
             of the finalizer.
         finalizer: Function that is called after the flush, such as a ``SessionFinalizer``. If it
-            raises an error, the conversation stays claimed, and is tried again after ``lease``
-            seconds.
+            raises an error, the conversation is tried again after ``lease`` seconds.
         ttl: The ``TtlPolicy`` that the session managers use.
         codec: The ``Codec`` that the session managers use.
         clock: Returns the time in seconds since 1970.
@@ -301,8 +281,7 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush a claimed conversation, call the finalizer, and remove the conversation from the
-        hot tier.
+        """Flush and finalize a claimed conversation, and remove it from the hot tier.
 
         Args:
             hot: The hot tier.
@@ -392,11 +371,10 @@ class SessionSweeper:
     def _finalized(
         self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool
     ) -> bool:
-        """Call the finalizer for a conversation, unless ``is_empty`` is True or this version was
-        finalized before.
+        """Call the finalizer, unless ``is_empty`` is True or this version was finalized before.
 
         Returns:
-            Whether the finalizer was called. Always False without a finalizer.
+            Whether the finalizer was called.
         """
         if self._finalizer is None or is_empty:
             return False
@@ -408,9 +386,7 @@ class SessionSweeper:
         return True
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
-        """Store which version of a conversation was finalized, so that later sweeps do not finalize
-        that version again.
-        """
+        """Store the version that was finalized, so that it is not finalized again."""
         if not durable.head_item:
             return
         partition, sort = finalized_key(place)
@@ -421,11 +397,9 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation.
+        """Delete the log of an ended conversation or, without a log, its expired tombstone.
 
-        Without a log, delete the expired tombstone and the index entries.
-
-        Before the log is deleted, the finalizer is called if the log has turns of expired runs.
+        If the log has turns of expired runs, the finalizer is called first.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the
@@ -471,7 +445,7 @@ class SessionSweeper:
 
 
 def _tried(work: Callable[[], bool]) -> bool:
-    """Return the result of ``work``. If ``work`` raises an error, log it and return False."""
+    """Return the result of ``work``; after an error, log it and return False."""
     try:
         return work()
     except Exception as error:

@@ -55,6 +55,9 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
+    If no ``agent_id`` is given, methods use the default agent: the agent of the scope, else the
+    only agent in use, else ``default``.
+
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
             tenant and agent.
@@ -88,8 +91,7 @@ class StoredSession:
         """Return whether a conversation of an agent is stored in a tier.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
         """
         return self._new("A", self._agent_id(agent_id)).open(inspect=True) is not None
 
@@ -99,9 +101,9 @@ class StoredSession:
         Tombstones stay, so that a late write brings no conversation back. A running agent starts
         its next invocation with an empty history and its initial states.
 
-        Without a durable tier, there is no list of a session's agents. Then only the conversations
-        of agents that this manager uses, and of the agent that its scope names, are deleted. Other
-        conversations end with their time to live.
+        Without a durable tier, there is no list of a session's agents. Then only conversations of
+        the default agent and of agents of this manager are deleted, and others end with their time
+        to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call ``delete_session`` again.
@@ -131,15 +133,13 @@ class StoredSession:
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold the advisory lease of an agent's conversation, which only one worker can hold at a
-        time.
+        """Hold a conversation's advisory lease, which only one worker can hold at a time.
 
-        The lease lets workers that call this method take turns. Writers without it can still save,
-        and changes are merged.
+        Workers that call this method take turns. Writers that do not call it can still save, and
+        changes are merged.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
             ttl: Seconds after which the lease ends by itself.
 
         Raises:
@@ -167,8 +167,7 @@ class StoredSession:
         The whole log is read before the first message is yielded.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
             after: Leave out messages up to this sequence number.
         """
         yield from (entry.message for entry in self._log(agent_id, after=after))
@@ -182,8 +181,7 @@ class StoredSession:
         ``message`` and further values.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
             after: Leave out messages up to this sequence number.
             last: Yield only this many of the last messages; None: all.
 
@@ -197,18 +195,15 @@ class StoredSession:
     def history_page(
         self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None
     ) -> HistoryPage:
-        """Return a page of an agent's log.
-
-        The first page has the last messages, and each further page has earlier messages.
+        """Return a page of an agent's log: the last messages or, for ``after``, earlier ones.
 
         Only the turns around the page are read from a durable tier.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
             limit: Maximum number of messages. Default 50.
-            after: ``next`` of the page that was returned last. None: the page with the last
-                messages of the log.
+            after: ``next`` of the page that was returned before. None: the last messages of the
+                log.
 
         Raises:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
@@ -230,19 +225,15 @@ class StoredSession:
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
         """Begin a new session of the same user with a copy of this session's first turns.
 
-        This session does not change.
-
-        If ``at_turn`` is the last turn, the new conversation has the agent's whole state and
-        history. If ``at_turn`` is an earlier turn, the new history has at most 100 turns. State
-        values that were set after that turn are then missing, because the values at that turn are
-        not stored.
+        After the last turn, the new conversation has the agent's whole state and history. After an
+        earlier turn, it has at most 100 turns of history, and no state values that were set later:
+        their earlier values are not stored.
 
         Args:
             at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of
                 ``history_page``.
             session_id: Id of the new session. The agent must have no conversation in it.
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
 
         Raises:
             ValueError: There is no turn ``at_turn``, or the session id is not allowed.
@@ -278,16 +269,14 @@ class StoredSession:
         the last turn, the new history has at most 100 turns, and state values that were set after
         ``at_turn`` are missing.
 
-        An agent of this process has the shortened history at its next turn. The same holds for an
-        agent of another process with ``refresh="turn"``. With ``refresh="never"``, the other
-        agent's next turn still uses the old history. That turn is stored after the kept turns. From
-        the following turn on, the other agent has the shortened history, too.
+        An agent of this process has the shortened history at its next turn, and so has an agent of
+        another process with ``refresh="turn"``. Any other agent uses the old history for one more
+        turn, which is stored after the kept turns.
 
         Args:
             at_turn: Number of the last turn to keep, counted from 1; 0: no turn and no state is
                 kept.
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
 
         Raises:
             ValueError: There is no turn ``at_turn``.
@@ -309,16 +298,14 @@ class StoredSession:
     rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's history, except edited messages and those that the
-        conversation manager wrote.
+        """Yield the unedited messages of an agent's history.
 
-        Each message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). A
-        conversation that no agent of this manager uses is read from the tiers. A tier may be down
-        if the other tier has the conversation.
+        Messages that the conversation manager wrote are left out, too. Each message is yielded as a
+        dict with ``message`` and ``at`` (seconds since 1970). A tier may be down if the other tier
+        has the conversation.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
         """
         conversation = self._get_or_look_at(agent_id)
         with conversation.lock:
@@ -359,8 +346,7 @@ class StoredSession:
 
         Args:
             messages: The messages, in order.
-            agent_id: Id of the agent, which is no Strands agent of this manager. Default: the agent
-                of the session's scope, else the only agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
             keep: Number of last messages that stay in the agent's history; None: all. The stored
                 log keeps every message.
 
@@ -393,13 +379,10 @@ class StoredSession:
     def restorable(self, agent_id: str | None = None) -> tuple[list[Message], dict[str, Any]]:
         """Return the history and the states of an agent's stored conversation.
 
-        Both are empty if no conversation is stored.
-
-        The states are keyed as in a Strands snapshot.
+        Both are empty if no conversation is stored. The states are keyed as in a Strands snapshot.
 
         Args:
-            agent_id: Id of the agent. Default: the agent of the session's scope, else the only
-                agent in use, else ``default``.
+            agent_id: Id of the agent, or None for the default agent.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -410,11 +393,7 @@ class StoredSession:
         return ([], {}) if window is None else (window, conversation.snapshot)
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return a copy of the stored state of a Graph or Swarm, which ``transfer`` of another
-        session manager can store.
-
-        Returns:
-            The state; None if no state is stored.
+        """Return the stored state of a Graph or Swarm, for ``transfer``; None without one.
 
         Raises:
             StoreUnavailableError: The stored state cannot be read.
@@ -431,15 +410,14 @@ class StoredSession:
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
     ) -> Standing:
-        """Store a copy of a conversation from another session manager, unless a conversation of
-        that id exists in this session.
+        """Store a conversation from another session manager, unless the id is in use here.
 
         If there is a durable tier, the conversation is not written to the hot tier. Its time to
         live begins now.
 
         Args:
             transferred: The conversation of an agent, or the state of a Graph or Swarm.
-            id_: The id of that agent, or of that Graph or Swarm.
+            id_: The id of that agent, Graph or Swarm.
 
         Returns:
             ``new`` if the conversation was stored. Otherwise nothing was stored: ``exists`` if
@@ -485,15 +463,11 @@ class StoredSession:
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return statistics of an agent's conversation, such as the number of turns.
-        The time to live does not restart.
-        """
+        """Return statistics of an agent's conversation, without restarting its time to live."""
         return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return statistics, such as the number of turns, of each agent that this manager uses.
-        This does no I/O.
-        """
+        """Return statistics of each agent that this manager uses, without I/O."""
         in_use = self._conversations.copy().items()
         return [
             conversation.stats(self._live(id_))
@@ -502,9 +476,7 @@ class StoredSession:
         ]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of an agent's conversation: user, values that ``set_metadata``
-        stored, and counters.
-        """
+        """Return user, values that ``set_metadata`` stored, and counters of a conversation."""
         conversation = self._conversations.get(("A", self._agent_id(agent_id)))
         if conversation is None or not conversation.local.is_dirty:
             conversation = self._look_at(agent_id)
@@ -515,8 +487,7 @@ class StoredSession:
             return {**user, **conversation.meta, **dict(zip(COUNTERS, values, strict=True))}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
-        """Store metadata of an agent's conversation, such as the locale or an active intent, and
-        wait until they are saved.
+        """Store metadata of a conversation, such as the locale, and wait until they are saved.
 
         Raises:
             ValueError: A value is not JSON, or has over 100 levels, or a name is one of the
@@ -539,20 +510,13 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` with the ``tracking_id`` of each message that is redacted from now
-        on.
-        """
+        """Call ``listener`` with the ``tracking_id`` of each message redacted from now on."""
         self._redaction_listeners.append(listener)
 
     # Conversations of the session's agents and orchestrators
 
     def _agent_id(self, agent_id: str | None) -> str:
-        """Return a checked agent id or, if None is given, the default agent id.
-
-        The default is the agent id of the session's ``ConversationScope``. If the session has only
-        an id, the default is the id of the only agent in use or, with no or several agents,
-        ``default``.
-        """
+        """Return a checked agent id; for None, the id of the default agent."""
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
         if self.scope is not None:
@@ -561,25 +525,19 @@ class StoredSession:
         return in_use[0] if len(in_use) == 1 else "default"
 
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
-        """Return a new object for a conversation, without reading the conversation.
-
-        Args:
-            kind: Kind of the conversation: ``A`` for an agent, ``M`` for a Graph or Swarm.
-            id_: Id of the agent or orchestrator.
-        """
+        """Return a new object for a conversation, without I/O."""
         ids, place = {**self._ids, "member": id_}, Place.of(self._storage_id, kind, id_)
         return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
 
     def _look_at(
         self, agent_id: str | None, unsaved: AgentConversation | None = None
     ) -> AgentConversation:
-        """Read an agent's conversation from the tiers, without restarting its time to live, and
-        return it.
+        """Read an agent's conversation from the tiers, without restarting its time to live.
 
         Args:
             agent_id: Id of the agent; None for the default.
-            unsaved: Another object for the conversation. Its unsaved messages are added to the log.
-                None: no messages are added.
+            unsaved: Another object for the conversation, whose unsaved messages are added to the
+                log.
         """
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
@@ -588,23 +546,17 @@ class StoredSession:
         return conversation
 
     def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
-        """Return the conversation of an agent that this manager uses.
-        For other agents, read the conversation in the tiers.
-        """
+        """Return the conversation of an agent in use; for other agents, read it in the tiers."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent with this id; None if there is none, or the agent is no longer
-        used.
-        """
+        """Return the Strands agent with this id; None if there is none any more."""
         return self._agents[agent_id].agent if agent_id in self._agents else None
 
     def _log(
         self, agent_id: str | None, *, after: int = 0, last: int | None = None
     ) -> Iterator[LogEntry]:
-        """Yield the messages of an agent's log in order, including unsaved messages of this
-        manager.
-        """
+        """Yield the messages of an agent's log, with unsaved messages of this manager."""
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
         yield from self._look_at(agent_id, in_use).history(after=after, last=last)
 
@@ -636,9 +588,7 @@ class StoredSession:
                 conversation.saver.request_flush().result()
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield an agent's conversation in each session manager of this process, with its
-        ``SessionAgent`` if there is one.
-        """
+        """Yield an agent and its conversation from each session manager of this process."""
         place = Place.of(self._storage_id, "A", agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class

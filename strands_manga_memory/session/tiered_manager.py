@@ -52,10 +52,10 @@ _BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
     """Session manager of Strands that stores a session in a hot and a durable tier.
 
-    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. Each turn is saved in
-    the hot tier, and every few turns are flushed to the durable tier, in the background. A restored
-    agent has exactly the messages of the original agent, with all changes of its conversation
-    manager.
+    Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. In the background,
+    each turn is saved in the hot tier, and every few turns are flushed to the durable tier. A
+    restored agent has exactly the messages of the original agent, with all changes of its
+    conversation manager.
 
     If a crash interrupts a turn, requests to the model get an error result for each open tool call.
     The history is not changed.
@@ -79,8 +79,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier
             survives the process. Default 2.0.
-        max_unsaved: A new turn raises ``StoreUnavailableError`` if this many messages, or more, are
-            unsaved. Default 10,000.
+        max_unsaved: If this many messages, or more, are unsaved, a new turn raises
+            ``StoreUnavailableError``. Default 10,000.
         clock: Returns the time in seconds since 1970.
 
     Raises:
@@ -127,8 +127,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks that restore and save an agent, Graph or Swarm.
 
-        An agent is saved after all other hooks have run, so that changes by these hooks are saved,
-        too.
+        An agent is saved after all other hooks, so that their changes are saved, too.
         """
         # The callbacks are methods: functions defined here would be created again for each of
         # thousands of agents.
@@ -220,6 +219,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
         """Add a message to the agent's conversation.
+
         It is saved with the running turn or, between turns, at once.
         """
         live = self._agent(agent)
@@ -252,11 +252,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
                 wait_for(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
-        """Save the present state of an agent.
+        """Save the present state of an agent between turns, and wait until it is saved.
 
-        During a turn, this call does nothing, because the state is saved at the end of the turn.
-        Between turns, the call waits until the state is saved: at most for ``hot_deadline`` on an
-        event loop, and for ``durable_deadline`` elsewhere.
+        The wait takes at most ``hot_deadline`` on an event loop, and ``durable_deadline``
+        elsewhere. During a turn, this call does nothing: the state is saved at the end of the turn.
         """
         live = self._agent(agent)
         if not live.in_turn:
@@ -294,10 +293,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             future.result()
 
     def close(self) -> None:
-        """Flush all changes of the session, and mark its durable copy as complete (the hot tier has
-        nothing newer).
+        """Flush all changes of the session, and mark its durable copy as complete.
 
-        The manager can still be used.
+        A restore then needs no newer data from the hot tier. The manager can still be used.
         """
         for conversation in self._conversations.copy().values():
             conversation.saver.is_closing = True
@@ -306,9 +304,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Internals
 
     def _agent(self, agent: Agent) -> SessionAgent:
-        """Return the ``SessionAgent`` of a Strands agent.
-        Raises ``ValueError`` if this manager does not know the agent.
-        """
+        """Return the ``SessionAgent`` of a Strands agent that this manager knows."""
         if agent.agent_id not in self._agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
@@ -317,9 +313,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return self._agents[agent.agent_id]
 
     def _run(self, id_: str) -> AgentConversation:
-        """Return the conversation that holds the state of a Graph or Swarm.
-        Raises ``ValueError`` if its id is not known.
-        """
+        """Return the conversation that holds the state of a Graph or Swarm."""
         if ("M", id_) not in self._conversations:
             raise ValueError(
                 f"id {id_!r:.80} is not known to this session manager: give it to the Graph or"
@@ -334,9 +328,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 def _request_run_save(
     source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False
 ) -> Future[None]:
-    """Request a save of the state of a Graph or Swarm.
-    If its run has ended with an interrupt, the state is also flushed.
-    """
+    """Save the state of a Graph or Swarm, and flush it if its run ended with an interrupt."""
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,5 +1,4 @@
-"""Stores of a session manager, storage keys of conversations in them, and the two indexes that list
-conversations.
+"""Stores of a session manager, storage keys of conversations, and two indexes of them.
 
 The directory lists a user's sessions. The expiry index lists the times when sweepers check
 conversations.
@@ -26,22 +25,16 @@ from strands_manga_memory.stores.writer import Writer, shared_writer
 logger = logging.getLogger(__name__)
 
 Kind = Literal["A", "M"]
-"""Kind of a conversation.
-``A``: conversation of an agent. ``M``: state of a Graph or Swarm (orchestrator).
-"""
+"""Kind of a conversation: ``A`` of an agent, ``M`` of an orchestrator (Graph or Swarm)."""
 
 TOMBSTONE = "#TOMBSTONE"
 """Sort value of the item (tombstone) that deletes all conversations of a session or of a user."""
 
 ENDED_BELOW = "incarnation"
-"""Attribute of a session's or user's tombstone: all conversations with lower incarnation numbers
-are deleted.
-"""
+"""Attribute of a session's or user's tombstone: lower incarnation numbers are deleted."""
 
 HOT = "hot"
-"""Attribute of a head (table item with a conversation's state) that was written by a process with a
-hot tier.
-"""
+"""Attribute of a head (record of a conversation) whose writer has a hot tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +72,7 @@ class Place:
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key of the table item that lists a session among its user's sessions; None if the
-    session has no user.
-    """
+    """Return the key of a session's entry in the directory; None if it has no user."""
     if not ids.get("user"):
         return None
     tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
@@ -89,9 +80,7 @@ def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | Non
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return the table item that lists a session among its user's sessions; None if the session has
-    no user.
-    """
+    """Return a session's entry in its user's directory; None if it has no user."""
     key = directory_key(session, ids)
     if key is None:
         return None
@@ -103,27 +92,21 @@ def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
 
 
 def members(table: Table, session: str) -> Iterator[Place]:
-    """Yield the storage keys of all conversations of a session in a table, including damaged and
-    deleted ones.
-    """
+    """Yield the storage keys of a session's conversations, also of damaged and deleted ones."""
     for row in table.query(session, attributes=[]):
         if str(row["sk"]).endswith("#HEAD"):
             yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the kind and the id of each agent and orchestrator in a session, except deleted
-    ones.
-    """
+    """Yield kind and id of each agent and orchestrator in a session, except deleted ones."""
     for row in table.query(session, attributes=["member"]):
         if str(row["sk"]).endswith("#HEAD") and row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
-    """Return the names of a session's damaged heads (records of conversations), of which only the
-    key can be read.
-    """
+    """Return the names of a session's damaged heads (records of conversations)."""
     rows = table.query(session, attributes=["state"])
     return [
         f"{session}/{row['sk']}"
@@ -133,7 +116,7 @@ def damaged_heads(table: Table, session: str) -> list[str]:
 
 
 def tombstone_key(partition: str) -> Key:
-    """Return the key of the tombstone that marks all conversations of a session or user as deleted.
+    """Return the key of the tombstone that deletes all conversations of a session or user.
 
     Args:
         partition: Partition of the session, or of the user's directory (list of sessions).
@@ -142,11 +125,11 @@ def tombstone_key(partition: str) -> Key:
 
 
 def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
-    """Put a tombstone that deletes all conversations of a session or user, also those whose first
-    save is still running.
+    """Put a tombstone that deletes all conversations of a session or user.
 
-    Until the end of this call, a conversation may still be saved for the first time. A caller that
-    also deletes each conversation must therefore list the conversations after this call.
+    It also deletes conversations whose first save is still running. Until the end of this call, a
+    conversation may still be saved for the first time. A caller that also deletes each conversation
+    must therefore list the conversations after this call.
 
     Args:
         table: The durable tier.
@@ -184,8 +167,8 @@ class ExpiryEntry:
         due: Time when a sweeper checks the conversation, in seconds since 1970.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
-        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 if the
-            entry is not claimed.
+        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 without a
+            claim.
     """
 
     place: Place
@@ -195,7 +178,7 @@ class ExpiryEntry:
 
 
 class ExpiryIndex:
-    """Index of the times at which a sweeper has to check each conversation, in the durable tier."""
+    """Index in the durable tier of the times when sweepers check conversations."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -216,8 +199,8 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the first index partition to read, from 0. The partitions with higher
-                numbers follow, and then those with lower numbers.
+            start: Number of the first of 16 index partitions to read, from 0. The others follow in
+                a circle.
         """
         for number in range(start, start + BUCKETS):
             for item in self._table.query(
@@ -241,7 +224,7 @@ class ExpiryIndex:
                 yield entry
 
     def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
-        """Claim an entry of the expiry index, so that no other sweeper works on the conversation.
+        """Claim an entry, so that no other sweeper works on the conversation.
 
         Args:
             entry: The entry.
@@ -257,9 +240,7 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone an entry of the expiry index to the time ``due`` (seconds since 1970), but by at
-        least one second.
-        """
+        """Postpone an entry to the time ``due`` (seconds since 1970), by at least one second."""
         self._table.batch_write(
             puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
         )
@@ -271,10 +252,7 @@ class ExpiryIndex:
         self._table.delete(item["session_id"], item["sk"])
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return a conversation's entry in the expiry index, with an empty mapping as ``ids``.
-
-        The result is None if there is no entry, or if the entry is damaged and has no time.
-        """
+        """Return a conversation's entry without ``ids``; None if it is missing or damaged."""
         item = self._table.get(*due_key(place))
         due = (item or {}).get("due")
         return ExpiryEntry(place, int(due), {}) if isinstance(due, int | float) else None
@@ -290,16 +268,12 @@ class ExpiryIndex:
 
 
 def due_key(place: Place) -> Key:
-    """Return the key of the table item that stores the time of a conversation's entry in the expiry
-    index.
-    """
+    """Return the key of the item that stores the time of a conversation's expiry entry."""
     return f"ended/{place.conversation}", "due"
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the table item that stores which version of a conversation the finalizer
-    (summarizer) last got.
-    """
+    """Return the key of the item that stores the version that was finalized last."""
     return f"ended/{place.conversation}", "finalized"
 
 
@@ -372,7 +346,7 @@ def is_in_hot(table: Table, session: str) -> bool:
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return a warning if sessions may have copies in a hot tier to which the caller has no access.
+    """Return a warning if sessions may have copies in a hot tier that the caller did not pass.
 
     Args:
         table: The durable tier.
@@ -446,7 +420,7 @@ class Tiers:
         ttl: TtlPolicy | None = None,
         **rules: Any,
     ) -> Tiers:
-        """Build a ``Tiers`` object from a hot and a durable store, of which one may be None.
+        """Return ``Tiers`` of a hot and a durable store, of which one may be None.
 
         If there is a durable store, a hot store that ends with the process is not used. All
         ``Tiers`` of the same stores in a process share one background writer, which also tracks

@@ -1,6 +1,4 @@
-"""Times to live of conversations, and histograms of the seconds between the turns of a
-conversation.
-"""
+"""Times to live of conversations, and histograms of the time between two turns."""
 
 from __future__ import annotations
 
@@ -33,22 +31,17 @@ _HYBRID: dict[str, tuple[float, int, float]] = {
     "premium": (2700.0, 8, 3600.0),
     "vip": (3600.0, 5, 7200.0),
 }
-"""First time to live, number of turns of a long conversation, and time to live of a long one, keyed
-by user tier.
-"""
+"""By user tier: first time to live, turns of a long conversation, and its time to live."""
 
 _SECONDS = 1800.0
 _GROWING = 20
-"""Number of turns after the first one until the mode ``activity`` has doubled the time to live, in
-equal steps.
-"""
+"""Turns after the first one until the mode ``activity`` has doubled the time to live."""
 
 
 @with_known_fields
 @dataclass(frozen=True, slots=True)
 class TtlPolicy:
-    """Policy for the time to live of a conversation in the hot tier, and for the end of an unused
-    session.
+    """Policy for the time to live in the hot tier, and for the end of an unused session.
 
     In the mode ``hybrid``, the time to live depends on the user tier and on the number of turns:
 
@@ -118,8 +111,7 @@ class TtlPolicy:
     def tombstone_seconds(self) -> float:
         """Seconds for which stores keep a tombstone.
 
-        The number is at least 90,000 (25 hours). A tombstone is kept at least as long as an unused
-        conversation.
+        They are at least 90,000 (25 hours), and at least as long as an unused conversation is kept.
         """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
@@ -140,8 +132,7 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Histogram of the seconds between two turns of a conversation, stored in the durable tier
-    every 5 minutes.
+    """Histogram of the seconds between two turns, stored in the durable tier every 5 minutes.
 
     Each process stores one item per day. If a process is killed, its changes since the last write
     are lost.
@@ -158,9 +149,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty histogram in the child of a process fork.
-        The parent process stores its own histogram.
-        """
+        """Begin with an empty histogram in a forked child: the parent stores its own."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -168,7 +157,7 @@ class ReturnGaps:
         self.gaps = LogHistogram()
 
     def add(self, gap: float, now: float) -> None:
-        """Add the time between two turns of a conversation to the histogram.
+        """Add the seconds between two turns to the histogram.
 
         Args:
             gap: Seconds between the two turns.
@@ -186,9 +175,7 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store today's histogram of the seconds between turns.
-        If the table does not answer, the next save includes it.
-        """
+        """Store today's histogram; if the table does not answer, the next save includes it."""
         table = None if self._table is None else self._table()
         with self._lock:
             counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
@@ -213,8 +200,7 @@ class ReturnGaps:
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return the histogram of the seconds between two turns of a conversation, as stored by all
-    processes.
+    """Return the histogram of the seconds between two turns, as stored by all processes.
 
     Args:
         table: The durable tier.
@@ -231,9 +217,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the histogram of seconds between turns that all session managers with the same
-    background writer share.
-    """
+    """Return the histogram that all session managers with the same background writer share."""
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault(
         "gaps", ReturnGaps(table, writer)

@@ -52,8 +52,8 @@ class ErasureReport:
     Attributes:
         counts: Number of deleted items, keyed by kind, such as ``sessions``, ``conversations``,
             ``memories``, ``stored_values`` and ``pending_preferences``.
-        tombstones: Number of written tombstones, records that prevent late writes from restoring
-            deleted data until the tombstones expire.
+        tombstones: Number of written tombstones, records that keep late writes from restoring the
+            data.
         left: Names of records that still contain data; empty if everything was deleted.
         not_looked_at: Stores that were not read but may contain data of the user, each with the
             reason.
@@ -86,14 +86,14 @@ def forget_user(
     """Delete all data of a user, and check for remaining data.
 
     The data are sessions, logs, memories, preferences that wait for processing, stored values and
-    caches. A repeated call deletes the remaining data.
+    caches. Damaged records are deleted, too. A repeated call deletes the remaining data.
 
-    The user's agents may still run in other processes. Such an agent notices the deletion at its
-    next save. The save is discarded, and the agent begins its next turn with an empty history. If a
-    session ends during the deletion, its memories are discarded.
+    An agent of the user in another process notices the deletion at its next save. That save is
+    discarded, and the agent's next turn begins with an empty history. If a session ends during the
+    deletion, its memories are discarded.
 
-    Sessions that were never written to the durable store are not found, because a directory in the
-    durable store lists the sessions of a user.
+    Sessions that were never written to the durable store are not found, because its directory lists
+    the sessions of a user.
 
     Args:
         user_id: Id of the user.
@@ -178,17 +178,14 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scope (user, tenant and session id) of each session that the durable store lists
-    for a user.
-    """
+    """Yield the scope of each session that the durable store lists for a user."""
     yield from (
         one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits
     )
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session of a user, and return the number of written tombstones (records of the
-    deletion).
+    """Delete a session of a user, and return the number of written tombstones.
 
     Args:
         scope: User, tenant and session id.
@@ -222,8 +219,7 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
 
 
 def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's records in the memory table, except the record of this deletion, which
-    prevents late writes.
+    """Delete a user's records in the memory table, except the record of this deletion.
 
     The deleted records are memories, preferences that were not yet sent to another service, and
     internal records. Their numbers are added to ``counts``.
@@ -249,9 +245,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete the log of a user's stated preferences, and the stored word list for searches in the
-    user's memories.
-    """
+    """Delete a user's log of stated preferences and word list for searches in memories."""
     rows = list(memories.query(owner.changes_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]

@@ -28,8 +28,8 @@ class SessionSummaryLine:
     Attributes:
         session_id: Id of the session.
         agents: Ids of the session's agents.
-        title: First message of the user, at most 80 characters. Small talk is skipped if another
-            message exists. Card and account numbers are redacted. Empty if there are no messages.
+        title: First message of the user that is no small talk, else the first one. At most 80
+            characters, with card and account numbers redacted. Empty without messages.
         turns: Number of turns of all agents together.
         last_used: Time of the last activity, in seconds since 1970; None if there was no activity.
     """
@@ -47,8 +47,7 @@ class SessionPage:
 
     Attributes:
         sessions: Entries of the page, most recently used session first.
-        next: Value of the argument ``after`` of ``list_sessions`` for the next page; None on the
-            last page.
+        next: Argument ``after`` of ``list_sessions`` for the next page; None on the last page.
     """
 
     sessions: tuple[SessionSummaryLine, ...]
@@ -77,8 +76,7 @@ class UserPage:
     Attributes:
         users: Entries of the page, sorted by ``tenant:user`` (``user`` without a tenant), with both
             ids percent-encoded.
-        next: Value of the argument ``after`` of ``list_users`` for the next page; None on the last
-            page.
+        next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
     users: tuple[UserLine, ...]
@@ -95,8 +93,7 @@ def list_sessions(
 ) -> SessionPage:
     """Return a page in the list of a user's sessions.
 
-    The pages follow the order of session ids. Within a page, the most recently used session is
-    first.
+    Pages follow the order of session ids. In a page, the most recently used session is first.
 
     Args:
         durable: Durable store, which has a directory of the sessions.
@@ -118,9 +115,7 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
-    """Return the entry of a session in a list of sessions.
-    The title is from the oldest conversation with a user message.
-    """
+    """Return a session's entry, with a title from its oldest conversation that has one."""
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
@@ -136,11 +131,7 @@ def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSum
 
 
 def _title(manager: TieredSessionManager, agent_id: str) -> str:
-    """Return the user's first message that is no small talk, or else the user's first message;
-    empty without messages.
-
-    The text is shortened, and card and account numbers are redacted.
-    """
+    """Return the title of an agent's conversation; empty without messages of the user."""
     first = ""
     for message in manager.history(agent_id):
         text = message_text(message).strip() if message["role"] == "user" else ""

@@ -53,10 +53,9 @@ def export_user(
     The data are sessions, states of orchestrators (Strands graphs and swarms), user and shop data
     that were published to agents (such as the cart), stored values, memories and preferences.
 
-    A preference may appear up to three times, because it is read from three sources: the log of
-    stated preferences, the preferences not yet sent to another service, and the hot tier's recent
-    preferences. The export does not extend any TTL. Bytes are encoded in Base64, in the format of
-    Strands' session managers.
+    A preference may appear up to three times: in the log of stated preferences, in the preferences
+    not yet sent to another service, and in the hot tier's recent preferences. The export does not
+    extend any TTL. Bytes are encoded in Base64, in the format of Strands' session managers.
 
     Args:
         user_id: Id of the user.
@@ -141,10 +140,7 @@ def export_user(
 
 
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    """Add a record of the memory table to the exported data.
-
-    Records that are not memories are skipped.
-    """
+    """Add a record of the memory table to the exported data, if it is a memory."""
     if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)
         names = (
@@ -161,9 +157,7 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 
 def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the keys and values of a storage.
-    Damaged values are left out, and their names are added to ``unreadable``.
-    """
+    """Yield keys and values of a storage, and add names of damaged values to ``unreadable``."""
     for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
         with _skip_damaged(unreadable):
             if (value := storage.value(key)) is not None:
@@ -172,10 +166,9 @@ def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[di
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """Run a ``with`` block, and end it without an error if the block finds a damaged record.
+    """Run a ``with`` block that ends without an error at a damaged record.
 
-    The name of the record is added to ``unreadable``. A missing encryption key still raises
-    ``KeyMissingError``.
+    The name of the record is added to ``unreadable``. A missing encryption key is still an error.
     """
     try:
         yield
@@ -189,9 +182,7 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
 
 
 def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a list with a conversation's name and the numbers of its unreadable messages; empty if
-    all are readable.
-    """
+    """Return a name of a conversation's unreadable messages; empty if all are readable."""
     lost = [str(each["seq"]) for each in records if each["message"]["content"] == _UNREADABLE]
     return [f"{name}, messages {', '.join(lost)}"] if lost else []
 
@@ -199,9 +190,8 @@ def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> lis
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
     """Return an agent's conversation as JSON values, for an export.
 
-    ``records`` is the log of all messages. ``window`` lists the messages of the agent's current
-    history. A message of the log is listed by its index in ``records``, and any other message in
-    full.
+    ``records`` is the log of all messages. ``window`` lists the messages of the agent's history: a
+    message of the log by its index in ``records``, and any other message in full.
     """
     records = list(manager.records(agent_id))
     window, states = manager.restorable(agent_id)
@@ -215,7 +205,5 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON values for an export, as ``dump`` does.
-    Bytes become ``{"$bytes": "BASE64"}``.
-    """
+    """Convert a value to JSON values, with bytes as ``{"$bytes": "BASE64"}``."""
     return json_value(dump(value))
