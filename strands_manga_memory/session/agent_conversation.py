@@ -125,11 +125,14 @@ class AgentConversation:
     ) -> None:
         self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
         self._ids = {name: value for name, value in ids.items() if value is not None}
-        self._connect()
+        self.renew_after_fork()
         renew_in_child(self)
 
-    def _connect(self) -> None:
-        """Replace this process's copy of the conversation by an empty one, without I/O."""
+    def renew_after_fork(self) -> None:
+        """Begin with an empty copy of the conversation, without I/O.
+
+        After a process fork, the parent saves the unsaved changes, and the child discards them.
+        """
         self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=_check_merge)
         self.local = self.hold.local
         self.lock: threading.RLock = self.local.lock
@@ -286,20 +289,20 @@ class AgentConversation:
             else:
                 self.add(message)
 
-    def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry]) -> bool:
+    def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
         """Replace all messages that have the ``tracking_id`` of ``message``.
-
-        Return False if there are none.
 
         Args:
             message: The new message.
             log: The conversation's log, which is read only if no such message is in memory.
+
+        Returns:
+            Whether there are such messages.
         """
-        if not (identity := message.get("tracking_id")):
-            return False
+        identity = message.get("tracking_id")
         with self.lock:
             found = list(self._held_messages(identity))
-        if not found:
+        if not found and identity:
             slots = (entry.slot for entry in log if entry.message.get("tracking_id") == identity)
             found = [(slot.key, slot.number) for slot in slots if slot.key is not None]
         with self.lock:
@@ -639,10 +642,6 @@ class AgentConversation:
     def end_fork(self) -> None:
         """Unlock the conversation in the parent process after a process fork."""
         self.lock.release()
-
-    def renew_after_fork(self) -> None:
-        """Discard unsaved changes in the child of a process fork: the parent saves them."""
-        self._connect()
 
 
 def check_messages(messages: Iterable[Any]) -> None:

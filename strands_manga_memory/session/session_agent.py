@@ -231,35 +231,41 @@ class SessionAgent:
                 conversation.local.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)
 
-    def redact(self, message: Message, log: Iterable[LogEntry]) -> list[Future[None]]:
-        """Replace all copies of a message by ``message``, its redacted version with the same
-        ``tracking_id``.
+    def redact(
+        self, message: Message, read_log: Callable[[], Iterable[LogEntry]]
+    ) -> list[Future[None]]:
+        """Replace all copies of the message that has the ``tracking_id`` of ``message``.
 
         Args:
             message: The redacted version.
-            log: The conversation's log, which is read only if the message is not in memory.
+            read_log: Returns the log, which is read in the background if the message is not in
+                memory, again until the stores answer.
 
         Returns:
             Futures that end when the redacted message is stored.
         """
-        futures, saver = [], self.conversation.saver
-        if self.conversation.redact(message, log):
+        conversation, futures = self.conversation, list[Future[None]]()
+        saver, writer = conversation.saver, conversation.tiers.writer
+        if conversation.redact(message):
             saver.request()  # the hot tier gets the redaction without waiting for the flush
             futures.append(saver.request_flush())
+        else:
+            stored = Future[None]()
+            futures.append(stored)
+
+            def redact_logged() -> None:
+                conversation.redact(message, read_log())
+                saver.request_flush().add_done_callback(lambda _: stored.set_result(None))
+
+            writer.repeat((self, "redact"), redact_logged)
         agent = self.agent
-        stash = (
-            agent.context_manager.stash
-            if agent is not None and agent.context_manager is not None
-            else None
-        )
-        if stash is not None:
+        manager = None if agent is None else agent.context_manager
+        if manager is not None and (stash := manager.stash) is not None:
 
             def replace_in_stash() -> None:
                 asyncio.run(stash.store_message(message))
 
-            futures.append(
-                self.conversation.tiers.writer.submit((self, "stash"), replace_in_stash, slow=True)
-            )
+            futures.append(writer.submit((self, "stash"), replace_in_stash, slow=True))
         return futures
 
     def settle_later(self, future: Future[None]) -> None:

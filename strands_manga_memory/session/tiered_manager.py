@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from strands import Agent
@@ -228,22 +229,15 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             self._save_now(live)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace the stored message that has the same ``tracking_id`` as ``redact_message``, in
-        all stored content.
-
-        A message that has left the agent's history is searched in the stored log. This search
-        blocks, also on an event loop.
+        """Replace the message that has the ``tracking_id`` of ``redact_message`` in all stores.
 
         The call waits until the new message is stored, at most for ``durable_deadline``. On an
-        event loop, the next beginning or end of a turn waits instead. A write that takes longer is
-        completed in the background. No later write stores the original message.
-
-        Raises:
-            StoreUnavailableError: A tier does not answer. If the message is only in the stored log,
-                repeat the call.
+        event loop, the next beginning or end of a turn waits instead. A redaction that takes
+        longer, such as during an outage, is completed in the background. No later write stores the
+        original message.
         """
         live = self._agent(agent)
-        futures = live.redact(redact_message, self._log(agent.agent_id))
+        futures = live.redact(redact_message, partial(self._log, agent.agent_id))
         self._notify_redacted(redact_message)
         for future in futures:
             if is_on_event_loop():

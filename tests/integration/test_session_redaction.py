@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
@@ -406,3 +407,92 @@ def test_a_message_that_left_the_history_is_redacted_in_memory_too(
     else:
         manager.redact_latest_message(redacted, live)
     check_gone(both, live)
+
+
+LOOKUP_SECONDS = 0.3
+
+
+def slow_reads(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delay each read of the durable tier."""
+    for name in ("get", "batch_get", "query"):
+        read = getattr(stores.durable, name)
+
+        def slow(*arguments: Any, read: Any = read, **named: Any) -> Any:
+            time.sleep(LOOKUP_SECONDS)
+            return read(*arguments, **named)
+
+        monkeypatch.setattr(stores.durable, name, slow)
+
+
+async def longest_block(work: Any) -> float:
+    """Return the longest time for which the event loop stood still during some asynchronous
+    work.
+    """
+    gaps = [0.0]
+
+    async def tick() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            gaps.append(time.monotonic() - before)
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0.01)
+    await work()
+    ticking.cancel()
+    return max(gaps)
+
+
+def restored_with_older_secret(stores: Stores, **settings: Any) -> Any:
+    """Return a restored agent whose log has a secret that its history lacks."""
+    manager = SlidingWindowConversationManager(window_size=2)
+    live = stores.agent(conversation_manager=manager)
+    for text in (f"my card is {SECRET}", "two", "three"):
+        live(text)
+    live._session_manager.close()
+    manager = SlidingWindowConversationManager(window_size=2)
+    return stores.agent(conversation_manager=manager, **settings)
+
+
+def test_redaction_of_a_logged_message_does_not_block_the_event_loop(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = restored_with_older_secret(both)
+    message = next(both.manager().records())["message"]
+    slow_reads(both, monkeypatch)
+
+    async def redact_and_continue() -> None:
+        redacted = {**message, "content": [{"text": REDACTED}]}
+        restored._session_manager.redact_latest_message(redacted, restored)
+        await restored.invoke_async("four")
+
+    assert asyncio.run(longest_block(redact_and_continue)) < LOOKUP_SECONDS / 2
+    monkeypatch.undo()
+    check_gone(both, restored)
+
+
+@pytest.mark.parametrize("on_loop", [False, True], ids=["in a thread", "on an event loop"])
+def test_redaction_of_a_logged_message_is_repeated_after_an_outage(
+    both: Stores, on_loop: bool
+) -> None:
+    restored = restored_with_older_secret(both, durable_deadline=0.2)
+    message = next(both.manager().records())["message"]
+    both.durable.down = True
+
+    async def redact() -> None:
+        restored._session_manager.redact_latest_message(
+            {**message, "content": [{"text": REDACTED}]}, restored
+        )
+
+    if on_loop:
+        asyncio.run(redact())
+    else:
+        with suppress(StopIteration):
+            redact().send(None)
+    both.durable.down = False
+    wait_until(
+        lambda: SECRET.encode() not in everything_stored(both),
+        "the redaction of the log",
+        within=20,
+    )
+    check_gone(both, restored)
