@@ -11,8 +11,9 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import unquote
 
 from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
 from strands_manga_memory.scope import ConversationScope, encoded_id
@@ -71,24 +72,24 @@ class Place:
         return f"{self.session}/{self.member}"
 
 
-def directory_key(session: str, ids: Mapping[str, Any]) -> tuple[str, str] | None:
+def user_directory(user_id: str, tenant: str | None) -> str:
+    """Return the partition of a user's directory, the list of the user's sessions."""
+    return f"user/{encoded_id(tenant) if tenant else ''}:{encoded_id(user_id)}"
+
+
+def directory_key(session: str, ids: Mapping[str, Any]) -> Key | None:
     """Return the key of a session's entry in the directory; None if it has no user."""
     if not ids.get("user"):
         return None
-    tenant = encoded_id(ids["tenant"]) if ids.get("tenant") else ""
-    return f"user/{tenant}:{encoded_id(ids['user'])}", session
+    return user_directory(ids["user"], ids.get("tenant")), session
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
     """Return a session's entry in its user's directory; None if it has no user."""
-    key = directory_key(session, ids)
-    if key is None:
+    if (key := directory_key(session, ids)) is None:
         return None
-    return {
-        "session_id": key[0],
-        "sk": key[1],
-        **{name: ids.get(name) for name in ("session", "user", "tenant")},
-    }
+    names = {name: ids.get(name) for name in ("session", "user", "tenant")}
+    return {"session_id": key[0], "sk": key[1], **names}
 
 
 def members(table: Table, session: str) -> Iterator[Place]:
@@ -252,10 +253,14 @@ class ExpiryIndex:
         self._table.delete(item["session_id"], item["sk"])
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return a conversation's entry without ``ids``; None if it is missing or damaged."""
-        item = self._table.get(*due_key(place))
-        due = (item or {}).get("due")
-        return ExpiryEntry(place, int(due), {}) if isinstance(due, int | float) else None
+        """Return a conversation's entry; None if it is missing or damaged."""
+        due = (self._table.get(*due_key(place)) or {}).get("due")
+        if not isinstance(due, int | float):
+            return None
+        entry = ExpiryEntry(place, int(due), {})
+        item = self._item(entry)
+        ids = self._table.get(item["session_id"], item["sk"]) or {}
+        return replace(entry, ids={name: ids.get(name) for name in _IDS})
 
     @staticmethod
     def _item(entry: ExpiryEntry) -> Item:
@@ -293,27 +298,42 @@ class ListedSession(NamedTuple):
 def listings(
     table: Table, user_id: str, tenant: str | None
 ) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's directory (list of sessions), and the names of directory
-    entries that cannot be read.
+    """Return the sessions in a user's directory, and the names of its unreadable entries.
+
+    If the session id in an entry is damaged, the id is taken from the entry's key. An id whose
+    encoding was shortened in the key is taken from the expiry index.
     """
-    key = directory_key("", {"user": user_id, "tenant": tenant})
-    assert key is not None  # noqa: S101 - there is a user
+    partition = user_directory(user_id, tenant)
     found: list[ListedSession] = []
     unreadable: list[str] = []
-    for row in table.query(key[0]):
+
+    def scope_of(row: Item) -> ConversationScope | None:
+        for session in _possible_sessions(table, row):
+            with suppress(ValueError):
+                scope = ConversationScope(user_id, session, tenant=tenant)
+                if scope.storage_session_id == row["sk"]:
+                    return scope
+        return None
+
+    for row in table.query(partition):
         if row["sk"] == TOMBSTONE:
             continue
-        with suppress(
-            ValueError
-        ):  # the ids in the entry may be damaged; its key identifies the session
-            scope = ConversationScope(user_id, row.get("session"), tenant=tenant)  # type: ignore[arg-type]
-            if scope.storage_session_id == row["sk"]:
-                found.append(ListedSession(scope, row.get("state") == DELETED))
-                continue
-        unreadable.append(f"{key[0]}/{row['sk']}")
+        if scope := scope_of(row):
+            found.append(ListedSession(scope, row.get("state") == DELETED))
+            continue
+        unreadable.append(f"{partition}/{row['sk']}")
         logger.warning("an entry of a directory makes no sense, it is left")
         logger.debug("record=<%s> | an entry of a directory makes no sense", unreadable[-1])
     return found, unreadable
+
+
+def _possible_sessions(table: Table, row: Item) -> Iterator[Any]:
+    key = str(row["sk"])
+    yield row.get("session")
+    yield unquote(key.rpartition(":")[2])
+    for place in members(table, key):
+        if entry := ExpiryIndex(table).entry_of(place):
+            yield entry.ids["session"]
 
 
 def unlist(

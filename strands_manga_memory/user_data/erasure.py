@@ -22,14 +22,14 @@ from strands_manga_memory.session.tiers import (
     TOMBSTONE,
     ExpiryIndex,
     Place,
-    directory_key,
     due_key,
     finalized_key,
     listings,
-    member_ids,
+    members,
     put_group_tombstone,
     tombstone_key,
     unseen_copies,
+    user_directory,
 )
 from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.codec import Codec
@@ -135,15 +135,12 @@ def forget_user(
         counts["cache"] += record is not None and record.state != DELETED
         profile.put_tombstone(ttl=policy.tombstone_seconds)
         tombstones += 1
-    directory = directory_key("", {"user": user_id, "tenant": tenant})
-    assert directory is not None  # noqa: S101 - an owner has a user
-    put_group_tombstone(
-        durable, tombstone_key(directory[0]), now=clock(), until=clock() + policy.tombstone_seconds
-    )
+    directory, until = user_directory(user_id, tenant), clock() + policy.tombstone_seconds
+    put_group_tombstone(durable, tombstone_key(directory), now=clock(), until=until)
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
-        listed = [one.scope for one in listings(durable, user_id, tenant)[0]]
-        found = [scope for scope in listed if scope.storage_session_id not in sessions]
+        listed, unreadable = listings(durable, user_id, tenant)
+        found = [one.scope for one in listed if one.scope.storage_session_id not in sessions]
         if not found:
             break
         for scope in found:
@@ -151,37 +148,35 @@ def forget_user(
             tombstones += _forget_session(scope, tiers, counts)
             sessions.add(scope.storage_session_id)
     counts["sessions"] += len(sessions)
-    counts["stored_values"] += TieredStorage(
-        durable=durable, hot=hot, user_id=user_id, tenant=tenant
-    ).erase()
+    own = ConversationScope(user_id, "-", tenant=tenant).storage_session_id.removesuffix("-")
+    keys = [name.removeprefix(f"{directory}/") for name in unreadable]
+    # An unreadable entry whose key is no session of the user lists nothing.
+    empty = [(directory, key) for key in keys if not key.startswith(own)]
+    durable.batch_write(deletes=empty)
+    counts["directory"] += len(empty)
+    files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant)
+    counts["stored_values"] += files.erase()
     if memories is not None:
-        shared_writer(None, memories).submit(
-            owner, lambda: None
-        ).result()  # waits for queued updates of access counts
+        # waits for queued updates of access counts
+        shared_writer(None, memories).submit(owner, lambda: None).result()
         _forget_memories(memories, owner, counts)
     left = list(_left(owner, hot, durable, memories, sessions))
     if left:  # an agent of this process was saving: wait until it finds the tombstone
-        shared_writer(hot if hot is not None and hot.survives_process else None, durable).drain(
-            _SETTLED_WITHIN
-        )
+        lasting = hot if hot is not None and hot.survives_process else None
+        shared_writer(lasting, durable).drain(_SETTLED_WITHIN)
         for scope in list(sessions_of(durable, owner)):
             _forget_session(scope, tiers, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
     logger.info("sessions=<%d>, left=<%d> | erased a user", len(sessions), len(left))
-    return ErasureReport(
-        {name: count for name, count in sorted(counts.items()) if count},
-        tombstones,
-        left,
-        not_looked_at,
-    )
+    deleted = {name: count for name, count in sorted(counts.items()) if count}
+    return ErasureReport(deleted, tombstones, left, not_looked_at)
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
     """Yield the scope of each session that the durable store lists for a user."""
-    yield from (
-        one.scope for one in listings(durable, owner.user_id, owner.tenant)[0] if not one.waits
-    )
+    listed, _ = listings(durable, owner.user_id, owner.tenant)
+    yield from (one.scope for one in listed if not one.waits)
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
@@ -193,16 +188,14 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
         counts: Numbers of deleted items, keyed by kind. The items of this session are added.
     """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
-    places = [Place.of(session, kind, id_) for kind, id_ in member_ids(durable, session)]
+    places = list(members(durable, session))
     counts["conversations"] += len(places)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     index = ExpiryIndex(durable)
     for place in places:
-        counts["hot_conversations"] += (
-            hot is not None and hot_copy_of(hot, place.conversation) is not None
-        )
-        entry = index.entry_of(place)
-        if entry is not None:
+        if hot is not None and hot_copy_of(hot, place.conversation) is not None:
+            counts["hot_conversations"] += 1
+        if entry := index.entry_of(place):
             index.remove(entry)
             counts["expiry_index"] += 1
         durable.batch_write(deletes=[due_key(place), finalized_key(place)])
@@ -211,10 +204,8 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     if hot is not None:
         counts["environment"] += EnvironmentChanges(hot, scope).erase()
     rows = durable.query(session, attributes=[])
-    delete_rows(
-        durable,
-        [row for row in rows if not str(row["sk"]).endswith("#HEAD") and row["sk"] != TOMBSTONE],
-    )
+    kept = ("#HEAD", TOMBSTONE)
+    delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith(kept)])
     return len({*places, Place.of(session, "A", scope.agent_id)}) * (1 if hot is None else 2)
 
 
@@ -238,9 +229,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
         memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])
-    _forget_changes(
-        memories, owner, counts
-    )  # a finalizer that ended meanwhile may have written one
+    _forget_changes(memories, owner, counts)  # again: a finalizer may have ended meanwhile
     memories.delete(bucket_of(owner), owner.partition)
 
 

@@ -434,18 +434,46 @@ def test_a_session_whose_entry_is_damaged_is_exported_and_erased(
     assert memory.export_user("u")["sessions"] == []
 
 
-@pytest.mark.parametrize("session", [None, 5, "", "another"])
-def test_an_entry_that_does_not_say_which_session_it_lists_is_named(
-    memory: MangaMemory, session: Any
+@pytest.mark.parametrize("session_id", ["s", "s 1/2:3", "長い" * 100])
+@pytest.mark.parametrize("damaged", [None, 5, "", "another"])
+def test_a_session_whose_entry_has_no_session_id_is_exported_and_erased(
+    memory: MangaMemory, damaged: Any, session_id: str
+) -> None:
+    """The id is taken from the entry's key or, if the key has a shortened id, the expiry index."""
+    talk(memory, "u", None, session_id, "one")
+    talk(memory, "u", None, "intact", "two")
+    [row] = [row for row in memory.durable.query("user/:u") if row.get("session") == session_id]
+    memory.durable.put({**row, "session": damaged})
+    exported = memory.export_user("u")
+    assert {one["session_id"] for one in exported["sessions"]} == {session_id, "intact"}
+    assert exported["unreadable"] == []
+    report = memory.forget_user("u")
+    assert report.complete, report.left
+    assert report.counts["sessions"] == 2
+    assert memory.export_user("u")["sessions"] == []
+    assert [row for row in memory.durable.query(row["sk"]) if row.get("state") != "deleted"] == []
+
+
+def test_the_expiry_entry_of_a_damaged_conversation_is_erased(memory: MangaMemory) -> None:
+    talk(memory, "u", None, "s", "one")
+    [head] = [row for row in memory.durable.query(":u:s") if row["sk"].endswith("#HEAD")]
+    memory.durable.put({"session_id": ":u:s", "sk": head["sk"]})
+    assert memory.forget_user("u").counts["expiry_index"] == 1
+    assert list(memory.durable.query("ended/:u:s/A:default")) == []
+
+
+def test_an_entry_that_lists_no_session_of_the_user_is_named_and_erased(
+    memory: MangaMemory,
 ) -> None:
     talk(memory, "u", None, "s", "one")
-    [row] = [row for row in memory.durable.query("user/:u") if row.get("session")]
-    memory.durable.put({**row, "session": session})
-    name = f"user/:u/{row['sk']}"
-    assert memory.export_user("u")["unreadable"] == [name]
-    report = memory.forget_user("u")
-    assert name in report.left
-    assert not report.complete
+    talk(memory, "another", None, "s", "two")
+    for key in ("damaged", ":another:s"):
+        memory.durable.put({"session_id": "user/:u", "sk": key, "session": 5})
+    names = {"user/:u/damaged", "user/:u/:another:s"}
+    assert set(memory.export_user("u")["unreadable"]) == names
+    assert memory.forget_user("u").complete
+    assert memory.export_user("u")["unreadable"] == []
+    assert len(memory.export_user("another")["sessions"]) == 1
 
 
 def test_export_raises_while_the_hot_tier_is_down(memory: MangaMemory) -> None:
