@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from strands.types.content import Message
 from strands_manga_memory.exceptions import (
     ConflictError,
     CorruptRecordError,
-    KeyMissingError,
     StoreUnavailableError,
 )
 from strands_manga_memory.lifecycle import renew_in_child
@@ -25,9 +23,9 @@ from strands_manga_memory.session.agent_snapshot import (
     META,
     ORCHESTRATOR,
     STATE,
-    UNREADABLE_TEXT,
     entries_of,
     given_entries,
+    identity_of,
     is_interrupted,
     messages_of,
     slots_of,
@@ -39,11 +37,10 @@ from strands_manga_memory.session.protocol.record import (
     CONTINUES,
     Record,
     Slot,
-    Turn,
     TurnKey,
     is_nothing,
 )
-from strands_manga_memory.session.session_log import LogEntry, LogPosition
+from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_entries
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import dump, load, trusted
 from strands_manga_memory.stores.writer import TierHealth, cause_of
@@ -173,9 +170,8 @@ class AgentConversation:
         start = partial(self.tiers.writer.submit, (self.place, "hot"))
         error = hold.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
-            logger.warning(
-                "error=<%s> | a tier could not be read, the other one is used", cause_of(error)
-            )
+            cause = cause_of(error)
+            logger.warning("error=<%s> | a tier could not be read, the other one is used", cause)
         if hold.hot is not None:
             head, base = local.head_copy, local.base
             if head is None or head.is_empty or head.incarnation != base.incarnation:
@@ -198,12 +194,12 @@ class AgentConversation:
             return messages_of(local.adopt_window(), local.message)
 
     def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
-        saver, tiers, is_hot = self.saver, self.tiers, tier == "hot"
+        is_hot = tier == "hot"
         try:
-            with within(tier, tiers.hot_deadline if is_hot else tiers.durable_deadline):
+            with within(tier, self.tiers.hot_deadline if is_hot else self.tiers.durable_deadline):
                 return read()
         except StoreUnavailableError as error:
-            (saver.hot_health if is_hot else saver.durable_health).failed(error)
+            (self.saver.hot_health if is_hot else self.saver.durable_health).failed(error)
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
@@ -211,24 +207,19 @@ class AgentConversation:
 
         If ``inspect`` is True, it ends only in this object, not in the stores.
         """
-        hold, local, base, tiers = self.hold, self.local, self.local.base, self.tiers
-        hot = hold.hot
+        hold, local, base = self.hold, self.local, self.local.base
+        hot, unused_until = hold.hot, base.last_used + self.tiers.ttl.session
         has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0
-        if hold.durable is None:
-            is_over = has_expired
-        else:
-            is_hot = hot is not None and not is_nothing(hot.record) and not has_expired
-            is_over = (
-                not is_hot
-                and bool(base.last_used)
-                and base.last_used + tiers.ttl.session <= tiers.clock()
-            )
+        is_over = has_expired
+        if hold.durable is not None:
+            is_in_hot = hot is not None and not is_nothing(hot.record) and not has_expired
+            is_unused = bool(base.last_used) and unused_until <= self.tiers.clock()
+            is_over = is_unused and not is_in_hot
         if is_over and inspect:
             with self.lock:
                 number = local.next_incarnation()
-                local.begin_after(
-                    Record(version=base.version, incarnation=number, carries_from=number)
-                )
+                after = Record(version=base.version, incarnation=number, carries_from=number)
+                local.begin_after(after)
         elif is_over:
             with suppress(StoreUnavailableError):
                 hold.expire(unused_since=base.last_used)
@@ -275,13 +266,7 @@ class AgentConversation:
         with self.lock:
             identity = message.get("tracking_id") or ""
             slots = self._turn_slots.get(identity, [])
-            live = (
-                sum((other.get("tracking_id") or "") == identity for other in history)
-                if slots
-                else 0
-            )
-            # A continuation extends the last message and adds it again. A message that a caller
-            # uses twice is a new message.
+            live = sum((one.get("tracking_id") or "") == identity for one in history if slots)
             if 0 < live <= len(slots):
                 key, number, _ = slots[-1]
                 assert key is not None  # noqa: S101 - a turn's message has one
@@ -303,8 +288,8 @@ class AgentConversation:
         with self.lock:
             found = list(self._held_messages(identity))
         if not found and identity:
-            slots = (entry.slot for entry in log if entry.message.get("tracking_id") == identity)
-            found = [(slot.key, slot.number) for slot in slots if slot.key is not None]
+            logged = (entry for entry in log if entry.message.get("tracking_id") == identity)
+            found = [(entry.key, entry.number) for entry in logged]
         with self.lock:
             for key, number in found:
                 self.local.redact(key, {number: dump(message)})
@@ -314,12 +299,11 @@ class AgentConversation:
         """Yield turn key and index of each message in memory with a tracking id, newest first."""
         if not identity:
             return
-        text = (
-            dump(identity) if identity.isascii() else b""
-        )  # other characters have two serialized forms
+        # Other characters than ASCII have two serialized forms.
+        text = dump(identity) if identity.isascii() else b""
         for key, turn in reversed(self.local.held_turns.items()):
             for number, data in enumerate(turn.messages):
-                if text in data and _identity(data) == identity:
+                if text in data and identity_of(load(data)) == identity:
                     yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
@@ -338,13 +322,10 @@ class AgentConversation:
             entries, notes = entries_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
                 return
-            changed = {
-                name: load(data) for name, data in entries.items() if self._given.get(name) != data
-            }
-            changed |= {
-                name: [] for name in self._given.keys() - entries.keys() if name.startswith(STATE)
-            }
-            self._given, self._captured = entries, (entries, notes)
+            given, self._given, self._captured = self._given, entries, (entries, notes)
+            changed = {name: load(one) for name, one in entries.items() if given.get(name) != one}
+            deleted = given.keys() - entries.keys()
+            changed |= {name: [] for name in deleted if name.startswith(STATE)}
             if changed:
                 local.set_states(changed)
             if notes is not None:
@@ -383,16 +364,13 @@ class AgentConversation:
         if changes and self.local.message_count and self._resets == self.local.resets:
             self._announced |= changes
             known = self.meta
-            self.set_meta(
-                {name: value for name, value in changes.items() if value != known.get(name)}
-            )
+            self.set_meta({name: one for name, one in changes.items() if one != known.get(name)})
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
         """Set the given metadata values of the conversation, and keep its other ones."""
         with self.lock:
-            self.local.set_states(
-                {f"{META}{name}": load(dump(value)) for name, value in changed.items()}
-            )
+            values = {f"{META}{name}": load(dump(value)) for name, value in changed.items()}
+            self.local.set_states(values)
 
     # Changes of other processes
 
@@ -401,9 +379,8 @@ class AgentConversation:
         """Whether this process has read changes or a deletion that the agent does not have yet."""
         with self.lock:
             has_ended = self._resets != self.local.resets
-            return (
-                self.local.has_news or has_ended or given_entries(self.local.states) != self._given
-            )
+            is_changed = self.local.has_news or has_ended
+            return is_changed or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
         """Begin a turn, and return the history that other processes have changed.
@@ -423,9 +400,7 @@ class AgentConversation:
             local = self.local
             if self._resets != local.resets:
                 self._last, self._announced, self._resets = None, {}, local.resets
-            elif any(
-                local.message(slot) is None for slot in local.window if slot not in local.view
-            ):
+            elif any(local.message(slot) is None for slot in set(local.window) - set(local.view)):
                 return None
             before = local.view
             messages = messages_of(local.adopt_window(), local.message, before=before, live=live)
@@ -437,11 +412,8 @@ class AgentConversation:
     @property
     def meta(self) -> dict[str, Any]:
         """Metadata of the conversation, keyed by name."""
-        return {
-            name.removeprefix(META): value
-            for name, value in self.local.states.items()
-            if name.startswith(META)
-        }
+        states = self.local.states.items()
+        return {name.removeprefix(META): one for name, one in states if name.startswith(META)}
 
     @property
     def snapshot(self) -> dict[str, Any]:
@@ -451,7 +423,7 @@ class AgentConversation:
             CorruptRecordError: A state is malformed.
         """
         with self.lock, trusted(self.place.conversation):
-            return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
+            return snapshot_of(self.local.states, self.local.notes)
 
     def include_unsaved(self, live: AgentConversation) -> None:
         """Add the unsaved messages of another object for this conversation to this object's log.
@@ -463,9 +435,9 @@ class AgentConversation:
             own, base = live.local.own, live.local.base
             if base.incarnation not in (0, self.local.base.incarnation):
                 own = live.local.unsaved() if base.incarnation > self.local.base.incarnation else {}
-            self.local.own = {
-                key: turn.redact(base.redactions.get(key, {})) for key, turn in own.items()
-            }
+            redactions = base.redactions
+            own = {key: turn.redact(redactions.get(key, {})) for key, turn in own.items()}
+        self.local.own = own
         self._live = live
 
     def history(self, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
@@ -478,12 +450,10 @@ class AgentConversation:
         if last == 0:
             return
         entries, _ = self._read_log(newest=last)
-        if last is not None and len(entries) >= last > 0:
-            earlier, turns = (
-                self.local.message_count - len(entries),
-                self.local.turn_count - entries[-1].turn,
-            )
-            entries = [entry.shift(max(0, earlier), max(0, turns)) for entry in entries[-last:]]
+        if last is not None and len(entries) >= last:
+            earlier = max(0, self.local.message_count - len(entries))
+            turns = max(0, self.local.turn_count - entries[-1].turn)
+            entries = [entry.shift(earlier, turns) for entry in entries[-last:]]
         yield from (entry for entry in entries if entry.seq > after)
 
     def page(
@@ -503,41 +473,31 @@ class AgentConversation:
         Raises:
             ValueError: The message at the position no longer exists.
         """
-        entries = (
-            list(self.history(last=limit + 1))
-            if before is None
-            else self._entries_before(before, limit + 1)
-        )
+        if before is None:
+            entries = list(self.history(last=limit + 1))
+        else:
+            entries = self._entries_before(before, limit + 1)
         page = entries[-limit:]
         if len(entries) <= limit:
             return page, None
         first = page[0]
-        assert first.slot.key is not None  # noqa: S101 - an entry of the log has one
-        return page, LogPosition(first.seq, first.turn, first.slot.number, first.slot.key)
+        return page, LogPosition(first.seq, first.turn, first.number, first.key)
 
     def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
         """Return at least ``count`` messages before a position; all of them if there are fewer."""
         newest = count + before.number + 2
         while True:
             entries, count_read = self._read_log(newest=newest, until=before.key)
-            at = next(
-                (entry for entry in entries if entry.slot == (before.key, before.number, None)),
-                None,
-            )
-            if at is None:
+            here = (one for one in entries if (one.key, one.number) == (before.key, before.number))
+            if (at := next(here, None)) is None:
                 raise ValueError(
                     "after names a message that the session no longer has; begin again without it"
                 )
-            found = [
-                entry.shift(before.seq - at.seq, before.turn - at.turn)
-                for entry in entries
-                if entry.seq < at.seq
-            ]
+            by, turns = before.seq - at.seq, before.turn - at.turn
+            found = [entry.shift(by, turns) for entry in entries if entry.seq < at.seq]
             if len(found) >= count or count_read < newest:
                 return found
-            newest += len(entries) - len(
-                found
-            )  # messages of the position's turn after the position
+            newest += len(entries) - len(found)  # the position's turn may go on after the position
 
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
@@ -553,49 +513,19 @@ class AgentConversation:
             The messages in order, numbered from 1, and the number of messages that are not
             placeholders.
         """
-        log = {
-            key: turn
-            for key, turn in self.hold.history(newest=newest, until=until)
-            if until is None or key <= until
-        }
+        read = self.hold.history(newest=newest, until=until)
+        log = {key: turn for key, turn in read if until is None or key <= until}
         if self._live is not None and until is None:
             self._live.local.keep_evicted(log)
+        first = None if newest is None else min(log, default=until)
         with self.lock:
             base = self.local.base
-            first = None if newest is None else min(log, default=until)
-            shown = {
-                key
+            lengths = {
+                key: base.seen.get(key, 0)
                 for key in base.shown_keys
                 if (first is None or key >= first) and (until is None or key <= until)
             }
-        entries: list[LogEntry] = []
-        turn_number, role = 0, "assistant"
-        for key in sorted({*log, *shown}):
-            turn = log.get(key, Turn())
-            turn_number += not turn_number or not turn.about.get(CONTINUES)
-            for number in range(
-                max(len(turn.messages), base.seen.get(key, 0) if key in shown else 0)
-            ):
-                is_there = number < len(turn.messages)
-                message = _loaded(turn.messages[number]) if is_there else None
-                role = (
-                    str(message["role"])
-                    if message is not None
-                    else ("assistant" if role == "user" else "user")
-                )
-                message = message or {"role": role, "content": [{"text": UNREADABLE_TEXT}]}
-                at, slot = turn.times[number] if is_there else 0.0, Slot(key, number)
-                entry = LogEntry(
-                    len(entries) + 1,
-                    turn_number,
-                    at,
-                    message,
-                    slot,
-                    turn.redacted.get(number, 0),
-                    turn.about,
-                )
-                entries.append(entry)
-        return entries, sum(len(turn.messages) for turn in log.values())
+        return log_entries(log, lengths), sum(len(turn.messages) for turn in log.values())
 
     def stats(self, agent: Agent | None) -> SessionStats:
         """Return statistics of the conversation, such as the number of turns and messages.
@@ -610,9 +540,7 @@ class AgentConversation:
         durable, durable_error = _state_of(None if hold.durable is None else saver.durable_health)
         with self.lock:
             local, created = self.local, self.local.base.created
-            unchanged = [
-                slot for slot in local.window if slot.key is not None and slot.body is None
-            ]
+            unchanged = [slot for slot in local.window if slot.key and slot.body is None]
             times = (local.time(slot) for slot in unchanged)
             return SessionStats(
                 turns=local.turn_count,
@@ -664,21 +592,6 @@ def _check_merge(states: Mapping[str, Any], found: Record, has_turns: bool) -> N
     has_work = has_turns or ORCHESTRATOR in states  # other states are merged one by one
     if has_work and (is_interrupted(states) or is_interrupted(found_states)):
         raise ConflictError(
-            "someone else saved the conversation while an interrupt was active; the two cannot be"
-            " merged"
+            "another writer saved the conversation while an interrupt was active; the changes"
+            " cannot be merged"
         )
-
-
-def _identity(dumped: bytes) -> str | None:
-    message = load(dumped)
-    return message.get("tracking_id") if isinstance(message, dict) else None
-
-
-def _loaded(dumped: bytes) -> Any:
-    try:
-        message = load(dumped)
-    except KeyMissingError:
-        raise
-    except (CorruptRecordError, ValueError):
-        return None
-    return message if is_message(message) else None

@@ -7,7 +7,7 @@ A history is stored as references (slots) to stored messages. Each state, such a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from strands.types.content import Message
 
@@ -71,14 +71,14 @@ def slots_of(
     shown = {slot[:2]: slot for slot in view if slot.key is not None}
     edited: dict[str, list[Slot]] = {}
     for data, slots in left.items():
-        if slots and (identity := _identity_of(load(data))):
+        if slots and (identity := identity_of(load(data))):
             edited.setdefault(identity, []).extend(slots)
 
     def changed_slot(message: Mapping[str, Any], data: bytes) -> Slot:
         unreadable = _unreadable_slot(message)
         if unreadable is not None and unreadable[:2] in shown:
             return shown[unreadable[:2]]  # its message may be readable again by now
-        identity = _identity_of(message)
+        identity = identity_of(message)
         if identity and edited.get(identity):
             return edited[identity].pop(0)._replace(body=data)
         place = next(iter(found(identity)), None) if identity else None
@@ -124,22 +124,18 @@ def messages_of(
     return messages
 
 
-def _identity_of(message: Any) -> str | None:
+def identity_of(message: Any) -> str | None:
+    """Return the ``tracking_id`` of a message, if it has one."""
     identity = message.get("tracking_id") if isinstance(message, Mapping) else None
     return identity if identity and isinstance(identity, str) else None
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
     """Return a placeholder for an unreadable message, whose role differs from the one before."""
-    role = "assistant" if before and before[-1]["role"] == "user" else "user"
+    is_next = bool(before) and before[-1]["role"] == "user"
+    role: Literal["user", "assistant"] = "assistant" if is_next else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
-    placeholder: Any = {
-        "role": role,
-        "content": [{"text": UNREADABLE_TEXT}],
-        "tracking_id": identity,
-    }
-    found: Message = placeholder
-    return found
+    return {"role": role, "content": [{"text": UNREADABLE_TEXT}], "tracking_id": identity}
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
@@ -167,15 +163,12 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
         one for interrupts and one for the state of the model. The second is the serialized state of
         the conversation manager; None without one.
     """
-    entries = {
-        f"{STATE}{key}": dump([value]) for key, value in (snapshot.get("state") or {}).items()
-    }
-    entries |= {
-        entry: dump(snapshot[name])
-        for name, entry in _WHOLE.items()
-        if snapshot.get(name) is not None
-    }
-    return entries, dump(snapshot[NOTES]) if snapshot.get(NOTES) is not None else None
+    state, notes = snapshot.get("state") or {}, snapshot.get(NOTES)
+    entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}
+    for name, entry in _WHOLE.items():
+        if (found := snapshot.get(name)) is not None:
+            entries[entry] = dump(found)
+    return entries, None if notes is None else dump(notes)
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
@@ -201,9 +194,7 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     Raises:
         ValueError: A value does not have the stored form of a state.
     """
-    kept = {
-        name.removeprefix(STATE): value for name, value in states.items() if name.startswith(STATE)
-    }
+    kept = {name[len(STATE) :]: one for name, one in states.items() if name.startswith(STATE)}
     for name, value in kept.items():
         if not isinstance(value, list) or len(value) > 1:
             raise ValueError(f"the state entry {name!r:.80} must be a list of at most one value")
@@ -215,9 +206,8 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     for name, value in found.items():
         if not isinstance(value, dict):
             raise ValueError(f"{name} must be an object, got {type(value).__name__}")
-    return {
-        name: load(dump(value)) for name, value in found.items()
-    }  # a copy that the agent may change
+    # Copies, because the agent may change them.
+    return {name: load(dump(value)) for name, value in found.items()}
 
 
 def is_interrupted(states: Mapping[str, Any]) -> bool:

@@ -96,9 +96,8 @@ class ConversationSaver:
         Returns:
             Future that ends when the durable tier or, without one, the hot tier has all changes.
         """
-        return self.tiers.writer.submit(
-            self._place, self.commit_all, slow=self._hold.durable is not None
-        )
+        is_slow = self._hold.durable is not None
+        return self.tiers.writer.submit(self._place, self.commit_all, slow=is_slow)
 
     def request_soon(self, delay: float) -> None:
         """Save the conversation after ``delay`` seconds, unless a save is scheduled already."""
@@ -161,9 +160,8 @@ class ConversationSaver:
             is_empty = not local.base.incarnation and not local.has_work()
         if hold.durable is not None and not is_empty:
             flush = hold.close if self.is_closing else hold.flush
-            self._attempt(
-                lambda: flush(writes_hot=self.hot_health.is_up), self.durable_health, must=True
-            )
+            work = partial(flush, writes_hot=self.hot_health.is_up)
+            self._attempt(work, self.durable_health, must=True)
         self._catch_up_hot()
 
     def _refresh(self) -> None:
@@ -198,9 +196,7 @@ class ConversationSaver:
             self._waits_for_durable, self.asked_at = True, time.monotonic()
         self._attempt(hold.save_durably, self.durable_health)
         if hold.durable is not None and hold.local.head_copy is None:
-            self._needs_flush = (
-                True  # begun in the hot tier, because the durable tier does not answer
-            )
+            self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
         if self._hold.hot is not None and not self.hot_health.is_up:
@@ -211,9 +207,7 @@ class ConversationSaver:
         try:
             self._attempt(work, self.durable_health)
         except StoreError as error:
-            logger.debug(
-                "error=<%s> | the durable tier did not take it, it is tried again", cause_of(error)
-            )
+            logger.debug("error=<%s> | the flush failed, it is tried again", cause_of(error))
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
         """Call a function that uses a tier, and record in ``health`` whether it succeeded.
@@ -255,21 +249,18 @@ class ConversationSaver:
         unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict
-            unflushed[self._place] = partial(
-                Conversation, self._place, self.tiers, ids=self._hold.local.base.ids
-            )
+            ids = self._hold.local.base.ids
+            unflushed[self._place] = partial(Conversation, self._place, self.tiers, ids=ids)
             for place in list(unflushed)[:-_MOST_UNFLUSHED]:
                 unflushed.pop(place, None)
         elif not self.is_unsaved():
             unflushed.pop(self._place, None)
 
     def _retry(self, health: TierHealth) -> None:
-        # Keyed by this object, because each object for a conversation in this process has its own
-        # retry.
+        # Keyed by this object, because each object for a conversation has its own retry.
+        key, delay = (self, "retry"), health.wait + 0.01
         self._needs_flush = True
-        self.tiers.writer.later(
-            (self, "retry"), health.wait + 0.01, self.request, is_needed=self.is_unsaved
-        )
+        self.tiers.writer.later(key, delay, self.request, is_needed=self.is_unsaved)
 
 
 _MOST_UNFLUSHED = 1_000
@@ -299,21 +290,18 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
         if unflushed.get(place) is opened:  # else it was saved again meanwhile
             unflushed.pop(place, None)
 
-    flushes = [
-        writer.submit(place, partial(flush, place), slow=True, is_needed=lambda: False)
-        for place in list(unflushed)
-    ]
+    submit = partial(writer.submit, slow=True, is_needed=lambda: False)
+    flushes = [submit(place, partial(flush, place)) for place in list(unflushed)]
     wait([*others, *flushes], timeout=_FLUSH_SECONDS)
     if unflushed:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
 
 
-_SLICE_SECONDS = (
-    0.01  # length of one wait; a wait that takes longer shows that the process was held up
-)
-_MOST_SECONDS = (
-    5.0  # longest wait of a turn while the tier answers, but other writers keep overtaking this one
-)
+_SLICE_SECONDS = 0.01
+"""Length of one wait; a wait that takes longer shows that the process was held up."""
+
+_MOST_SECONDS = 5.0
+"""Longest wait of a turn while the tier answers, but other writers are always faster."""
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
@@ -333,23 +321,18 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
     tiers, tier = saver.tiers, saver.waits_for
     if tier == "nothing":
         return
-    is_hot, waiter = tier == "hot", awaitable(future)
-    deadline, health = (
-        (tiers.hot_deadline, saver.hot_health)
-        if is_hot
-        else (tiers.durable_deadline, saver.durable_health)
-    )
+    waiter, deadline, health = awaitable(future), tiers.hot_deadline, saver.hot_health
+    if tier == "durable":
+        deadline, health = tiers.durable_deadline, saver.durable_health
     try:
         # The deadline counts from the request to the tier, and does not count while the whole
         # process is blocked, such as by garbage collection. A busy machine is therefore not taken
         # for a tier that does not answer.
         end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
-        while (
-            (left := saver.left(deadline + held_up))
-            and not waiter.done()
-            and time.monotonic() <= end
-        ):
+        while (left := saver.left(deadline + held_up)) and not waiter.done():
             asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, left))
+            if asked > end:
+                break
             await asyncio.wait([waiter], timeout=wait)
             held_up += max(0.0, time.monotonic() - asked - wait)
         if not waiter.done():
@@ -359,11 +342,8 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         future.result()
     except StoreUnavailableError as error:
-        logger.warning(
-            "tier=<%s>, error=<%s> | the turn is not saved yet",
-            tier,
-            health.error or type(error).__name__,
-        )
+        cause = health.error or type(error).__name__
+        logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, cause)
     finally:
         del waiter, future  # avoids a reference cycle of error, traceback, frame and future
 

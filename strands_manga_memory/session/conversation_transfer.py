@@ -85,11 +85,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
     """
     content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
     known = {name: str(value) for name, value in ids.items() if value is not None}
-    content = _with_new_keys(
-        replace(content, seen={key: content.seen[key] for key in content.turns})
-    )
+    seen = {key: content.seen[key] for key in content.turns}
+    content = replace(content, seen=seen, ids=known, created=tiers.clock())
     target = Conversation(to, tiers, ids=known)
-    if not begin_with(target, replace(content, ids=known, created=tiers.clock()), replaces=False):
+    if not begin_with(target, _with_new_keys(content), replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
             f" {known.get('member')!r:.80} already: choose another session_id, or delete that"
@@ -110,10 +109,7 @@ def _with_new_keys(content: Record) -> Record:
 
     return replace(
         content,
-        window=tuple(
-            slot if slot.key is None else slot._replace(key=renamed(slot.key))
-            for slot in content.window
-        ),
+        window=tuple(slot._replace(key=slot.key and renamed(slot.key)) for slot in content.window),
         seen={renamed(key): length for key, length in content.seen.items()},
         redactions={renamed(key): found for key, found in content.redactions.items()},
         turns={renamed(key): turn for key, turn in content.turns.items()},
@@ -183,29 +179,21 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
             f"at_turn must be from 1 to {last}, the number of turns of the conversation, got"
             f" {at_turn!r:.80}"
         )
-    if any(
-        turn.is_open and max(turn.times) > now - OPEN_SECONDS
-        for key, turn in log.items()
-        if numbers[key] <= at_turn
-    ):
+    wanted = {key for key, number in numbers.items() if number <= at_turn}
+    turns = {key: turn for key, turn in log.items() if key in wanted}
+    if any(turn.is_open and max(turn.times) > now - OPEN_SECONDS for turn in turns.values()):
         raise ConflictError(
             f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one"
         )
-    damaged = [key for key in numbers if key not in log and numbers[key] <= at_turn]
-    if (
-        damaged
-        and hold.durable is not None
-        and damaged[0] not in hold.durable.logged_keys(base.incarnation)
-    ):
-        raise ConflictError(_ENDED)  # the log was deleted between the two reads
-    if damaged:
+    if damaged := sorted(wanted - turns.keys()):
+        durable = hold.durable
+        if durable is not None and damaged[0] not in durable.logged_keys(base.incarnation):
+            raise ConflictError(_ENDED)  # the log was deleted between the two reads
         raise CorruptRecordError(
             "a turn up to the wanted one cannot be read", record=str(damaged[0])
         )
-    after = min((key for key, number in numbers.items() if number > at_turn), default=None)
-    turns = {
-        key: replace(turn, is_open=False) for key, turn in log.items() if numbers[key] <= at_turn
-    }
+    after = min(numbers.keys() - wanted, default=None)
+    turns = {key: replace(turn, is_open=False) for key, turn in turns.items()}
     lengths = {key: len(turn.messages) for key, turn in log.items()}
     window = tuple(
         Slot(key, number) for key in sorted(turns)[-SEEN_TURNS:] for number in range(lengths[key])
@@ -216,19 +204,16 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         # time than those versions.
         states = {name: entry for name, entry in states.items() if entry.version.time < after.time}
     else:  # the log may have grown since the record was read
-        window = join(
-            base, Record(incarnation=base.incarnation, window=window, seen=lengths)
-        ).window
+        grown = Record(incarnation=base.incarnation, window=window, seen=lengths)
+        window = join(base, grown).window
+    removed = {key: length for key, length in lengths.items() if key not in turns}
     return Record(
         version=base.version,
         incarnation=base.incarnation,
         window=window,
         notes=base.notes if after is None else None,
         seen={**base.seen, **lengths},
-        removed={
-            **base.removed,
-            **{key: length for key, length in lengths.items() if key not in turns},
-        },
+        removed={**base.removed, **removed},
         states=states,
         redactions={key: found for key, found in base.redactions.items() if key in turns},
         turns=turns,
@@ -280,15 +265,14 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         if base.incarnation != content.incarnation if replaces else not base.is_empty:
             return False
         incarnation = hold.local.next_incarnation()
-        version = hold.local.next_version(
-            *found, content
-        )  # a fork's states have versions of the source
-        record = replace(
-            content, version=version, incarnation=incarnation, carries_from=incarnation
-        )
+        # also above the content's versions: a fork's states have versions of the source
+        version = hold.local.next_version(*found, content)
+        record = replace(content, version=version, incarnation=incarnation)
         if replaces:
             record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
             record = join(record, _with_new_unlogged(hold, base, content))
+        else:
+            record = replace(record, carries_from=incarnation)
         first = hold.durable or hold.hot
         assert first is not None  # noqa: S101 - a conversation has a tier
         if first.write(record.normalize()):
@@ -299,9 +283,8 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         hold.local.is_overruled = True
         hold.local.take_in(record, {})
     try:
-        if (
-            replaces and hold.hot is not None
-        ):  # also an empty one, which a writer may be about to fill with the old content
+        if replaces and hold.hot is not None:
+            # also an empty one, which a writer may be about to fill with the old content
             hold.save_hot(fills=True)
         hold.close()
         if hold.durable is not None:
@@ -323,14 +306,8 @@ def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Rec
         content: An earlier copy of the conversation's content.
     """
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
-    short = {
-        key
-        for key in new
-        if key not in base.turns or len(base.turns[key].messages) < base.seen[key]
-    }
-    found = hold.read_turns(base.incarnation, short)
-    turns = {
-        **base.turns,
-        **{key: turn.merge(base.turns.get(key, turn)) for key, turn in found.items()},
-    }
+    turns = dict(base.turns)
+    short = {key for key in new if len(turns.get(key, Turn()).messages) < base.seen[key]}
+    for key, turn in hold.read_turns(base.incarnation, short).items():
+        turns[key] = turn.merge(turns.get(key, turn))
     return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))

@@ -82,13 +82,13 @@ class SessionAgent:
         has_log = bool(messages or conversation.local.message_count)
         if messages is not None:
             if seeds and has_log:
-                logger.warning(
-                    "messages=<%d> | the agent's own messages give way to the restored session",
-                    len(seeds),
-                )
-            self._restore(
-                agent, seeds if not has_log else [] if agent.model.stateful else messages, {}
-            )
+                text = "messages=<%d> | the agent's own messages give way to the restored session"
+                logger.warning(text, len(seeds))
+            if not has_log:
+                messages = seeds
+            elif agent.model.stateful:
+                messages = []
+            self._restore(agent, messages, {})
             self._refill_stash(agent)
         conversation.built_with(_states_of(agent))
         if not has_log:
@@ -107,16 +107,13 @@ class SessionAgent:
         Raises:
             CorruptRecordError: A state is malformed.
         """
-        data, used = (
-            {**built, **self.conversation.snapshot},
-            type(agent.conversation_manager).__name__,
-        )
-        saved = data[NOTES].get("__name__") if data.get(NOTES) is not None else used
-        if saved != used:
+        data = {**built, **self.conversation.snapshot}
+        used = type(agent.conversation_manager).__name__
+        if (notes := data.get(NOTES)) is not None and notes.get("__name__") != used:
             logger.warning(
                 "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without"
                 " state",
-                saved,
+                notes.get("__name__"),
                 used,
             )
             del data[NOTES]
@@ -134,23 +131,17 @@ class SessionAgent:
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
             return
-        texts = [dump(message["content"]).decode() for message in agent.messages]
-        names = [
-            name
-            for text in texts
-            for group in _REFERENCES.findall(text)
-            for name in group.split(",")
-        ]
-        wanted, stash = {name.strip().rpartition("_")[0] for name in names}, manager.stash
+        text, stash = dump([message["content"] for message in agent.messages]), manager.stash
+        groups = _REFERENCES.findall(text.decode())
+        names = [name.strip() for group in groups for name in group.split(",")]
+        wanted = {name.rpartition("_")[0] for name in names}
         if not wanted:
             return
         try:
             log = [entry.message for entry in self.conversation.history()]
         except StoreError as error:
-            logger.warning(
-                "error=<%s> | what was put aside cannot be read just now, it is not restored",
-                type(error).__name__,
-            )
+            name = type(error).__name__
+            logger.warning("error=<%s> | offloaded messages cannot be read or restored", name)
             return
 
         async def store() -> None:
@@ -196,10 +187,9 @@ class SessionAgent:
             raise StoreUnavailableError(
                 f"{unsaved} messages could not be saved; no store answers: {causes}"
             )
-        if conversation.local.base.lacking:
-            messages = await asyncio.to_thread(conversation.take_over, agent.messages)
-        else:
-            messages = conversation.take_over(agent.messages)
+        take_over = partial(conversation.take_over, agent.messages)
+        is_read = bool(conversation.local.base.lacking)
+        messages = await asyncio.to_thread(take_over) if is_read else take_over()
         if messages is not None:
             built = copy.deepcopy(dict(self._initial_states))
             if conversation.local.message_count:  # another process has begun it, with other states
@@ -274,9 +264,8 @@ class SessionAgent:
         Args:
             future: Ends when the redaction is stored.
         """
-        self._unsettled = [one for one in self._unsettled if not one.done() or one.exception()] + [
-            future
-        ]
+        left = [one for one in self._unsettled if not one.done() or one.exception()]
+        self._unsettled = [*left, future]
 
     async def _settle(self) -> None:
         futures, self._unsettled = self._unsettled, []
@@ -285,20 +274,13 @@ class SessionAgent:
             await asyncio.wait([awaitable(future)], timeout=tiers.durable_deadline)
             wait_for(future, tiers, has_waited=True)
 
-    def turn_ended(self) -> None:
-        """Mark the agent's turn as ended, without I/O."""
-        self.in_turn = False
-        self.conversation.local.end_turn()
-
     async def after_turn(self, event: AfterInvocationEvent) -> None:
         """Save the turn that has ended."""
         await self._settle()
         self._capture(event.agent)
-        reason, saver = (
-            event.result.stop_reason if event.result is not None else None,
-            self.conversation.saver,
-        )
-        await saved(saver, saver.request(flush=reason in ("interrupt", "checkpoint")))
+        saver, result = self.conversation.saver, event.result
+        is_paused = result is not None and result.stop_reason in ("interrupt", "checkpoint")
+        await saved(saver, saver.request(flush=is_paused))
 
     # State between turns
 
@@ -315,9 +297,8 @@ class SessionAgent:
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:
     """Return an agent's states without its messages, keyed as in a Strands snapshot."""
-    return _with_empty_stack(
-        partial(agent.take_snapshot, preset="session", exclude=["messages"])
-    ).data
+    take = partial(agent.take_snapshot, preset="session", exclude=["messages"])
+    return _with_empty_stack(take).data
 
 
 def _with_empty_stack(work: Callable[[], _T]) -> _T:

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from strands_manga_memory.session.protocol.record import CONTINUES, Slot, TurnKey
+from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
+from strands_manga_memory.messages import is_message
+from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
+from strands_manga_memory.session.protocol.record import CONTINUES, Turn, TurnKey
+from strands_manga_memory.stores.codec import load
 
 
 class LogPosition(NamedTuple):
@@ -44,7 +48,7 @@ class LogPosition(NamedTuple):
             ) from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogEntry:
     """Message in a conversation's log.
 
@@ -53,7 +57,8 @@ class LogEntry:
         turn: Number of the message's turn, from 1.
         at: Time when the message was added, in seconds since 1970.
         message: The message, or a placeholder if the message cannot be read.
-        slot: Key of the message's turn, and index of the message in the turn, from 0.
+        key: Key of the message's turn.
+        number: Index of the message in the turn, from 0.
         revision: Number of times that the message was replaced.
         about: Further values of the turn, such as the intent.
     """
@@ -62,7 +67,8 @@ class LogEntry:
     turn: int
     at: float
     message: Any
-    slot: Slot
+    key: TurnKey
+    number: int
     revision: int
     about: Mapping[str, Any]
 
@@ -73,14 +79,9 @@ class LogEntry:
         A replaced message also has a ``revision``.
         """
         about = {name: value for name, value in self.about.items() if name != CONTINUES}
-        record = {
-            **about,
-            "seq": self.seq,
-            "turn": self.turn,
-            "at": self.at,
-            "message": self.message,
-        }
-        return record | ({"revision": self.revision} if self.revision else {})
+        record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at}
+        revision = {"revision": self.revision} if self.revision else {}
+        return {**record, "message": self.message, **revision}
 
     def shift(self, by: int, turns: int) -> LogEntry:
         """Return the entry with increased numbers of the message and of its turn."""
@@ -100,3 +101,46 @@ class HistoryPage:
 
     records: tuple[dict[str, Any], ...]
     next: str | None = None
+
+
+def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> list[LogEntry]:
+    """Return the messages of a log, numbered from 1, with placeholders for unreadable ones.
+
+    Args:
+        log: Turns that were read.
+        lengths: Numbers of messages in turns of which some or all were not read.
+    """
+    entries: list[LogEntry] = []
+    turn_number, role = 0, "assistant"
+    for key in sorted({*log, *lengths}):
+        turn = log.get(key, Turn())
+        turn_number += not turn_number or not turn.about.get(CONTINUES)
+        for number in range(max(len(turn.messages), lengths.get(key, 0))):
+            is_there = number < len(turn.messages)
+            message = _loaded(turn.messages[number]) if is_there else None
+            if message is None:
+                role = "assistant" if role == "user" else "user"
+                message = {"role": role, "content": [{"text": UNREADABLE_TEXT}]}
+            role = message["role"]
+            entry = LogEntry(
+                seq=len(entries) + 1,
+                turn=turn_number,
+                at=turn.times[number] if is_there else 0.0,
+                message=message,
+                key=key,
+                number=number,
+                revision=turn.redacted.get(number, 0),
+                about=turn.about,
+            )
+            entries.append(entry)
+    return entries
+
+
+def _loaded(dumped: bytes) -> Any:
+    try:
+        message = load(dumped)
+    except KeyMissingError:
+        raise
+    except (CorruptRecordError, ValueError):
+        return None
+    return message if is_message(message) else None

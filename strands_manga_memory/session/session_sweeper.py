@@ -87,13 +87,8 @@ class EndedConversation:
             StoreUnavailableError: A tier does not answer.
             CorruptRecordError: The record in a tier cannot be read.
         """
-        found = self.hold.read_hot(touch=False)
-        if (
-            found is None
-            or found.is_empty
-            or self.hold.hot is None
-            or self.hold.hot.stored_as != claimed
-        ):
+        found, hot = self.hold.read_hot(touch=False), self.hold.hot
+        if found is None or found.is_empty or hot is None or hot.stored_as != claimed:
             return False
         if self.durable is not None:
             self.hold.close(writes_hot=False)
@@ -122,9 +117,7 @@ class EndedConversation:
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()
-        return [
-            number for number in numbers if number >= first and (number < present or not present)
-        ]
+        return [one for one in numbers if one >= first and (one < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
         """Yield a transcript of each expired run whose log remains, then of the present run."""
@@ -159,11 +152,8 @@ class EndedConversation:
                 message = load(data)
                 count += 1
                 if is_message(message) and (text := message_text(message).strip()):
-                    utterances.append(
-                        Utterance(
-                            message["role"], text, number, at, message.get("tracking_id") or ""
-                        )
-                    )
+                    role, id_ = message["role"], message.get("tracking_id") or ""
+                    utterances.append(Utterance(role, text, number, at, id_))
         yield Transcript(
             user_id=ids["user"],
             tenant=ids.get("tenant"),
@@ -178,7 +168,7 @@ class EndedConversation:
         )
 
 
-_random = random.Random()  # noqa: S311 - picks the first bucket; a separate generator leaves the application's seed unchanged
+_random = random.Random()  # noqa: S311 - picks a bucket, without the application's generator
 
 
 class Finalizer(Protocol):
@@ -252,20 +242,15 @@ class SessionSweeper:
                 Other failures are logged.
         """
         hot = self._tiers.hot
-        finished = (
-            0
-            if hot is None
-            else sum(self._sweep(hot, name) for name in list(hot.expired(limit=limit)))
-        )
+        names = [] if hot is None else list(hot.expired(limit=limit))
+        finished = sum(self._sweep(hot, name) for name in names if hot is not None)
         try:
             return finished + self._sweep_durable(limit)
         except StoreUnavailableError as error:
             if hot is None:
                 raise
-            logger.warning(
-                "error=<%s> | the durable tier could not be swept, it is tried again",
-                cause_of(error),
-            )
+            cause = cause_of(error)
+            logger.warning("error=<%s> | the durable tier is swept at the next call", cause)
             return finished
 
     # The hot tier
@@ -294,9 +279,7 @@ class SessionSweeper:
         """
         conversation = EndedConversation(Place.named(name), self._tiers)
         if not conversation.flush(claimed=expect):
-            hot.drop(
-                name, expect=expect
-            )  # a tombstone or an empty record, not a conversation in use
+            hot.drop(name, expect=expect)  # a tombstone or an empty record
             return False
         if self._finalizer is not None:
             self._finalizer(conversation)
@@ -335,14 +318,9 @@ class SessionSweeper:
             Time of the next check in seconds since 1970 (None: no further check), and whether the
             conversation was finalized.
         """
-        now, ttl = self._tiers.clock(), self._tiers.ttl
-        hot = (
-            None
-            if self._tiers.hot is None
-            else hot_copy_of(self._tiers.hot, entry.place.conversation)
-        )
-        if hot is not None:
-            wait = 0.0 if hot.state == CLOSING else max(0.0, hot.expires_in)
+        now, ttl, hot = self._tiers.clock(), self._tiers.ttl, self._tiers.hot
+        if hot is not None and (copy := hot_copy_of(hot, entry.place.conversation)) is not None:
+            wait = 0.0 if copy.state == CLOSING else max(0.0, copy.expires_in)
             return now + wait + self._lease, False
         conversation = EndedConversation(entry.place, self._tiers, ids=entry.ids)
         conversation.read()
@@ -354,9 +332,8 @@ class SessionSweeper:
         if now < due:
             return due, False
         is_finalized = self._finalized(conversation, durable, is_empty=not record.message_count)
-        durable.purge(
-            record.incarnation if is_finalized or self._finalizer is None else record.logs_from
-        )
+        is_done = is_finalized or self._finalizer is None
+        durable.purge(record.incarnation if is_done else record.logs_from)
         over_at = record.last_used + ttl.session + ttl.grace
         if over_at > now:
             # A user may return within the session. The longer the absence, the rarer the checks.
@@ -406,21 +383,17 @@ class SessionSweeper:
             conversation was finalized.
         """
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
-        there = durable.incarnations()
-        if there:
+        if there := durable.incarnations():
             is_finalized = bool(conversation.ended_incarnations) and self._finalized(
                 conversation, durable, is_empty=False
             )
-            if (
-                max(there) >= record.incarnation
-            ):  # the table's own TTL has deleted the head, or it was lost
+            if max(there) >= record.incarnation:  # the table's own TTL deleted the head
                 local = conversation.hold.local
                 after = record.expire(local.next_version(), local.next_incarnation(max(there)))
                 if not durable.write(after):
                     return now + self._lease, is_finalized
-                durable.purge(after.incarnation)
-            else:
-                durable.purge(record.incarnation)
+                record = after
+            durable.purge(record.incarnation)
             return now + ttl.grace + self._lease, is_finalized
         expires_at = int(durable.head_item.get(self._table.schema.ttl) or 0)
         if expires_at > now:
@@ -429,12 +402,8 @@ class SessionSweeper:
             return now + self._lease, False
         self._table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
         key = directory_key(entry.place.session, entry.ids)
-        others = (
-            row
-            for row in self._table.query(entry.place.session, attributes=[])
-            if row["sk"] != TOMBSTONE
-        )
-        if key is not None and next(others, None) is None:
+        rows = self._table.query(entry.place.session, attributes=[])
+        if key is not None and all(row["sk"] == TOMBSTONE for row in rows):
             self._table.delete(*key)
         return None, False
 
@@ -449,9 +418,7 @@ def _tried(work: Callable[[], bool]) -> bool:
     try:
         return work()
     except Exception as error:
-        logger.warning(
-            "error=<%s> | an ended conversation was not finished, it is tried again",
-            cause_of(error),
-        )
+        cause = cause_of(error)
+        logger.warning("error=<%s> | an ended conversation is finished at the next sweep", cause)
         logger.debug("error=<%s> | why", type(error).__name__, exc_info=True)
         return False

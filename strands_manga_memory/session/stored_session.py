@@ -78,10 +78,8 @@ class StoredSession:
             self.session_id = scope.storage_session_id
             self._storage_id = str(self.session_id)
         else:
-            self.session_id, self._storage_id = (
-                session_id,
-                encoded_id(checked_session_id(session_id)),
-            )
+            self.session_id = session_id
+            self._storage_id = encoded_id(checked_session_id(session_id))
         self._conversations: dict[tuple[Kind, str], AgentConversation] = {}
         self._agents: dict[str, SessionAgent] = {}
         self._redaction_listeners: list[Callable[[str], None]] = []
@@ -150,10 +148,8 @@ class StoredSession:
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name, owner = (
-            Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation,
-            uuid.uuid4().hex,
-        )
+        name = Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation
+        owner = uuid.uuid4().hex
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
         try:
@@ -211,14 +207,11 @@ class StoredSession:
         """
         whole("limit", limit, least=1)
         before = None if after is None else LogPosition.parse(after)
-        held = (conversation for _, conversation in self._in_process(self._agent_id(agent_id)))
-        in_use = max(
-            held, key=lambda conversation: conversation.local.unsaved_messages, default=None
-        )
+        held = [conversation for _, conversation in self._in_process(self._agent_id(agent_id))]
+        in_use = max(held, key=lambda one: one.local.unsaved_messages, default=None)
         entries, earlier = self._look_at(agent_id, in_use).page(limit=limit, before=before)
-        return HistoryPage(
-            tuple(entry.record for entry in entries), None if earlier is None else str(earlier)
-        )
+        records = tuple(entry.record for entry in entries)
+        return HistoryPage(records, None if earlier is None else str(earlier))
 
     history_page_async = in_thread(history_page)
 
@@ -243,21 +236,18 @@ class StoredSession:
             StoreUnavailableError: A tier does not answer; nothing of the session has changed.
         """
         id_ = self._agent_id(agent_id)
-        ids = {**self._ids, "session": session_id, "member": id_}
         if self.scope is None:
             storage = encoded_id(checked_session_id(session_id))
         else:
-            storage = ConversationScope(
-                self.scope.user_id, session_id, tenant=self.scope.tenant
-            ).storage_session_id
+            other = dataclasses.replace(self.scope, session_id=session_id)
+            storage = other.storage_session_id
         self._save_in_process(id_, idle=False)
-        to = Place.of(storage, "A", id_)
         fork(
             Place.of(self._storage_id, "A", id_),
             self._tiers,
             at_turn=whole("at_turn", at_turn, least=1),
-            to=to,
-            ids=ids,
+            to=Place.of(storage, "A", id_),
+            ids={**self._ids, "session": session_id, "member": id_},
         )
 
     fork_async = in_thread(fork)
@@ -287,11 +277,8 @@ class StoredSession:
         """
         id_ = self._agent_id(agent_id)
         self._save_in_process(id_, idle=True)
-        rewind(
-            Place.of(self._storage_id, "A", id_),
-            self._tiers,
-            at_turn=whole("at_turn", at_turn, least=0),
-        )
+        place = Place.of(self._storage_id, "A", id_)
+        rewind(place, self._tiers, at_turn=whole("at_turn", at_turn, least=0))
         for _, conversation in self._in_process(id_):
             conversation.saver.request_refresh().result()
 
@@ -310,11 +297,8 @@ class StoredSession:
         conversation = self._get_or_look_at(agent_id)
         with conversation.lock:
             local = conversation.local
-            held = [
-                (local.message(slot), local.time(slot))
-                for slot in local.window
-                if slot.key and slot.body is None
-            ]
+            slots = [slot for slot in local.window if slot.key and slot.body is None]
+            held = [(local.message(slot), local.time(slot)) for slot in slots]
         yield from ({"message": load(data), "at": at} for data, at in held if data is not None)
 
     def agents(self) -> list[str]:
@@ -325,18 +309,14 @@ class StoredSession:
         Raises:
             StoreUnavailableError: The durable tier does not answer.
         """
-        in_use = [
-            (id_, one.local)
+        found = {
+            id_
             for (kind, id_), one in self._conversations.copy().items()
-            if kind == "A"
-        ]
-        found = {id_ for id_, local in in_use if local.is_dirty or not local.base.is_empty}
+            if kind == "A" and (one.local.is_dirty or not one.local.base.is_empty)
+        }
         if self._tiers.durable is not None:
-            found |= {
-                id_
-                for kind, id_ in member_ids(self._tiers.durable, self._storage_id)
-                if kind == "A"
-            }
+            listed = member_ids(self._tiers.durable, self._storage_id)
+            found |= {id_ for kind, id_ in listed if kind == "A"}
         return sorted(found)
 
     def log(
@@ -401,11 +381,8 @@ class StoredSession:
         """
         conversation = self._new("M", id_)
         states = {} if conversation.open(inspect=True) is None else conversation.local.states
-        return (
-            TransferredOrchestrator(load(dump(states[ORCHESTRATOR])))
-            if ORCHESTRATOR in states
-            else None
-        )
+        state = states.get(ORCHESTRATOR)
+        return None if state is None else TransferredOrchestrator(load(dump(state)))
 
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
@@ -448,11 +425,9 @@ class StoredSession:
                 for message, at in transferred.log:
                     conversation.add(message, at=at)
                 local.end_turn()
-                window = (
-                    [message for message, _ in transferred.log]
-                    if transferred.window is None
-                    else transferred.window
-                )
+                window = transferred.window
+                if window is None:
+                    window = [message for message, _ in transferred.log]
                 conversation.capture(window, transferred.states)
                 conversation.set_meta(transferred.metadata)
             else:
@@ -469,11 +444,7 @@ class StoredSession:
     def live_stats(self) -> list[SessionStats]:
         """Return statistics of each agent that this manager uses, without I/O."""
         in_use = self._conversations.copy().items()
-        return [
-            conversation.stats(self._live(id_))
-            for (kind, id_), conversation in in_use
-            if kind == "A"
-        ]
+        return [one.stats(self._live(id_)) for (kind, id_), one in in_use if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
         """Return user, values that ``set_metadata`` stored, and counters of a conversation."""

@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase
 
 
-_AFTER_ALL_HOOKS = HookOrder.SDK_LAST + 1
-_BEFORE_ALL_HOOKS = HookOrder.SDK_FIRST - 1
-
-
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
     """Session manager of Strands that stores a session in a hot and a durable tier.
 
@@ -119,11 +115,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         super().__init__(session_id, tiers)
 
     def __repr__(self) -> str:
-        rules = f"flush_every={self._tiers.flush_every}, refresh={self._tiers.refresh!r}"
-        return (
-            f"TieredSessionManager({self.scope or self.session_id!r}, {self._tiers.store_names},"
-            f" {rules})"
-        )
+        tiers, session = self._tiers, repr(self.scope or self.session_id)
+        rules = f"flush_every={tiers.flush_every}, refresh={tiers.refresh!r}"
+        return f"TieredSessionManager({session}, {tiers.store_names}, {rules})"
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks that restore and save an agent, Graph or Swarm.
@@ -134,23 +128,18 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         # thousands of agents.
         registry = timed(registry)
         registry.add_callback(AgentInitializedEvent, self._initialized)
-        registry.add_callback(
-            BeforeInvocationEvent, self._before_invocation, order=_BEFORE_ALL_HOOKS
-        )
+        first, last = HookOrder.SDK_FIRST - 1, HookOrder.SDK_LAST + 1
+        registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=first)
         registry.add_callback(MessageAddedEvent, self._message_added)
         # The end of the turn is recorded before any other hook, because a hook that raises keeps
         # the save from running.
-        registry.add_callback(AfterInvocationEvent, self._turn_ended, order=_BEFORE_ALL_HOOKS)
-        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=_AFTER_ALL_HOOKS)
+        registry.add_callback(AfterInvocationEvent, self._turn_ended, order=first)
+        registry.add_callback(AfterInvocationEvent, self._after_invocation, order=last)
         registry.add_callback(MultiAgentInitializedEvent, self._initialized_run)
-        registry.add_callback(
-            BeforeMultiAgentInvocationEvent, self._before_run, order=_BEFORE_ALL_HOOKS
-        )
+        registry.add_callback(BeforeMultiAgentInvocationEvent, self._before_run, order=first)
         ToolResultSeparator().register(registry, HookOrder.SDK_LAST)
         registry.add_callback(AfterNodeCallEvent, self._after_node)
-        registry.add_callback(
-            AfterMultiAgentInvocationEvent, self._after_node, order=_AFTER_ALL_HOOKS
-        )
+        registry.add_callback(AfterMultiAgentInvocationEvent, self._after_node, order=last)
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._agent(event.agent).before_turn(event.agent)
@@ -165,7 +154,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._agent(event.agent).append(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        self._agent(event.agent).turn_ended()
+        live = self._agent(event.agent)
+        live.in_turn = False
+        live.conversation.local.end_turn()
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
@@ -178,9 +169,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     async def _after_node(self, event: AfterNodeCallEvent | AfterMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
-        await saved(
-            conversation.saver, _request_run_save(event.source, conversation, is_over=is_over)
-        )
+        save = _request_run_save(event.source, conversation, is_over=is_over)
+        await saved(conversation.saver, save)
 
     # Strands' session interface
 

@@ -109,11 +109,8 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
 def damaged_heads(table: Table, session: str) -> list[str]:
     """Return the names of a session's damaged heads (records of conversations)."""
     rows = table.query(session, attributes=["state"])
-    return [
-        f"{session}/{row['sk']}"
-        for row in rows
-        if str(row["sk"]).endswith("#HEAD") and "state" not in row
-    ]
+    heads = (row for row in rows if str(row["sk"]).endswith("#HEAD"))
+    return [f"{session}/{row['sk']}" for row in heads if "state" not in row]
 
 
 def tombstone_key(partition: str) -> Key:
@@ -144,9 +141,8 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
     before = (table.get(*key) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
     names = dict(zip((table.schema.partition, table.schema.sort), key, strict=True))
-    table.put(
-        {**names, ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)}
-    )
+    ended = {ENDED_BELOW: incarnation, "state": DELETED}
+    table.put({**names, **ended, table.schema.ttl: math.ceil(until)})
     return incarnation
 
 
@@ -204,23 +200,16 @@ class ExpiryIndex:
                 a circle.
         """
         for number in range(start, start + BUCKETS):
-            for item in self._table.query(
-                f"expiry/{number % BUCKETS:02d}", last=f"{math.floor(now):013d}#~"
-            ):
+            partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
+            for item in self._table.query(partition, last=last):
                 due, _, name = str(item["sk"]).partition("#")
+                ids = {id_: item.get(id_) for id_ in _IDS}
                 try:
-                    place, claimed = Place.named(name), float(item.get("claimed") or 0.0)
-                    entry = ExpiryEntry(
-                        place, int(due), {id_: item.get(id_) for id_ in _IDS}, claimed
-                    )
-                except (
-                    ValueError,
-                    TypeError,
-                ) as error:  # a damaged entry must not block the others
-                    logger.warning(
-                        "error=<%s> | an entry of the expiry index makes no sense, it is left",
-                        type(error).__name__,
-                    )
+                    claimed = float(item.get("claimed") or 0.0)
+                    entry = ExpiryEntry(Place.named(name), int(due), ids, claimed)
+                except (ValueError, TypeError) as error:  # must not block the other entries
+                    kind = type(error).__name__
+                    logger.warning("error=<%s> | an expiry entry makes no sense, it is left", kind)
                     continue
                 yield entry
 
@@ -242,9 +231,8 @@ class ExpiryIndex:
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
         """Postpone an entry to the time ``due`` (seconds since 1970), by at least one second."""
-        self._table.batch_write(
-            puts=self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
-        )
+        later = self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
+        self._table.batch_write(puts=later)
         self.remove(entry)
 
     def remove(self, entry: ExpiryEntry) -> None:
@@ -265,11 +253,9 @@ class ExpiryIndex:
     @staticmethod
     def _item(entry: ExpiryEntry) -> Item:
         name = entry.place.conversation
-        partition, sort = (
-            f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}",
-            f"{entry.due:013d}#{name}",
-        )
-        return {"session_id": partition, "sk": sort, **entry.ids, "claimed": entry.claimed}
+        partition = f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}"
+        key = {"session_id": partition, "sk": f"{entry.due:013d}#{name}"}
+        return {**key, **entry.ids, "claimed": entry.claimed}
 
 
 def due_key(place: Place) -> Key:
@@ -351,8 +337,7 @@ def unlist(
         waits_until: Time when the last hot copies have expired, in seconds since 1970; None if
             there are none.
     """
-    entry = directory_entry(session, ids)
-    if entry is None:
+    if (entry := directory_entry(session, ids)) is None:
         return
     if waits_until is None:
         table.delete(entry["session_id"], entry["sk"])
@@ -413,10 +398,8 @@ class Tiers:
 
     def __post_init__(self) -> None:
         if self.refresh not in get_args(Refresh):
-            raise ValueError(
-                f"refresh must be one of {', '.join(map(repr, get_args(Refresh)))}, got"
-                f" {self.refresh!r:.80}"
-            )
+            known = ", ".join(map(repr, get_args(Refresh)))
+            raise ValueError(f"refresh must be one of {known}, got {self.refresh!r:.80}")
         positive("flush_every", self.flush_every)
         positive("max_unsaved", self.max_unsaved)
         seconds("hot_deadline", self.hot_deadline)

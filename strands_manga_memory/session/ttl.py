@@ -78,9 +78,8 @@ class TtlPolicy:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Mode):
-            raise ValueError(
-                f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r:.80}"
-            )
+            known = ", ".join(get_args(Mode))
+            raise ValueError(f"mode must be one of {known}, got {self.mode!r:.80}")
         if not isinstance(self.tier, str) and not callable(self.tier):
             raise ValueError(
                 f"tier must be a string or a function that returns one, got {self.tier!r:.80}"
@@ -98,11 +97,8 @@ class TtlPolicy:
         """
         if self.mode != "hybrid" or self.seconds is not None:
             seconds = _SECONDS if self.seconds is None else float(self.seconds)
-            return (
-                seconds * (1 + min(max(turn_count - 1, 0), _GROWING) / _GROWING)
-                if self.mode == "activity"
-                else seconds
-            )
+            growth = min(max(turn_count - 1, 0), _GROWING) / _GROWING
+            return seconds * (1 + growth) if self.mode == "activity" else seconds
         tier = self.tier() if callable(self.tier) else self.tier
         first, depth, deep = _HYBRID.get(tier.lower(), _HYBRID["standard"])
         return deep if turn_count >= depth else first
@@ -186,17 +182,13 @@ class ReturnGaps:
         try:
             table.put({**key, "counts": counts, table.schema.ttl: int(now + KEPT_SECONDS)})
         except StoreError as error:
-            logger.debug(
-                "error=<%s> | the gaps between returns were not stored, it is tried again",
-                type(error).__name__,
-            )
+            kind = type(error).__name__
+            logger.debug("error=<%s> | the gaps between turns are stored later", kind)
             return
         with self._lock:
             if day == self._day and day != _day(now):
-                self._day, self.gaps = (
-                    _day(now),
-                    LogHistogram(counts=_more(self.gaps.counts, counts)),
-                )
+                rest = _more(self.gaps.counts, counts)
+                self._day, self.gaps = _day(now), LogHistogram(counts=rest)
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:

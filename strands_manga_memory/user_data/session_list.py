@@ -156,21 +156,17 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         StoreUnavailableError: The durable store does not answer.
     """
     whole("limit", limit, least=1)
-    owners = {
-        Owner(
-            str(entry.ids["user"]),
-            None if entry.ids.get("tenant") is None else str(entry.ids["tenant"]),
-        )
-        for entry in ExpiryIndex(durable).due(_ANY_TIME)
-        if entry.ids.get("user")
-    }
+    owners = set()
+    for entry in ExpiryIndex(durable).due(_ANY_TIME):
+        if user := entry.ids.get("user"):
+            tenant = entry.ids.get("tenant")
+            owners.add(Owner(str(user), None if tenant is None else str(tenant)))
     lines: list[UserLine] = []
     for owner in sorted(owners, key=lambda owner: owner.partition):
         if after is not None and owner.partition <= after:
             continue
-        sessions = sum(
-            1 for _ in sessions_of(durable, owner)
-        )  # the index also has sessions that were just deleted
+        # none if they were just deleted, and are still in the index
+        sessions = len(list(sessions_of(durable, owner)))
         if sessions and len(lines) == limit:
             return UserPage(tuple(lines), Owner(lines[-1].user_id, lines[-1].tenant).partition)
         if sessions:

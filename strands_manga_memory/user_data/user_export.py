@@ -32,6 +32,15 @@ from strands_manga_memory.stores.tiered_storage import TieredStorage
 from strands_manga_memory.stores.urls import MemoryTable, memory_table
 
 _UNREADABLE = [{"text": UNREADABLE_TEXT}]
+_KINDS = (
+    "sessions",
+    "orchestrators",
+    "environments",
+    "stored_values",
+    "memories",
+    "statements",
+    "waiting_signals",
+)
 
 logger = logging.getLogger(__name__)
 
@@ -81,20 +90,8 @@ def export_user(
     memories, not_looked_at = memory_table(memories, durable)
     listed, unreadable = listings(durable, user_id, tenant)
     not_looked_at += unseen_copies(durable, listed, hot)
-    kinds = (
-        "sessions",
-        "orchestrators",
-        "environments",
-        "stored_values",
-        "memories",
-        "statements",
-        "waiting_signals",
-    )
-    exported: dict[str, Any] = {
-        "user_id": user_id,
-        "tenant": tenant,
-        **{kind: [] for kind in kinds},
-    }
+    empty: dict[str, Any] = {kind: [] for kind in _KINDS}
+    exported = {"user_id": user_id, "tenant": tenant, **empty}
     exported |= {"not_looked_at": not_looked_at, "unreadable": unreadable}
     for scope in (one.scope for one in listed):
         session = {"session_id": scope.session_id}
@@ -109,9 +106,8 @@ def export_user(
                         f"{scope.storage_session_id}/{kind}:{id_}", conversation["records"]
                     )
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
-                    exported["orchestrators"].append(
-                        {**session, "id": id_, "state": _plain(run.state)}
-                    )
+                    state = {**session, "id": id_, "state": _plain(run.state)}
+                    exported["orchestrators"].append(state)
         if hot is not None:
             with _skip_damaged(unreadable):
                 published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
@@ -127,12 +123,9 @@ def export_user(
         with _skip_damaged(unreadable), trusted(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, place)
-                exported["statements"].extend(
-                    _plain(asdict(Statement.of(row))) for row in body["statements"]
-                )
-                exported["waiting_signals"].extend(
-                    _plain(signal) for signal in body.get("signals", ())
-                )
+                stated = [_plain(asdict(Statement.of(row))) for row in body["statements"]]
+                exported["statements"] += stated
+                exported["waiting_signals"] += map(_plain, body.get("signals", ()))
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)
         exported["overrides"] = profile.state_of(profile.load()).overrides
@@ -176,9 +169,8 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
         raise
     except CorruptRecordError as error:
         unreadable.append(error.record)
-        logger.warning(
-            "error=<%s> | skipped an unreadable record in the export", type(error).__name__
-        )
+        kind = type(error).__name__
+        logger.warning("error=<%s> | skipped an unreadable record in the export", kind)
 
 
 def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
