@@ -440,21 +440,20 @@ class AgentConversation:
         self.local.own = own
         self._live = live
 
-    def history(self, *, after: int = 0, last: int | None = None) -> Iterator[LogEntry]:
-        """Yield the messages of the conversation's log in order.
+    def history(self, *, last: int | None = None) -> list[LogEntry]:
+        """Return the messages of the conversation's log in order.
 
         Args:
-            after: Sequence number of a message. Only later messages are yielded.
-            last: Yield only this number of the last messages. None: all messages.
+            last: Return only this number of the last messages. None: all messages.
         """
         if last == 0:
-            return
+            return []
         entries, _ = self._read_log(newest=last)
-        if last is not None and len(entries) >= last:
-            earlier = max(0, self.local.message_count - len(entries))
-            turns = max(0, self.local.turn_count - entries[-1].turn)
-            entries = [entry.shift(earlier, turns) for entry in entries[-last:]]
-        yield from (entry for entry in entries if entry.seq > after)
+        if last is None or len(entries) < last:
+            return entries
+        earlier = max(0, self.local.message_count - len(entries))
+        turns = max(0, self.local.turn_count - entries[-1].turn)
+        return [entry.shift(earlier, turns) for entry in entries[-last:]]
 
     def page(
         self, *, limit: int, before: LogPosition | None
@@ -474,7 +473,7 @@ class AgentConversation:
             ValueError: The message at the position no longer exists.
         """
         if before is None:
-            entries = list(self.history(last=limit + 1))
+            entries = self.history(last=limit + 1)
         else:
             entries = self._entries_before(before, limit + 1)
         page = entries[-limit:]
@@ -497,7 +496,7 @@ class AgentConversation:
             found = [entry.shift(by, turns) for entry in entries if entry.seq < at.seq]
             if len(found) >= count or count_read < newest:
                 return found
-            newest += len(entries) - len(found)  # the position's turn may go on after the position
+            newest *= 2
 
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None

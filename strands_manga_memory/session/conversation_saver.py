@@ -111,9 +111,14 @@ class ConversationSaver:
         Returns:
             Future that ends when the changes are merged with this process's copy.
         """
+
+        def refresh() -> None:
+            self.asked_at = time.monotonic()
+            self._hold.refresh()
+
         self.asked_at = None
         self._waits_for_durable = False
-        return self.tiers.writer.submit(self._place, self._refresh)
+        return self.tiers.writer.submit(self._place, refresh)
 
     # Waiting
 
@@ -163,10 +168,6 @@ class ConversationSaver:
             work = partial(flush, writes_hot=self.hot_health.is_up)
             self._attempt(work, self.durable_health, must=True)
         self._catch_up_hot()
-
-    def _refresh(self) -> None:
-        self.asked_at = time.monotonic()
-        self._hold.refresh()
 
     def _commit(self, *, flush: bool) -> None:
         hold, submit = self._hold, self.tiers.writer.submit

@@ -18,7 +18,6 @@ from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Con
 from strands_manga_memory.session.protocol.durable_tier import attempts
 from strands_manga_memory.session.protocol.record import (
     CLOSED,
-    CONTINUES,
     SEEN_TURNS,
     Record,
     Slot,
@@ -26,6 +25,7 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
     join,
 )
+from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import Place, Tiers
 
 _ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
@@ -168,7 +168,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     base = hold.local.base
     logged = [] if hold.durable is None else hold.durable.logged_keys(base.incarnation)
     log = dict(hold.history())  # later, as other processes may log turns meanwhile
-    numbers = _turn_numbers({**dict.fromkeys(logged, Turn()), **log})
+    numbers = turn_numbers({**dict.fromkeys(logged, Turn()), **log})
     last = max(numbers.values(), default=0)
     if not last:
         raise ValueError(
@@ -230,19 +230,6 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
     hold = Conversation(place, tiers, ids={})
     hold.load(touch=False)
     return hold
-
-
-def _turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn, from 1.
-
-    A turn that continues the previous one after an interrupt has the same number.
-    """
-    numbers: dict[TurnKey, int] = {}
-    number = 0
-    for key, turn in sorted(log.items()):
-        number += not number or not turn.about.get(CONTINUES)
-        numbers[key] = number
-    return numbers
 
 
 def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:

@@ -54,21 +54,17 @@ class SessionAgent:
     The object has only a weak reference to the agent, so some methods get the agent as an argument.
 
     Attributes:
+        agent: Weak reference to the Strands agent.
         conversation: The agent's conversation.
         in_turn: Whether the agent is being invoked.
     """
 
     def __init__(self, agent: Agent, conversation: AgentConversation) -> None:
-        self._agent = weakref.ref(agent)
+        self.agent = weakref.ref(agent)
         self.conversation = conversation
         self._initial_states = _states_of(agent)
         self._unsettled: list[Future[None]] = []
         self.in_turn = False
-
-    @property
-    def agent(self) -> Agent | None:
-        """The Strands agent; None if it was garbage-collected."""
-        return self._agent()
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
         """Restore an agent from its stored conversation, or begin a new conversation.
@@ -228,8 +224,8 @@ class SessionAgent:
 
         Args:
             message: The redacted version.
-            read_log: Returns the log, which is read in the background if the message is not in
-                memory, again until the stores answer.
+            read_log: Reads the log. It is called in the background if the message is not in memory,
+                and again until the stores answer.
 
         Returns:
             Futures that end when the redacted message is stored.
@@ -248,7 +244,7 @@ class SessionAgent:
                 saver.request_flush().add_done_callback(lambda _: stored.set_result(None))
 
             writer.repeat((self, "redact"), redact_logged)
-        agent = self.agent
+        agent = self.agent()
         manager = None if agent is None else agent.context_manager
         if manager is not None and (stash := manager.stash) is not None:
 
@@ -286,7 +282,7 @@ class SessionAgent:
 
     def capture_between_turns(self) -> None:
         """Copy history and states of an idle agent to its conversation."""
-        agent = self.agent
+        agent = self.agent()
         if agent is not None and not self.in_turn:
             self._capture(agent)
 

@@ -111,10 +111,9 @@ def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> 
         lengths: Numbers of messages in turns of which some or all were not read.
     """
     entries: list[LogEntry] = []
-    turn_number, role = 0, "assistant"
-    for key in sorted({*log, *lengths}):
+    role = "assistant"
+    for key, turn_number in turn_numbers({**dict.fromkeys(lengths, Turn()), **log}).items():
         turn = log.get(key, Turn())
-        turn_number += not turn_number or not turn.about.get(CONTINUES)
         for number in range(max(len(turn.messages), lengths.get(key, 0))):
             is_there = number < len(turn.messages)
             message = _loaded(turn.messages[number]) if is_there else None
@@ -134,6 +133,19 @@ def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> 
             )
             entries.append(entry)
     return entries
+
+
+def turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
+    """Return the number of each turn, from 1, in the order of the turns.
+
+    A turn that continues the previous one after an interrupt has the same number.
+    """
+    numbers: dict[TurnKey, int] = {}
+    number = 0
+    for key in sorted(log):
+        number += not number or not log[key].about.get(CONTINUES)
+        numbers[key] = number
+    return numbers
 
 
 def _loaded(dumped: bytes) -> Any:

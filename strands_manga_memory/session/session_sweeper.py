@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import random
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, seconds
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.messages import is_message
 from strands_manga_memory.messages.injection import message_text
@@ -18,7 +18,8 @@ from strands_manga_memory.messages.transcripts import Transcript, Utterance
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
-from strands_manga_memory.session.protocol.record import CONTINUES, Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import Record, Turn, TurnKey
+from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import (
     BUCKETS,
     TOMBSTONE,
@@ -145,15 +146,14 @@ class EndedConversation:
         if not log or not ids.get("user") or not ids.get("session"):
             return
         utterances: list[Utterance] = []
-        count = number = 0
-        for _, turn in log:
-            number += not number or not turn.about.get(CONTINUES)
+        count, numbers = 0, turn_numbers(dict(log))
+        for key, turn in log:
             for data, at in zip(turn.messages, turn.times, strict=True):
                 message = load(data)
                 count += 1
                 if is_message(message) and (text := message_text(message).strip()):
                     role, id_ = message["role"], message.get("tracking_id") or ""
-                    utterances.append(Utterance(role, text, number, at, id_))
+                    utterances.append(Utterance(role, text, numbers[key], at, id_))
         yield Transcript(
             user_id=ids["user"],
             tenant=ids.get("tenant"),
@@ -161,14 +161,11 @@ class EndedConversation:
             agent_id=ids.get("member") or "default",
             mark=f"{round(log[0][1].times[0] * 1000):x}",
             utterances=tuple(utterances),
-            turns=number if turns is None else turns,
+            turns=max(numbers.values()) if turns is None else turns,
             covered=count,
             revisions=sum(sum(turn.redacted.values()) for _, turn in log),
             ended_at=log[-1][1].times[-1],
         )
-
-
-_random = random.Random()  # noqa: S311 - picks a bucket, without the application's generator
 
 
 class Finalizer(Protocol):
@@ -217,11 +214,7 @@ class SessionSweeper:
         clock: Callable[[], float] = time.time,
         lease: float = 60.0,
     ) -> None:
-        if not lease > 0:
-            raise ValueError(f"lease must be a positive number of seconds, got {lease!r:.80}")
-        if hot is None and durable is None:
-            raise ValueError("hot and durable are both None: there is nothing to sweep")
-        self._finalizer, self._lease = finalizer, lease
+        self._finalizer, self._lease = finalizer, seconds("lease", lease)
         self._tiers = Tiers.of(
             hot_store_of(hot), table_of(durable), codec=codec, clock=clock, ttl=ttl
         )
@@ -294,7 +287,7 @@ class SessionSweeper:
         if self._index is None:
             return 0
         index, now = self._index, self._tiers.clock()
-        due = index.due(now, start=_random.randrange(BUCKETS))
+        due = index.due(now, start=secrets.randbelow(BUCKETS))
         claimed = (entry for entry in due if index.claim(entry, now=now, lease=self._lease))
         return sum(_tried(partial(self._look, entry, index)) for entry in islice(claimed, limit))
 

@@ -43,7 +43,6 @@ from strands_manga_memory.session.tiers import (
     member_ids,
     members,
     put_group_tombstone,
-    tombstone_key,
     unlist,
 )
 from strands_manga_memory.stores.codec import MOST_LEVELS, dump, is_json, is_nested_deeper, load
@@ -123,7 +122,7 @@ class StoredSession:
         errors = self._delete(places)
         # The tombstone gets the time before the deletions. With a later time, the tombstone would
         # also delete a conversation that begins again after its own deletion.
-        put_group_tombstone(tiers.durable, tombstone_key(self._storage_id), now=began, until=until)
+        put_group_tombstone(tiers.durable, self._storage_id, now=began, until=until)
         errors += self._delete(set(members(tiers.durable, self._storage_id)) - places)
         if errors:
             raise errors[0]
@@ -157,19 +156,18 @@ class StoredSession:
         finally:
             hot.release_lease(name, owner=owner)
 
-    def history(self, agent_id: str | None = None, *, after: int = 0) -> Iterator[Message]:
+    def history(self, agent_id: str | None = None) -> Iterator[Message]:
         """Yield the messages of an agent's log in order.
 
         The whole log is read before the first message is yielded.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
-            after: Leave out messages up to this sequence number.
         """
-        yield from (entry.message for entry in self._log(agent_id, after=after))
+        yield from (entry.message for entry in self._log(agent_id))
 
     def records(
-        self, agent_id: str | None = None, *, after: int = 0, last: int | None = None
+        self, agent_id: str | None = None, *, last: int | None = None
     ) -> Iterator[dict[str, Any]]:
         """Yield the messages of an agent's log as dicts, in order.
 
@@ -178,7 +176,6 @@ class StoredSession:
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
-            after: Leave out messages up to this sequence number.
             last: Yield only this many of the last messages; None: all.
 
         Raises:
@@ -186,7 +183,7 @@ class StoredSession:
         """
         if last is not None:
             whole("last", last, least=0)
-        yield from (entry.record for entry in self._log(agent_id, after=after, last=last))
+        yield from (entry.record for entry in self._log(agent_id, last=last))
 
     def history_page(
         self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None
@@ -522,14 +519,12 @@ class StoredSession:
 
     def _live(self, agent_id: str) -> Agent | None:
         """Return the Strands agent with this id; None if there is none any more."""
-        return self._agents[agent_id].agent if agent_id in self._agents else None
+        return self._agents[agent_id].agent() if agent_id in self._agents else None
 
-    def _log(
-        self, agent_id: str | None, *, after: int = 0, last: int | None = None
-    ) -> Iterator[LogEntry]:
-        """Yield the messages of an agent's log, with unsaved messages of this manager."""
+    def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:
+        """Return the messages of an agent's log, with unsaved messages of this manager."""
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
-        yield from self._look_at(agent_id, in_use).history(after=after, last=last)
+        return self._look_at(agent_id, in_use).history(last=last)
 
     def _notify_redacted(self, message: Message) -> None:
         if id_ := message.get("tracking_id"):
@@ -548,7 +543,7 @@ class StoredSession:
             StoreUnavailableError: A tier did not store all changes.
         """
         for live, conversation in self._in_process(agent_id):
-            if idle and live is not None and live.agent is not None and live.in_turn:
+            if idle and live is not None and live.agent() is not None and live.in_turn:
                 raise ConflictError(
                     f"agent_id {agent_id!r:.80} is in the middle of a turn; call it again after"
                     " its end"

@@ -216,7 +216,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         live = self._agent(agent)
         live.append(message, agent)
         if not live.in_turn:
-            self._save_now(live)
+            wait_for(live.conversation.saver.request(), self._tiers)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace the message that has the ``tracking_id`` of ``redact_message`` in all stores.
@@ -244,7 +244,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         live = self._agent(agent)
         if not live.in_turn:
             live.capture_between_turns()
-            self._save_now(live)
+            wait_for(live.conversation.saver.request(), self._tiers)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm from its stored state, or begin to store its state."""
@@ -304,9 +304,6 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
                 " Swarm as session_manager, or call initialize_multi_agent(source) first"
             )
         return self._conversations["M", id_]
-
-    def _save_now(self, live: SessionAgent) -> None:
-        wait_for(live.conversation.saver.request(), self._tiers)
 
 
 def _request_run_save(

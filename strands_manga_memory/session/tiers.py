@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
-from strands_manga_memory.arguments import of_kind, positive, seconds, with_method
+from strands_manga_memory.arguments import function, of_kind, positive, seconds
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session.ttl import TtlPolicy
 from strands_manga_memory.stores.codec import Codec
@@ -122,7 +122,7 @@ def tombstone_key(partition: str) -> Key:
     return partition, TOMBSTONE
 
 
-def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> int:
+def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
     """Put a tombstone that deletes all conversations of a session or user.
 
     It also deletes conversations whose first save is still running. Until the end of this call, a
@@ -131,18 +131,18 @@ def put_group_tombstone(table: Table, key: Key, *, now: float, until: float) -> 
 
     Args:
         table: The durable tier.
-        key: Key of the tombstone, one of the ``watched`` keys of ``DurableTier``.
+        partition: Partition of the session, or of the user's directory.
         now: The time in seconds since 1970.
         until: Time when the table may delete the tombstone, in seconds since 1970.
 
     Returns:
         Lowest number of a conversation's run (incarnation) that the tombstone does not delete.
     """
-    before = (table.get(*key) or {}).get(ENDED_BELOW)
+    before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
-    names = dict(zip((table.schema.partition, table.schema.sort), key, strict=True))
-    ended = {ENDED_BELOW: incarnation, "state": DELETED}
-    table.put({**names, **ended, table.schema.ttl: math.ceil(until)})
+    key = {"session_id": partition, "sk": TOMBSTONE}
+    ended = {ENDED_BELOW: incarnation, "state": DELETED, table.schema.ttl: math.ceil(until)}
+    table.put(key | ended)
     return incarnation
 
 
@@ -406,7 +406,7 @@ class Tiers:
         seconds("durable_deadline", self.durable_deadline)
         of_kind("codec", self.codec, Codec, "a Codec(...)")
         of_kind("ttl", self.ttl, TtlPolicy, "a TtlPolicy(...)")
-        with_method("clock", self.clock, "__call__()", "a function that returns seconds since 1970")
+        function("clock", self.clock, "a function that returns seconds since 1970")
         if self.hot is None and self.durable is None:
             raise ValueError(
                 "hot and durable are both None: pass a store or a URL, such as"

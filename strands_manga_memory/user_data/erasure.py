@@ -27,7 +27,6 @@ from strands_manga_memory.session.tiers import (
     listings,
     members,
     put_group_tombstone,
-    tombstone_key,
     unseen_copies,
     user_directory,
 )
@@ -136,7 +135,7 @@ def forget_user(
         profile.put_tombstone(ttl=policy.tombstone_seconds)
         tombstones += 1
     directory, until = user_directory(user_id, tenant), clock() + policy.tombstone_seconds
-    put_group_tombstone(durable, tombstone_key(directory), now=clock(), until=until)
+    put_group_tombstone(durable, directory, now=clock(), until=until)
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
         listed, unreadable = listings(durable, user_id, tenant)

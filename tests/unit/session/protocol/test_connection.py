@@ -47,7 +47,9 @@ class Connections:
 
     def end(self, key: tuple[str, str]) -> int:
         """Put the tombstone of a session or user."""
-        return put_group_tombstone(self.table, key, now=self.clock(), until=self.clock() + 90_000)
+        return put_group_tombstone(
+            self.table, key[0], now=self.clock(), until=self.clock() + 90_000
+        )
 
 
 SESSION_KEY = tombstone_key(PLACE.session)
