@@ -265,14 +265,14 @@ class AgentConversation:
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
-            slots = self._turn_slots.get(identity, [])
-            live = sum((one.get("tracking_id") or "") == identity for one in history if slots)
-            if 0 < live <= len(slots):
-                key, number, _ = slots[-1]
-                assert key is not None  # noqa: S101 - a turn's message has one
-                self.local.revise(key, number, dump(message))
-            else:
-                self.add(message)
+            if slots := self._turn_slots.get(identity):
+                live = sum((one.get("tracking_id") or "") == identity for one in history)
+                if 0 < live <= len(slots):
+                    key, number, _ = slots[-1]
+                    assert key is not None  # noqa: S101 - a turn's message has one
+                    self.local.revise(key, number, dump(message))
+                    return
+            self.add(message)
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
         """Replace all messages that have the ``tracking_id`` of ``message``.

@@ -257,7 +257,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         record = replace(content, version=version, incarnation=incarnation)
         if replaces:
             record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
-            record = join(record, _with_new_unlogged(hold, base, content))
+            record = join(record, _with_new_unlogged(hold, content))
         else:
             record = replace(record, carries_from=incarnation)
         first = hold.durable or hold.hot
@@ -282,16 +282,16 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     return True
 
 
-def _with_new_unlogged(hold: Conversation, base: Record, content: Record) -> Record:
+def _with_new_unlogged(hold: Conversation, content: Record) -> Record:
     """Return the present record, in which turns that ``content`` lacks are listed as unlogged.
 
     A merge with a new run takes over only unlogged turns.
 
     Args:
-        hold: Access to the conversation.
-        base: The present record.
+        hold: Access to the conversation, which has the present record.
         content: An earlier copy of the conversation's content.
     """
+    base = hold.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     turns = dict(base.turns)
     short = {key for key in new if len(turns.get(key, Turn()).messages) < base.seen[key]}

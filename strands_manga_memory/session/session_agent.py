@@ -87,8 +87,15 @@ class SessionAgent:
             self._restore(agent, messages, {})
             self._refill_stash(agent)
         conversation.built_with(_states_of(agent))
-        if not has_log:
-            self._seed(agent.messages)
+        if has_log:
+            return
+        check_messages(agent.messages)
+        with conversation.lock:
+            for message in agent.messages:
+                if not message.get("tracking_id"):
+                    message["tracking_id"] = str(uuid.uuid4())
+                conversation.add(message)
+            conversation.local.end_turn()
 
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
         """Give an agent its stored messages and states.
@@ -147,15 +154,6 @@ class SessionAgent:
 
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, store()).result()
-
-    def _seed(self, seeds: list[Message]) -> None:
-        check_messages(seeds)
-        with self.conversation.lock:
-            for message in seeds:
-                if not message.get("tracking_id"):
-                    message["tracking_id"] = str(uuid.uuid4())
-                self.conversation.add(message)
-            self.conversation.local.end_turn()
 
     # Events of a turn, in order
 

@@ -324,7 +324,7 @@ class SessionSweeper:
         due = record.last_used + ttl.ttl(record.turn_count)
         if now < due:
             return due, False
-        is_finalized = self._finalized(conversation, durable, is_empty=not record.message_count)
+        is_finalized = bool(record.message_count) and self._finalized(conversation, durable)
         is_done = is_finalized or self._finalizer is None
         durable.purge(record.incarnation if is_done else record.logs_from)
         over_at = record.last_used + ttl.session + ttl.grace
@@ -338,15 +338,13 @@ class SessionSweeper:
             durable.purge(conversation.record.incarnation)
         return now + ttl.grace + self._lease, is_finalized
 
-    def _finalized(
-        self, conversation: EndedConversation, durable: DurableTier, *, is_empty: bool
-    ) -> bool:
-        """Call the finalizer, unless ``is_empty`` is True or this version was finalized before.
+    def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
+        """Call the finalizer, unless there is none or this version was finalized before.
 
         Returns:
             Whether the finalizer was called.
         """
-        if self._finalizer is None or is_empty:
+        if self._finalizer is None:
             return False
         mark = self._table.get(*finalized_key(conversation.place))
         if mark is not None and mark.get("of") == [durable.head_item.get("v")]:
@@ -377,9 +375,8 @@ class SessionSweeper:
         """
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
         if there := durable.incarnations():
-            is_finalized = bool(conversation.ended_incarnations) and self._finalized(
-                conversation, durable, is_empty=False
-            )
+            has_ended = bool(conversation.ended_incarnations)
+            is_finalized = has_ended and self._finalized(conversation, durable)
             if max(there) >= record.incarnation:  # the table's own TTL deleted the head
                 local = conversation.hold.local
                 after = record.expire(local.next_version(), local.next_incarnation(max(there)))

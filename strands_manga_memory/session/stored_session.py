@@ -13,7 +13,6 @@ from strands import Agent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import whole
-from strands_manga_memory.deadline import in_thread
 from strands_manga_memory.exceptions import ConflictError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, members_of
 from strands_manga_memory.scope import ConversationScope, checked_id, checked_session_id, encoded_id
@@ -90,7 +89,7 @@ class StoredSession:
         Args:
             agent_id: Id of the agent, or None for the default agent.
         """
-        return self._new("A", self._agent_id(agent_id)).open(inspect=True) is not None
+        return not self._look_at(agent_id).local.base.is_empty
 
     def delete_session(self) -> None:
         """Delete all conversations of this session from both tiers.
@@ -108,7 +107,7 @@ class StoredSession:
         tiers, began = self._tiers, self._tiers.clock()
         until = began + tiers.ttl.tombstone_seconds
         places = {
-            Place.of(self._storage_id, "A", self._agent_id(None)),
+            self._place(self._agent_id(None)),
             *(one.place for one in self._conversations.values()),
         }
         if tiers.durable is None:
@@ -147,7 +146,7 @@ class StoredSession:
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name = Place.of(self._storage_id, "A", self._agent_id(agent_id)).conversation
+        name = self._place(self._agent_id(agent_id)).conversation
         owner = uuid.uuid4().hex
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
@@ -210,8 +209,6 @@ class StoredSession:
         records = tuple(entry.record for entry in entries)
         return HistoryPage(records, None if earlier is None else str(earlier))
 
-    history_page_async = in_thread(history_page)
-
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
         """Begin a new session of the same user with a copy of this session's first turns.
 
@@ -240,14 +237,12 @@ class StoredSession:
             storage = other.storage_session_id
         self._save_in_process(id_, idle=False)
         fork(
-            Place.of(self._storage_id, "A", id_),
+            self._place(id_),
             self._tiers,
             at_turn=whole("at_turn", at_turn, least=1),
             to=Place.of(storage, "A", id_),
             ids={**self._ids, "session": session_id, "member": id_},
         )
-
-    fork_async = in_thread(fork)
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
@@ -274,12 +269,9 @@ class StoredSession:
         """
         id_ = self._agent_id(agent_id)
         self._save_in_process(id_, idle=True)
-        place = Place.of(self._storage_id, "A", id_)
-        rewind(place, self._tiers, at_turn=whole("at_turn", at_turn, least=0))
+        rewind(self._place(id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
         for _, conversation in self._in_process(id_):
             conversation.saver.request_refresh().result()
-
-    rewind_async = in_thread(rewind)
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the unedited messages of an agent's history.
@@ -492,9 +484,12 @@ class StoredSession:
         in_use = [id_ for kind, id_ in self._conversations if kind == "A"]
         return in_use[0] if len(in_use) == 1 else "default"
 
+    def _place(self, id_: str, kind: Kind = "A") -> Place:
+        return Place.of(self._storage_id, kind, id_)
+
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
         """Return a new object for a conversation, without I/O."""
-        ids, place = {**self._ids, "member": id_}, Place.of(self._storage_id, kind, id_)
+        ids, place = {**self._ids, "member": id_}, self._place(id_, kind)
         return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
 
     def _look_at(
@@ -555,7 +550,7 @@ class StoredSession:
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
         """Yield an agent and its conversation from each session manager of this process."""
-        place = Place.of(self._storage_id, "A", agent_id)
+        place = self._place(agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
             if held is not None and held.place == place:

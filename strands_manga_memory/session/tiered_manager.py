@@ -76,7 +76,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         hot_deadline: Seconds for which a turn waits for the hot tier. Default 0.05.
         durable_deadline: Seconds for which a turn waits for the durable tier if no hot tier
             survives the process. Default 2.0.
-        max_unsaved: If this many messages, or more, are unsaved, a new turn raises
+        max_unsaved: Number of unsaved messages from which on a new turn raises
             ``StoreUnavailableError``. Default 10,000.
         clock: Returns the time in seconds since 1970.
 

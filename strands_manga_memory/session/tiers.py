@@ -92,24 +92,27 @@ def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
     return {"session_id": key[0], "sk": key[1], **names}
 
 
+def _heads(table: Table, session: str, *attributes: str) -> Iterator[Item]:
+    rows = table.query(session, attributes=attributes)
+    yield from (row for row in rows if str(row["sk"]).endswith("#HEAD"))
+
+
 def members(table: Table, session: str) -> Iterator[Place]:
     """Yield the storage keys of a session's conversations, also of damaged and deleted ones."""
-    for row in table.query(session, attributes=[]):
-        if str(row["sk"]).endswith("#HEAD"):
-            yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
+    for row in _heads(table, session):
+        yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
     """Yield kind and id of each agent and orchestrator in a session, except deleted ones."""
-    for row in table.query(session, attributes=["member"]):
-        if str(row["sk"]).endswith("#HEAD") and row.get("member"):
+    for row in _heads(table, session, "member"):
+        if row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
     """Return the names of a session's damaged heads (records of conversations)."""
-    rows = table.query(session, attributes=["state"])
-    heads = (row for row in rows if str(row["sk"]).endswith("#HEAD"))
+    heads = _heads(table, session, "state")
     return [f"{session}/{row['sk']}" for row in heads if "state" not in row]
 
 
@@ -444,10 +447,6 @@ class Tiers:
     @property
     def store_names(self) -> str:
         """Class names of the stores, for a ``repr``."""
-        stores = {"hot": self.hot, "durable": self.durable}
-        names = {
-            tier: type(getattr(store, "observes", store)).__name__
-            for tier, store in stores.items()
-            if store is not None
-        }
-        return ", ".join(f"{tier}={names.get(tier)}" for tier in stores)
+        stores = (getattr(store, "observes", store) for store in (self.hot, self.durable))
+        hot, durable = (None if store is None else type(store).__name__ for store in stores)
+        return f"hot={hot}, durable={durable}"

@@ -174,21 +174,21 @@ class ReturnGaps:
         """Store today's histogram; if the table does not answer, the next save includes it."""
         table = None if self._table is None else self._table()
         with self._lock:
-            counts = {str(bucket): count for bucket, count in self.gaps.counts.items()}
-            day = self._day
+            counts, day = self.gaps.counts.copy(), self._day
         if table is None or not counts:
             return
         key = {table.schema.partition: PARTITION, table.schema.sort: f"{day}#{self._process}"}
         try:
-            table.put({**key, "counts": counts, table.schema.ttl: int(now + KEPT_SECONDS)})
+            stored = {str(bucket): count for bucket, count in counts.items()}
+            table.put({**key, "counts": stored, table.schema.ttl: int(now + KEPT_SECONDS)})
         except StoreError as error:
             kind = type(error).__name__
             logger.debug("error=<%s> | the gaps between turns are stored later", kind)
             return
         with self._lock:
             if day == self._day and day != _day(now):
-                rest = _more(self.gaps.counts, counts)
-                self._day, self.gaps = _day(now), LogHistogram(counts=rest)
+                self._day = _day(now)
+                self.gaps = LogHistogram(counts=self.gaps.counts - counts)
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
@@ -215,11 +215,6 @@ def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
         "gaps", ReturnGaps(table, writer)
     )
     return found
-
-
-def _more(now: Mapping[int, int], stored: Mapping[str, int]) -> dict[int, int]:
-    rest = {bucket: count - stored.get(str(bucket), 0) for bucket, count in now.items()}
-    return {bucket: count for bucket, count in rest.items() if count}
 
 
 def _day(now: float) -> str:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -260,17 +261,14 @@ def _left(
     yield from (f"stored value {key}" for key in stored)
     if memories is not None:
         rows = memories.query(owner.partition, attributes=[])
-        yield from (
-            f"{owner.partition}/{row['memory_id']}" for row in rows if row["memory_id"] != ERASED
-        )
+        kept = (str(row["memory_id"]) for row in rows if row["memory_id"] != ERASED)
+        yield from (f"{owner.partition}/{id_}" for id_ in kept)
         rows = memories.query(owner.changes_partition, attributes=[])
         yield from (f"{owner.changes_partition}/{row['memory_id']}" for row in rows)
         if memories.get(bucket_of(owner), owner.partition) is not None:
             yield bucket_of(owner)
     if hot is not None:
-        try:
+        with suppress(StoreError):
             record = hot.load(cache_name(owner), [], touch=False)
-        except StoreError:
-            record = None
-        if record is not None and record.state != DELETED:
-            yield f"hot {cache_name(owner)}"
+            if record is not None and record.state != DELETED:
+                yield f"hot {cache_name(owner)}"

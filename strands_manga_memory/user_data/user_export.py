@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -102,9 +102,13 @@ def export_user(
                 if kind == "A":
                     conversation = _conversation(manager, id_)
                     exported["sessions"].append({**session, "agent_id": id_, **conversation})
-                    unreadable += _unreadable_messages(
-                        f"{scope.storage_session_id}/{kind}:{id_}", conversation["records"]
-                    )
+                    name = f"{scope.storage_session_id}/{kind}:{id_}"
+                    lost = [
+                        str(record["seq"])
+                        for record in conversation["records"]
+                        if record["message"]["content"] == _UNREADABLE
+                    ]
+                    unreadable += [f"{name}, messages {', '.join(lost)}"] if lost else []
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
                     state = {**session, "id": id_, "state": _plain(run.state)}
                     exported["orchestrators"].append(state)
@@ -171,12 +175,6 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
         unreadable.append(error.record)
         kind = type(error).__name__
         logger.warning("error=<%s> | skipped an unreadable record in the export", kind)
-
-
-def _unreadable_messages(name: str, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a name of a conversation's unreadable messages; empty if all are readable."""
-    lost = [str(each["seq"]) for each in records if each["message"]["content"] == _UNREADABLE]
-    return [f"{name}, messages {', '.join(lost)}"] if lost else []
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
