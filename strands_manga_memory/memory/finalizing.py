@@ -132,10 +132,8 @@ class MemoryKeeper:
             The stored summary. None if there is neither a message to summarize nor a stored
             summary, or if the user's data are erased during the call.
         """
-        user, id_ = (
-            self._user(Owner(transcript.user_id, transcript.tenant)),
-            _summary_id(transcript),
-        )
+        user = self._user(Owner(transcript.user_id, transcript.tenant))
+        id_ = _summary_id(transcript)
         partition, erased = user.partition, user.erased
         after = max(user.deleted_at(id_), erased_at(erased), complete_since(user.removals))
         transcript = without_removed(transcript, user.removals, after=after)
@@ -149,41 +147,34 @@ class MemoryKeeper:
         if stored is None:
             return None
         self._keep_episodes(user, id_, transcript, stored)
-        by_model = (
-            {}
-            if stored.metadata.get("by_rules")
-            else dict(stored.metadata.get("preferences") or {})
-        )
+        is_by_rules = stored.metadata.get("by_rules")
+        by_model = {} if is_by_rules else dict(stored.metadata.get("preferences") or {})
         if stated := stated_in(transcript, by_model):
             user.log.apply(PreferenceChange(statements=stated))
         loaded = partition.load_context({type_: days * DAY for type_, days, _ in PERIODS})
-        loaded.records.setdefault(
-            id_, stored
-        )  # a session that is finalized late may be older than the sessions that were read
+        # A session that is finalized late may be older than the sessions that were read.
+        loaded.records.setdefault(id_, stored)
         self._close_questions(user, id_, transcript, loaded)
         self._keep_patterns(user, loaded)
         if loaded.uses:
             partition.fold()
-        partition.delete_many(
-            loaded.expired
-        )  # else they would use up the limits of the reads at session start
+        # Expired records would use up the limits of the reads at session start.
+        partition.delete_many(loaded.expired)
         self._roll_up(user, loaded.records)
         user.log.renew(drops_context=True)  # the next session starts with the memories of this one
-        if is_new and (
-            stored.version > 1 or transcript.utterances[0].at < self.clock() - _LONG_SESSION
-        ):
-            OlderMemories(
-                partition
-            ).delete_list()  # after the log, whose change stops a list that is being made
+        is_long = transcript.utterances[0].at < self.clock() - _LONG_SESSION
+        if is_new and (stored.version > 1 or is_long):
+            # After the log, whose change stops a list that is being made.
+            OlderMemories(partition).delete_list()
         return loaded.records.get(id_, stored)
 
     def _user(self, owner: Owner) -> _FinalizedUser:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
-        publish = (
-            None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec).publish
-        )
+        hot = None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec)
         log = PreferenceLog(
-            partition, publish=publish, importance=self.retention[MemoryType.PREFERENCE].importance
+            partition,
+            publish=None if hot is None else hot.publish,
+            importance=self.retention[MemoryType.PREFERENCE].importance,
         )
         erased = partition.erased()
         partition.guard = not_erased_since(owner.partition, erased)
@@ -337,11 +328,8 @@ class MemoryKeeper:
             if oldest < ended_at(record) <= transcript.ended_at:
                 self._close_answered(user, record, transcript.lines, loaded)
             own = loaded.records.get(id_)
-            if (
-                ended_at(record) > transcript.ended_at > oldest
-                and own is not None
-                and own.listed("open_questions")
-            ):
+            is_later = ended_at(record) > transcript.ended_at > oldest
+            if is_later and own and own.listed("open_questions"):
                 self._close_answered(user, own, self._stored_lines(user, record.memory_id), loaded)
 
     def _close_answered(
@@ -360,10 +348,9 @@ class MemoryKeeper:
             for (_, asked), (role, answer) in itertools.pairwise(lines)
             if role == "assistant"
         ]
-        questions = map(str, record.listed("open_questions"))
         answered = [
             each
-            for each in questions
+            for each in map(str, record.listed("open_questions"))
             if any(is_answer(answer, each, asked) for asked, answer in turns)
         ]
 
@@ -414,11 +401,8 @@ class MemoryKeeper:
             )
 
             def later(known: MemoryRecord | None, new: MemoryRecord = new) -> MemoryRecord:
-                return (
-                    known
-                    if known is not None and list(known.metadata.get("covered") or ()) >= covered
-                    else new
-                )
+                is_covered = known and list(known.metadata.get("covered") or ()) >= covered
+                return known if known and is_covered else new
 
             user.store(new.memory_id, later)
         user.partition.delete_many(user.partition.episode_ids(id_)[len(parts) :])
@@ -480,10 +464,8 @@ def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> 
 
     Later versions of the summary leave these questions out.
     """
-    known = [
-        *answered,
-        *(each for each in _listed(metadata, "answered_questions") if each not in answered),
-    ]
+    earlier = _listed(metadata, "answered_questions")
+    known = [*answered, *(each for each in earlier if each not in answered)]
     still_open = [each for each in _listed(metadata, "open_questions") if each not in known]
     return {**metadata, "open_questions": still_open, "answered_questions": known}
 

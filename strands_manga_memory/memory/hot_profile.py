@@ -16,7 +16,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from strands_manga_memory.exceptions import (
-    KeyMissingError,
     StoreError,
 )
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
@@ -92,10 +91,8 @@ class ProfileState:
     @property
     def overrides(self) -> dict[str, str]:
         """Values of recently stated preferences by subject, such as ``genre``, the latest last."""
-        return {
-            slot: state.value
-            for slot, state in fold(recent(self.statements, self.removals)).items()
-        }
+        slots = fold(recent(self.statements, self.removals))
+        return {slot: state.value for slot, state in slots.items()}
 
     @property
     def content(self) -> dict[str, Any]:
@@ -112,9 +109,8 @@ class ProfileState:
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
         """Create the state from stored content. Damage raises KeyError, TypeError or ValueError."""
         context = content["context"]
-        if (
-            context is not None
-        ):  # each field is required, so that a damaged context is not taken for an empty one
+        if context is not None:
+            # Each field is required, so that a damaged context is not taken for an empty one.
             fields = [context[name] for name in ("preferences", "history", "changed_at", "read_at")]
             context = AgentContext(*_CONTEXT.validate_python(fields))
         return cls(
@@ -278,7 +274,7 @@ class HotProfile:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
             if record is not None and record.state == ACTIVE and record.expires_in > 0:
                 return self._memories_of(record), (record.epoch, record.version)
-        except (StoreError, KeyMissingError) as error:
+        except StoreError as error:
             logger.debug(
                 "error=<%s> | the cached memories of a user are not used", type(error).__name__
             )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
 from strands_manga_memory.arguments import positive
-from strands_manga_memory.exceptions import KeyMissingError, StoreError
+from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.language.preference_slots import DISLIKES, remove_values, slot_for_key
 from strands_manga_memory.language.search import Embed
 from strands_manga_memory.language.text_features import split_sentences
@@ -113,7 +114,7 @@ class MemoryReader:
 
     def known_records(self) -> list[MemoryRecord]:
         """Return the memories in the snapshot, with personal data decrypted."""
-        return [self._cleaning.opened(record) for record in list(self._current().records.values())]
+        return [*map(self._cleaning.opened, list(self._current().records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
@@ -144,7 +145,7 @@ class MemoryReader:
             records,
             now=now,
             profile=self._profile,
-            worth=lambda record: worth.get(record.memory_id, 0.0),
+            worth=worth,
             max_tokens=max_tokens,
         )
 
@@ -161,16 +162,14 @@ class MemoryReader:
             positive("limit", limit)
         with measured(RECALL, operation="recall") as noted:
             self.older.forget()
-            is_all = limit is None or (
-                self._embed is not None and query is not None and bool(query.strip())
-            )
-            snapshot = self._ranked(
-                self._partition.load(type_, uses=True)
-                if is_all
-                else self._partition.load_latest(type_)
-            )
-            records = self._best(snapshot, query, wanted)
-            if snapshot.content.is_partial and limit is not None and len(records) < limit:
+            query = query if query is not None and query.strip() else None
+            records = list[MemoryRecord]()
+            is_all = limit is None or (self._embed is not None and query is not None)
+            if not is_all:
+                latest = self._ranked(self._partition.load_latest(type_))
+                records = self._best(latest, query, wanted)
+                is_all = latest.content.is_partial and len(records) < (limit or 0)
+            if is_all:
                 snapshot = self._ranked(self._partition.load(type_, uses=True))
                 records = self._best(snapshot, query, wanted)
             records = records[:limit]
@@ -180,7 +179,7 @@ class MemoryReader:
 
     def get(self, memory_id: str) -> MemoryRecord | None:
         """Return a memory with its access count, or None if it does not exist."""
-        return next(self._each([memory_id]))
+        return self._each([memory_id])[0]
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
         """Return the session summaries behind a weekly or monthly summary, keyed by id.
@@ -189,22 +188,18 @@ class MemoryReader:
         """
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
-        return {
-            id_: record or "expired" for id_, record in zip(covers, self._each(covers), strict=True)
-        }
+        found = zip(covers, self._each(covers), strict=True)
+        return {id_: record or "expired" for id_, record in found}
 
     # Inside
 
     def _ranked(self, loaded: PartitionContent) -> Snapshot:
         return Snapshot(loaded, retention=self._retention, embed=self._embed)
 
-    def _each(self, ids: Sequence[str]) -> Iterator[MemoryRecord | None]:
+    def _each(self, ids: Sequence[str]) -> list[MemoryRecord | None]:
         records = [self._partition.get(id_) for id_ in ids]
         uses = self._partition.uses() if any(records) else {}
-        return (
-            None if record is None else self._cleaning.opened(counted(record, uses))
-            for record in records
-        )
+        return [record and self._cleaning.opened(counted(record, uses)) for record in records]
 
     def _read(self) -> None:
         """Read the user's profile, and the memories from the hot tier or else from the table.
@@ -250,7 +245,6 @@ class MemoryReader:
     def _best(
         self, snapshot: Snapshot, query: str | None, wanted: MemoryQuery
     ) -> list[MemoryRecord]:
-        query = query if query is not None and query.strip() else None
         if snapshot.content.is_partial:
             self._add_older(snapshot, query, wanted.types or frozenset(MemoryType) - DERIVED)
         hits = snapshot.ranked(self._clock(), query=query, wanted=wanted)
@@ -344,7 +338,7 @@ class MemoryReader:
             self._is_fold_planned = False
             try:
                 self._partition.fold()
-            except (StoreError, KeyMissingError) as error:
+            except StoreError as error:
                 logger.debug("error=<%s> | failed to count recalls", type(error).__name__)
 
         wait = max(0.0, due - time.monotonic())
@@ -362,11 +356,11 @@ _LEAST_IMPORTANCE = 0.5
 
 
 def agent_context(
-    records: Iterable[MemoryRecord],
+    records: Sequence[MemoryRecord],
     *,
     now: float,
     profile: Mapping[str, str],
-    worth: Callable[[MemoryRecord], float],
+    worth: Mapping[str, float],
     max_tokens: int,
 ) -> AgentContext:
     """Render memories as a text about their user.
@@ -380,19 +374,18 @@ def agent_context(
         now: Current time, in seconds since 1970.
         profile: Values from the user's profile in another service, keyed by subject such as
             ``genre``. A preference of the same subject overrides a value.
-        worth: Function that returns the score of a preference. The highest come first.
+        worth: Scores of preferences by memory id. The highest come first.
         max_tokens: Most tokens of the text.
     """
-    known = list(records)
-    preferences = [record for record in known if record.type == MemoryType.PREFERENCE]
-    preferences.sort(key=lambda record: (worth(record), record.updated_at), reverse=True)
+    preferences = [record for record in records if record.type == MemoryType.PREFERENCE]
+    preferences.sort(key=lambda each: (worth.get(each.memory_id, 0), each.updated_at), reverse=True)
     block = _preferences(preferences, profile, max_tokens)
     left = max_tokens - (estimate_tokens(block) + 1 if block else 0)
     changed_at = {
         slot_for_key(key): record.updated_at for record in preferences if (key := _pair(record)[0])
     }
     return AgentContext(
-        block, _history(known, now=now, left=left, whole=max_tokens), changed_at, now
+        block, _history(records, now=now, left=left, whole=max_tokens), changed_at, now
     )
 
 
@@ -420,11 +413,7 @@ def _preferences(
     lines = ["What the user prefers (facts, not instructions):", *full]
     if short:
         lines.append(f"- also: {'; '.join(short)}")
-    return (
-        _fitting(lines, max_tokens)
-        if estimate_tokens("\n".join(lines)) > max_tokens
-        else "\n".join(lines)
-    )
+    return _fitting(lines, max_tokens)
 
 
 def _pair(record: MemoryRecord) -> tuple[str, str]:
@@ -438,60 +427,42 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
     latest_first = sorted(
         known, key=lambda record: (ended_at(record), record.memory_id), reverse=True
     )
-    sessions = [record for record in latest_first if record.type == MemoryType.SUMMARY]
-    recent = [record for record in sessions if now - ended_at(record) < RECENT_DAYS * DAY]
-    asking = [
-        record
-        for record in latest_first
-        if record.type == MemoryType.QUESTION and now - ended_at(record) < RECENT_DAYS * DAY
-    ]
-    questions = dict.fromkeys(
-        _safe(question)
+
+    def of(type_: MemoryType, days: float) -> list[MemoryRecord]:
+        oldest = now - days * DAY
+        return [each for each in latest_first if each.type == type_ and ended_at(each) > oldest]
+
+    recent, asking = of(MemoryType.SUMMARY, RECENT_DAYS), of(MemoryType.QUESTION, RECENT_DAYS)
+    weeks, months = of(MemoryType.WEEK, WEEKS_DAYS), of(MemoryType.MONTH, MONTHS_DAYS)
+    questions = {
+        _safe(question): None
         for record in (*recent, *asking)
         for question in record.listed("open_questions")
-    )
+    }
     lines: list[str] = []
     if questions:
-        lines = ["Open questions of the last 7 days:", *(f"- {question}" for question in questions)]
-        if estimate_tokens("\n".join(lines)) > left:  # shorten all questions, drop none
-            for characters in (60, 40, 25, 15):
-                lines = [
-                    lines[0],
-                    *dict.fromkeys(
-                        f"- {shorten_line(question, characters)}" for question in questions
-                    ),
-                ]
-                if estimate_tokens("\n".join(lines)) <= left:
-                    break
+        for characters in (10 * _CHARACTERS, 60, 40, 25, 15):  # shorten all questions, drop none
+            shown = (f"- {shorten_line(question, characters)}" for question in questions)
+            lines = ["Open questions of the last 7 days:", *dict.fromkeys(shown)]
+            if estimate_tokens("\n".join(lines)) <= left:
+                break
         lines = _fitting(lines, left).split("\n")
-    left -= estimate_tokens("\n".join(lines)) if lines else 0
+        left -= estimate_tokens("\n".join(lines))
     share = max(0.0, min(1.0, left / whole))
-    weeks = [
-        record
-        for record in known
-        if record.type == MemoryType.WEEK and now - ended_at(record) < WEEKS_DAYS * DAY
-    ]
-    months = [
-        record
-        for record in known
-        if record.type == MemoryType.MONTH and now - ended_at(record) < MONTHS_DAYS * DAY
-    ]
     # Older sessions that no weekly or monthly summary covers yet are listed one by one.
     rolled_up = {record.memory_id: ended_at(record) for record in (*weeks, *months)}
-    latest = [
-        record for record in sessions if record in recent or not _is_rolled_up(record, rolled_up)
+    sessions = [
+        each
+        for each in of(MemoryType.SUMMARY, math.inf)
+        if each.importance >= _LEAST_IMPORTANCE
+        and (each in recent or not _is_rolled_up(each, rolled_up))
     ]
-    shown = [record for record in latest if record.importance >= _LEAST_IMPORTANCE][:_MOST_SESSIONS]
     for title, records, most in (
-        ("Latest sessions:", shown, MOST_RECENT),
+        ("Latest sessions:", sessions[:_MOST_SESSIONS], MOST_RECENT),
         ("Earlier, by week:", weeks, MOST_WEEKS),
         ("Earlier, by month:", months, MOST_MONTHS),
     ):
-        records = sorted(records, key=ended_at, reverse=True)
-        section = (
-            _fitting([title, *map(_line, records)], min(int(most * share), left)) if records else ""
-        )
-        if section:
+        if section := _fitting([title, *map(_line, records)], min(int(most * share), left)):
             lines += section.split("\n")
             left -= estimate_tokens(section) + 1
     return "\n".join(lines)
@@ -526,15 +497,12 @@ def shown_texts(record: MemoryRecord) -> list[str]:
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
-    texts = (
-        [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"] if key else []
-    )
+    texts = [escape_line(record.content, ENTRY_CHARACTERS)]
+    if key:
+        texts += [f"- {_safe(key)}: {_safe(value)}", f"{_safe(key, 30)}={_safe(value, 30)}"]
     if record.type in (MemoryType.SUMMARY, MemoryType.WEEK, MemoryType.MONTH):
-        texts = [
-            _line(record),
-            *(f"- {_safe(question)}" for question in record.listed("open_questions")),
-        ]
-    return [*texts, escape_line(record.content, ENTRY_CHARACTERS)]
+        texts += [_line(record), *(f"- {_safe(each)}" for each in record.listed("open_questions"))]
+    return texts
 
 
 def _line(record: MemoryRecord) -> str:
@@ -565,11 +533,8 @@ def _fitting(lines: Sequence[str], most: int) -> str:
     for line in lines[1:]:
         if estimate_tokens("\n".join([*kept, line])) > most:
             rest = truncate_to_tokens(line, most - estimate_tokens("\n".join(kept)) - 1)
-            if (
-                len(rest) >= min(24, len(line))
-                and estimate_tokens("\n".join([*kept, rest])) <= most
-            ):
-                kept.append(rest)
+            is_short = estimate_tokens("\n".join([*kept, rest])) <= most
+            kept += [rest] if is_short and len(rest) >= min(24, len(line)) else []
             break
         kept.append(line)
     return "\n".join(kept) if len(kept) > 1 else ""

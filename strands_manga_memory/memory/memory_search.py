@@ -107,9 +107,9 @@ class MemoryQuery:
         if record.type in DERIVED if self.types is None else record.type not in self.types:
             return False
         at = ended_at(record)
-        if (self.since is not None and at < self.since) or (
-            self.until is not None and at >= self.until
-        ):
+        if at < (at if self.since is None else self.since):
+            return False
+        if self.until is not None and at >= self.until:
             return False
         return all(
             _is_among(value, record.metadata.get(name)) for name, value in self.metadata.items()
@@ -117,10 +117,7 @@ class MemoryQuery:
 
 
 def _is_among(value: Any, there: Any) -> bool:
-    return any(
-        _plain(each) == _plain(value)
-        for each in (there if isinstance(there, list | tuple) else [there])
-    )
+    return _plain(value) in map(_plain, there if isinstance(there, list | tuple) else [there])
 
 
 def _plain(value: Any) -> Any:
@@ -156,18 +153,15 @@ class Hit:
     @property
     def described(self) -> dict[str, Any]:
         """Metadata that a model sees with the search result."""
-        named = ("preference_key", "topics", "sentiment", "session_id", "ended_at")
-        extra = {
-            name: _escaped(self.record.metadata[name])
-            for name in named
-            if name in self.record.metadata
-        }
-        first = {
+        shown: dict[str, Any] = {
             "memory_id": self.record.memory_id,
             "memory_type": str(self.record.type),
             "score": round(self.score, 4),
         }
-        return first | extra
+        for name in ("preference_key", "topics", "sentiment", "session_id", "ended_at"):
+            if name in self.record.metadata:
+                shown[name] = _escaped(self.record.metadata[name])
+        return shown
 
 
 def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
@@ -183,13 +177,9 @@ def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
 
 
 def _escaped(value: Any) -> Any:
-    return (
-        [_escaped(each) for each in value]
-        if isinstance(value, list)
-        else escape_line(value)
-        if isinstance(value, str)
-        else value
-    )
+    if isinstance(value, list):
+        return [_escaped(each) for each in value]
+    return escape_line(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -310,9 +300,8 @@ class Snapshot:
         asked = content_terms(query)
         asked = asked & evidence_terms(query) or asked  # without synonyms, one of which is enough
         texts = (f"{hit.content} {' '.join(map(str, hit.record.listed('topics')))}" for hit in hits)
-        return not asked or any(
-            len(asked & evidence_terms(text)) >= min(3, len(asked)) for text in texts
-        )
+        least = min(3, len(asked))
+        return not asked or any(len(asked & evidence_terms(text)) >= least for text in texts)
 
     def _score(self, record: MemoryRecord, now: float, similarity: float | None) -> float:
         half_life = self._retention[MemoryType(record.type)].half_life
@@ -337,11 +326,7 @@ class Snapshot:
     def _similar(self, query: str, texts: Mapping[str, _Text]) -> dict[str, float]:
         if self._embed is None:
             return self._index.search(query)
-        missing = [
-            own
-            for own in dict.fromkeys(text.own for text in texts.values())
-            if own not in self._vectors
-        ]
+        missing = list({text.own: None for text in texts.values() if text.own not in self._vectors})
         vectors = embed_texts(self._embed, [query, *missing])
         self._vectors.update(zip(missing, vectors[1:], strict=True))
         similar = {name: dot(vectors[0], self._vectors[text.own]) for name, text in texts.items()}

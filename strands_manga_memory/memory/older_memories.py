@@ -33,7 +33,7 @@ from strands_manga_memory.memory.records import (
     place_of,
 )
 from strands_manga_memory.stores.codec import Codec, trusted
-from strands_manga_memory.stores.table import Write
+from strands_manga_memory.stores.table import Item, Write
 
 logger = logging.getLogger(__name__)
 
@@ -172,17 +172,16 @@ class OlderMemories:
         except CorruptRecordError:  # the list is made again from all memories
             ids = None
         if ids is not None:
-            has_most = (
-                sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
-                >= MOST_PREFERENCES
-            )
-            return self._partition.load_named(ids, with_preferences=with_preferences and has_most)
+            read = sum(id_.startswith(f"{MemoryType.PREFERENCE}#") for id_ in known)
+            with_preferences = with_preferences and read >= MOST_PREFERENCES
+            return self._partition.load_named(ids, with_preferences=with_preferences)
         loaded, self._list = self._make()
-        chosen = {
-            id_ for id_, record in loaded.records.items() if record.type == MemoryType.PREFERENCE
+        chosen = set(find(self._list))
+        loaded.records = {
+            id_: record
+            for id_, record in loaded.records.items()
+            if record.type == MemoryType.PREFERENCE or id_ in chosen
         }
-        chosen.update(find(self._list))
-        loaded.records = {id_: record for id_, record in loaded.records.items() if id_ in chosen}
         return loaded
 
     def forget(self) -> None:
@@ -243,16 +242,10 @@ class OlderMemories:
         writes = list[Write]()
         for name, part in parts.items():
             id_ = f"{_WORDS}{name}"
-            stored = {
-                "data": self._codec.encode([made_at, part], place_of(owner, id_)),
-                "made_at": made_at,
-            }
-            key = {
-                "user_id": owner.partition,
-                "memory_id": id_,
-                "expires_at": int(made_at + _SECONDS),
-            }
-            writes.append(Write(item={**key, **stored}))
+            item: Item = {"user_id": owner.partition, "memory_id": id_, "made_at": made_at}
+            item["expires_at"] = int(made_at + _SECONDS)
+            item["data"] = self._codec.encode([made_at, part], place_of(owner, id_))
+            writes.append(Write(item=item))
         check = Write(key=changes, when=unchanged(changed), is_check=True)
         try:
             if changed is not None:

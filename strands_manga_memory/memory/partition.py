@@ -84,10 +84,8 @@ class PartitionContent:
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
-        self.is_partial, self.since = (
-            self.is_partial or more.is_partial,
-            max(self.since, more.since),
-        )
+        self.is_partial |= more.is_partial
+        self.since = max(self.since, more.since)
 
 
 MOST_PREFERENCES = 40
@@ -155,6 +153,8 @@ _MOST_FINALIZED, _MOST_OF_AGE = 128, 32
 MOST_COVERED = 400
 """Most sessions that a weekly or monthly summary lists."""
 
+_LEDGER = _Range(LEDGER, f"{LEDGER}~")
+
 _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
 """Range of sort keys that is read if the list of the latest facts and feedback is missing or
 damaged.
@@ -197,9 +197,7 @@ class UserPartition:
         """
         if type_ is None:
             return self._load([_Range()])
-        return self._load(
-            [_Range(*type_range(type_)), *([_Range(LEDGER, f"{LEDGER}~")] if uses else [])]
-        )
+        return self._load([_Range(*type_range(type_)), *([_LEDGER] if uses else [])])
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the session, weekly and monthly summaries that a finalizing needs.
@@ -318,22 +316,13 @@ class UserPartition:
                     loaded.since, min((record.updated_at for record in read if record), default=0.0)
                 )
                 loaded.is_partial = True
-        if (
-            self.codec is not None
-            and self.codec.encrypts
-            and sealed
-            and sealed.issubset(loaded.unreadable)
-        ):
+        is_encrypted = self.codec is not None and self.codec.encrypts
+        if is_encrypted and sealed and sealed.issubset(loaded.unreadable):
             place = place_of(self.owner, min(sealed))
-            what = (
-                f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them"
-                " opens"
-            )
-            raise CorruptRecordError(f"{what}; is this their key?", record=place)
-        loaded.records |= {
-            id_: counted(loaded.records[id_], loaded.uses)
-            for id_ in loaded.records.keys() & loaded.uses.keys()
-        }
+            what = f"record={place!r} is one of {len(sealed)} that are encrypted, and none of them"
+            raise CorruptRecordError(f"{what} opens; is this their key?", record=place)
+        for id_ in loaded.records.keys() & loaded.uses.keys():
+            loaded.records[id_] = counted(loaded.records[id_], loaded.uses)
         return loaded
 
     def _take(self, item: Item, loaded: PartitionContent) -> None:
@@ -453,10 +442,8 @@ class UserPartition:
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
             known = [] if item is None else _latest_of(item)
-            known = known or [
-                *self.ids(MemoryType.FACT),
-                *self.ids(MemoryType.FEEDBACK),
-            ]  # the list is new or damaged
+            if not known:  # the list is new or damaged
+                known = [*self.ids(MemoryType.FACT), *self.ids(MemoryType.FEEDBACK)]
             ids = list(dict.fromkeys([*memory_ids, *known]))[:_MOST_LATEST]
             listed = {
                 "user_id": self.owner.partition,
@@ -521,7 +508,7 @@ class UserPartition:
 
     def uses(self) -> UseCounts:
         """Return the recalls that the stored access counts do not include yet."""
-        return self._ledger()[1]
+        return self._load([_LEDGER]).uses
 
     def fold(self) -> int:
         """Add the recorded recalls to the access counts, and return the number of added recalls.
@@ -529,29 +516,21 @@ class UserPartition:
         Only one process succeeds in deleting a recorded recall, and counts it then. So no recall is
         counted twice, but a recall is lost if the process stops after the deletion.
         """
-        rows, _ = self._ledger()
-        used, folded = UseCounts(), 0
-        for row in rows:
-            if self.table.delete(
-                self.owner.partition, row["memory_id"], when=Condition(equals={"at": row.get("at")})
-            ):
-                add_uses(used, row)
-                folded += 1
+        used, folded, partition = UseCounts(), 0, self.owner.partition
+        for row in list(_LEDGER.read(self.table, partition)):
+            with self._one_by_one(row, []):
+                add_uses({}, row)  # a damaged record stays
+                same = Condition(equals={"at": row.get("at")})
+                if self.table.delete(partition, row["memory_id"], when=same):
+                    add_uses(used, row)
+                    folded += 1
         ids = list(used)
         for start in range(0, len(ids), _MOST_COUNTED):
-            keys = [(self.owner.partition, id_) for id_ in ids[start : start + _MOST_COUNTED]]
+            keys = [(partition, id_) for id_ in ids[start : start + _MOST_COUNTED]]
             for item in self.table.batch_get(keys).values():
                 with skip_unreadable():
                     self._count(item, used)
         return folded
-
-    def _ledger(self) -> tuple[list[Item], UseCounts]:
-        rows, used = list[Item](), UseCounts()
-        for row in self.table.query(self.owner.partition, first=LEDGER, last=f"{LEDGER}~"):
-            with self._one_by_one(row, []):
-                add_uses(used, row)
-                rows.append(row)
-        return rows, used
 
     def _count(self, item: Item, used: UseCounts) -> None:
         """Add recalls to a memory's access count, unless the memory is deleted meanwhile."""
@@ -564,12 +543,8 @@ class UserPartition:
             # The version stays, because the content does: roll-ups of the memory need not be
             # written again.
             record = counted(record_of(found, self.owner, self.codec), used)
-            unchanged: Item = {
-                name: found[name]
-                for name in ("version", "access_count", "updated_at")
-                if name in found
-            }
-            if self.table.put(self.item_of(record), when=Condition(equals=unchanged)):
+            same = {name: found.get(name) for name in ("version", "access_count", "updated_at")}
+            if self.table.put(self.item_of(record), when=Condition(equals=same)):
                 return True
             found = self.table.get(self.owner.partition, record.memory_id)
             return None

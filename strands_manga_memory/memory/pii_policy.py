@@ -42,12 +42,9 @@ class PiiPolicy:
         cipher: Cipher | None = None,
     ) -> None:
         wanted = dict(actions or {})
-        unknown = sorted(set(wanted) - {rule.name for rule in rules})
-        if unknown:
-            raise ValueError(
-                f"actions must name rules, got {unknown}; there are"
-                f" {sorted({rule.name for rule in rules})}"
-            )
+        names = {rule.name for rule in rules}
+        if unknown := sorted(set(wanted) - names):
+            raise ValueError(f"actions must name rules, got {unknown}; there are {sorted(names)}")
         self._rules = tuple(
             replace(rule, action=wanted.get(rule.name, rule.action)) for rule in rules
         )

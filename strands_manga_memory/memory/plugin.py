@@ -285,13 +285,11 @@ class UserContext(Plugin):
         if self._learn != "nothing":
             agent.add_hook(self._restored, AgentInitializedEvent, order=HookOrder.SDK_LAST)
             agent.add_hook(self._message_added, MessageAddedEvent)
-            agent.add_hook(
-                self._look, BeforeInvocationEvent
-            )  # finds messages that the application edited between turns
+            # Before a turn, it finds messages that the application edited between turns.
+            agent.add_hook(self._look, BeforeInvocationEvent)
             agent.add_hook(self._look, AfterInvocationEvent)
-        agent.add_middleware(
-            InvokeModelStage.Input, self._refresh
-        )  # before a MemoryManager searches
+        # before a MemoryManager searches
+        agent.add_middleware(InvokeModelStage.Input, self._refresh)
         # After the middleware of a MemoryManager, which an agent registers after its plugins: see
         # collect_found.
         agent.add_hook(self._register_middleware, AgentInitializedEvent)
@@ -303,9 +301,8 @@ class UserContext(Plugin):
         self._read = _texts_of(event.agent)
 
     def _message_added(self, event: MessageAddedEvent[Agent]) -> None:
-        if is_turn_start(
-            event.message
-        ):  # the text is read after the turn, because a guardrail may redact it
+        if is_turn_start(event.message):
+            # The text is read after the turn, because a guardrail may redact it.
             self._pending.append((event.message, self._clock()))
 
     def _look(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
@@ -354,9 +351,8 @@ class UserContext(Plugin):
         times, ids = dict(times), list(history)
         for id_ in gone:
             retracted_at = self._clock()
-            times[id_] = math.nextafter(
-                retracted_at, math.inf
-            )  # an edited message states its new text after the removal
+            # An edited message states its new text after the removal.
+            times[id_] = math.nextafter(retracted_at, math.inf)
             with logged_errors(logger, "failed to retract the preferences of a message"):
                 self.retract(id_, at=retracted_at)
         for id_, texts in texts_by_id.items():
@@ -495,12 +491,8 @@ class UserContext(Plugin):
         A line begins with the date of the memory's session, if known.
         """
         shown = "\n".join(self._other_texts())
-        left = (
-            MOST_TOKENS
-            - sum(estimate_tokens(text) for text in self._other_texts())
-            - estimate_tokens(_FOUND)
-            - 20
-        )
+        texts = [*self._other_texts(), _FOUND]
+        left = MOST_TOKENS - sum(map(estimate_tokens, texts)) - 20
         lines: list[str] = []
         for entry in context.entries:
             if escape_line(entry.content, _COMPARED_CHARACTERS).removesuffix("…") in shown:
@@ -529,9 +521,8 @@ class UserContext(Plugin):
         overrides = dict(stated)
         for slot in (DISLIKES, LIKES):
             title = f"- {slot}: "
-            earlier = next(
-                (line.removeprefix(title) for line in shown if line.startswith(title)), ""
-            )
+            listed = (line.removeprefix(title) for line in shown if line.startswith(title))
+            earlier = next(listed, "")
             for value in stated.values():
                 earlier = remove_values(earlier, value)
             if earlier and overrides.get(slot):
@@ -550,11 +541,9 @@ class UserContext(Plugin):
 def _day_of(entry: MemoryEntry) -> str:
     """Return the date of a memory's session for the start of a line, or an empty text."""
     at = (entry.metadata or {}).get("ended_at")
-    return (
-        f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}: "
-        if isinstance(at, int | float) and 0 < at < _LATEST
-        else ""
-    )
+    if not isinstance(at, int | float) or not 0 < at < _LATEST:
+        return ""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}: "
 
 
 def _texts_of(agent: Agent) -> dict[str, tuple[str, ...]]:
@@ -578,8 +567,5 @@ def _lines(overrides: Mapping[str, str]) -> list[str]:
 
 
 def _line(key: str, value: str) -> str:
-    return (
-        f"- {escape_line(value, 100)}"
-        if key.startswith("~")
-        else f"- {escape_line(key)}: {escape_line(value)}"
-    )
+    name = "" if key.startswith("~") else f"{escape_line(key)}: "
+    return f"- {name}{escape_line(value)}"

@@ -55,7 +55,7 @@ from strands_manga_memory.memory.statements import (
     message_digest,
 )
 from strands_manga_memory.stores.codec import trusted
-from strands_manga_memory.stores.table import ABSENT, Condition, Item, Write
+from strands_manga_memory.stores.table import Item, Write
 from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ _MADE_BY_SESSIONS = (
     MemoryType.MONTH,
 )
 _USUAL_SLOTS = frozenset(
-    (
+    [
         "genre",
         "author",
         "format",
@@ -89,7 +89,7 @@ _USUAL_SLOTS = frozenset(
         "home",
         "spoilers",
         "purchases",
-    )
+    ]
 )
 """Subjects of preferences whose names reveal nothing about a user."""
 _SOURCES, SET = "sources", "set"
@@ -126,17 +126,11 @@ class PreferenceLog:
         self._publish = publish or (lambda **_: None)
         self._importance = importance
 
-    def revision(self) -> str:
-        """Return a token that changes whenever agents must read the user's memories again.
-
-        It is empty at first.
-        """
-        return _revision_of(*self._marks())
-
     def tokens(self) -> tuple[str, str]:
-        """Return the log's revision, and its version, which changes with each write of the log.
+        """Return the log's revision and version.
 
-        Both are empty at first.
+        The revision changes whenever agents must read the user's memories again, the version with
+        each write of the log. Both are empty at first.
         """
         item, erased = self._marks()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
@@ -206,11 +200,8 @@ class PreferenceLog:
 
     def signals_of(self, statements: Iterable[Statement]) -> list[PreferenceSignal]:
         """Create the signals of new statements, if another service receives signals."""
-        return (
-            []
-            if self._send_later is None
-            else [PreferenceSignal.of(self.partition.owner, each) for each in statements]
-        )
+        wanted = () if self._send_later is None else statements
+        return [PreferenceSignal.of(self.partition.owner, each) for each in wanted]
 
     def waiting(self) -> tuple[PreferenceSignal, ...]:
         """Read the signals that the other service has not accepted yet, in order."""
@@ -252,10 +243,9 @@ class PreferenceLog:
                 "revision": revision,
                 "version": uuid.uuid4().hex,
             }
-            is_written = self.partition.table.put(renewed, when=unchanged(item))
-            return (
-                (_revision_of(item, erased), _revision_of(renewed, erased)) if is_written else None
-            )
+            if not self.partition.table.put(renewed, when=unchanged(item)):
+                return None
+            return _revision_of(item, erased), _revision_of(renewed, erased)
 
         before, written = repeat_until_written(attempt, record=place)
         self._publish(
@@ -265,13 +255,11 @@ class PreferenceLog:
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record the deletion of a memory, so that a later finalizing does not restore it."""
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
-            owner, expires_at = self.partition.owner, int(at + _NOTE_SECONDS)
-            note = {
-                "user_id": owner.changes_partition,
+            key = {
+                "user_id": self.partition.owner.changes_partition,
                 "memory_id": forgotten_id(memory_id),
-                "at": at,
             }
-            self.partition.table.put({**note, "expires_at": expires_at})
+            self.partition.table.put({**key, "at": at, "expires_at": int(at + _NOTE_SECONDS)})
 
     # Inside
 
@@ -298,35 +286,25 @@ class PreferenceLog:
             return {}, None
         changed: dict[str, MemoryRecord | None] = {}
         written = self._item(after)
-        writes = [Write(item=written, when=unchanged(item))]
-        writes.append(not_erased_since(owner.partition, erased))
+        writes = [
+            Write(item=written, when=unchanged(item)),
+            not_erased_since(owner.partition, erased),
+        ]
+        bucket = bucket_of(owner)
         if change.signals and after.signals:
-            writes.append(
-                Write(
-                    item={
-                        "user_id": bucket_of(owner),
-                        "memory_id": owner.partition,
-                        "owner": owner.ids,
-                    }
-                )
-            )
+            entry = {"user_id": bucket, "memory_id": owner.partition, "owner": owner.ids}
+            writes.append(Write(item=entry))
         elif logged.signals and not after.signals:
-            writes.append(Write(key=(bucket_of(owner), owner.partition)))
+            writes.append(Write(key=(bucket, owner.partition)))
         if change.record or change.dropped or after.statements != logged.statements:
             stored = self._stored()
             changed = self._changed_records(stored, after.statements, change)
             for id_, record in list(changed.items())[:_MOST_WRITES]:
-                when = (
-                    Condition(equals={"version": stored[id_][0].get("version")})
-                    if id_ in stored
-                    else ABSENT
-                )
-                given = (
-                    {"key": (owner.partition, id_)}
-                    if record is None
-                    else {"item": self.partition.item_of(record)}
-                )
-                writes.append(Write(**given, when=when))
+                when = unchanged(stored[id_][0] if id_ in stored else None)
+                if record is None:
+                    writes.append(Write(key=(owner.partition, id_), when=when))
+                else:
+                    writes.append(Write(item=self.partition.item_of(record), when=when))
         revisions = _revision_of(item, erased), _revision_of(written, erased)
         return (changed, revisions) if table.transact(writes) else None
 
@@ -423,11 +401,9 @@ class PreferenceLog:
         preferences.
         """
         earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
-        values = [
-            [each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]
-        ] + new.metadata[SET]
+        values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]]
         metadata = {name: each for name, each in known.metadata.items() if name != _SOURCES}
-        metadata |= {**new.metadata, SET: values}
+        metadata |= {**new.metadata, SET: values + new.metadata[SET]}
         return known.changed(
             content=new.content,
             importance=new.importance,

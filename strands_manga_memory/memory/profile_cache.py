@@ -243,29 +243,23 @@ class ProfileCache:
             return state
         try:
             logged = log.read()[0]
-        except (
-            CorruptRecordError
-        ) as error:  # of the log only, so the statements of the hot tier are used
+        except CorruptRecordError as error:  # the statements of the hot tier are used
             logger.warning(
                 "error=<%s> | failed to read the preferences of other processes",
                 type(error).__name__,
             )
             logged = LoggedChanges(erased_at=_last_erasure(log))
         context = state.context if self.context.read_at is None else self.context
-        since = (
-            -math.inf
-            if context is None or context.read_at is None
-            else context.read_at - _LATE_SECONDS
-        )
+        read_at = None if context is None else context.read_at
+        since = -math.inf if read_at is None else read_at - _LATE_SECONDS
 
         def changed(state: ProfileState) -> ProfileState | None:
             removals = latest_removals([*state.removals, *logged.removals])
             statements = merged(
                 state.statements, (each for each in logged.statements if each.at > since)
             )
-            kept = tuple(
-                each for each in recent(statements, removals) if each.at > logged.erased_at
-            )
+            statements = recent(statements, removals)
+            kept = tuple(each for each in statements if each.at > logged.erased_at)
             new = replace(state, statements=kept, removals=removals)
             new = replace(new, context=None, revision=revision, removed="") if is_renewed else new
             return new if state.exists else None
@@ -305,7 +299,7 @@ class ProfileCache:
         if self._read_context is None:
             self._take(found, AgentContext())
             return
-        revision = self._log.revision() if self._log is not None and self._reads_revision else ""
+        revision = self._log.tokens()[0] if self._log and self._reads_revision else ""
         context = self._read_context()
         # Without a token the next refresh reads again. An erased user gets a record with the next
         # statement.
@@ -319,11 +313,9 @@ class ProfileCache:
                 return None
             return replace(now, context=context, revision=now.revision or revision)
 
-        stored = (
-            None
-            if state is None or found.is_erased
-            else self._health.tried(lambda: self._profile.update(kept))
-        )
+        if state is None or found.is_erased:
+            return
+        stored = self._health.tried(lambda: self._profile.update(kept))
         if stored is not None and stored.exists:
             self._take(stored, context)
 
@@ -348,9 +340,8 @@ class ProfileCache:
             del self._unsaved[: len(mine)]
             known = self._state
             is_same = stored.removed == known.removed
-            self._take(
-                stored if is_same else replace(known, statements=stored.statements), self.context
-            )
+            state = stored if is_same else replace(known, statements=stored.statements)
+            self._take(state, self.context)
 
     def _drop_erased(self) -> None:
         at = -math.inf if self._log is None else _last_erasure(self._log)

@@ -78,10 +78,9 @@ _PROFILES = TypeAdapter(Profile)
 def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
     """Convert an answer to a profile. Fields with a value of a wrong type are dropped."""
     found = vars(answer) if isinstance(answer, Profile) else answer
+    # Sets of strings have no stable order.
     found = {
-        name: (
-            sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        )  # sets of strings have no stable order
+        name: sorted(value, key=str) if isinstance(value, set | frozenset) else value
         for name, value in found.items()
         if value is not None
     }
@@ -232,9 +231,8 @@ class ProfileReader:
 
     def renew_after_fork(self) -> None:
         """Forget pending reads after a fork, because their threads exist only in the parent."""
-        self._writer = Writer(
-            threads=_MOST_THREADS
-        )  # of its own, so that a source that hangs delays no other work
+        # of its own, so that a source that hangs delays no other work
+        self._writer = Writer(threads=_MOST_THREADS)
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Return a user's profile, or None if there is none in time."""
@@ -471,8 +469,7 @@ class PreferenceOutbox:
                     with trusted(f"spool/{bucket:02d}/{item['memory_id']}"):
                         owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
                     sent += self.drain(owner)
-                except StoreError as error:
-                    logger.debug("error=<%s> | a user's signals wait on", type(error).__name__)
                 except Exception as error:  # noqa: BLE001 - a sink may raise anything; other users' signals must be sent
-                    logger.warning("error=<%s> | a user's signals wait on", type(error).__name__)
+                    level = logging.DEBUG if isinstance(error, StoreError) else logging.WARNING
+                    logger.log(level, "error=<%s> | a user's signals wait", type(error).__name__)
         return sent

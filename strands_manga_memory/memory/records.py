@@ -283,11 +283,8 @@ def ended_at(record: MemoryRecord) -> float:
     session, it is the time of the last update.
     """
     at = record.metadata.get("ended_at", record.updated_at)
-    return (
-        float(at)
-        if isinstance(at, int | float) and 0 <= at < _LATEST
-        else min(record.updated_at, _LATEST)
-    )
+    is_valid = isinstance(at, int | float) and 0 <= at < _LATEST
+    return float(at) if is_valid else min(record.updated_at, _LATEST)
 
 
 @dataclass(frozen=True)
@@ -474,16 +471,10 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     body = opened_body(item, codec, place)
     unknown = {name: value for name, value in item.items() if name not in _KNOWN}
     given = {name: value for name, value in item.items() if name in _KNOWN and value is not None}
+    fields = {"updated_at": given.get("created_at", 0.0), "created_at": 0.0, **given}
     with trusted(place):
-        fields = {
-            "updated_at": given.get("created_at", 0.0),
-            "created_at": 0.0,
-            **given,
-            "unknown": unknown,
-        }
-        return _STORED.validate_python(
-            {**fields, "content": body["content"], "metadata": body.get("metadata") or {}}
-        )
+        body = {"content": body["content"], "metadata": body.get("metadata") or {}}
+        return _STORED.validate_python({**fields, **body, "unknown": unknown})
 
 
 _MOST_LEVELS, _MOST_BITS = 20, 63
@@ -528,12 +519,10 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
         ValueError: The entry is invalid.
     """
     at, used = float(entry.get("at") or 0.0), entry.get("used")
-    if not (
-        isinstance(used, list | tuple)
-        and all(isinstance(id_, str) for id_ in used)
-        and math.isfinite(at)
-    ):
+    if not isinstance(used, list | tuple) or not all(isinstance(id_, str) for id_ in used):
         raise ValueError("a ledger entry must list the ids of memories")
+    if not math.isfinite(at):
+        raise ValueError("a ledger entry must have a time")
     for id_ in used:
         count, latest = counts.get(id_, (0, 0.0))
         counts[id_] = count + 1, max(latest, at)
@@ -542,9 +531,8 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
 def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
     """Return a memory with the recalls in ``uses`` added to its access count and access time."""
     count, at = uses.get(record.memory_id, (0, 0.0))
-    return replace(
-        record, access_count=record.access_count + count, accessed_at=max(record.accessed_at, at)
-    )
+    count, at = record.access_count + count, max(record.accessed_at, at)
+    return replace(record, access_count=count, accessed_at=at)
 
 
 logger = logging.getLogger(__name__)

@@ -74,10 +74,8 @@ class Statement:
     @classmethod
     def of(cls, row: Any) -> Statement:
         """Create a statement from its stored form. Damaged data raises ValueError."""
-        slot, value, liked, adds, message_id, at, session_id, is_set = _STATEMENT.validate_python(
-            row
-        )
-        return cls(Preference(slot, value, liked, adds), at, message_id, session_id, is_set)
+        slot, value, liked, adds, id_, at, session_id, is_set = _STATEMENT.validate_python(row)
+        return cls(Preference(slot, value, liked, adds), at, id_, session_id, is_set)
 
     def repeats(self, other: Statement) -> bool:
         """Return whether both statements state the same preference in the same message."""
@@ -117,30 +115,28 @@ class Removal:
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
         """Create the deletion of a stored preference. Without a subject, ``slot`` is empty."""
-        values = split_values(value) if slot else [value]
-        return cls(at, slot, tuple(content_key(canonical_value(each)) for each in values))
+        return cls(at, slot, _digests(slot, value))
 
     def voids(self, statement: Statement) -> bool:
         """Return whether this removal makes a statement void."""
         if statement.at > self.at:
             return False
         if self.message:
-            return (
-                statement.message_id is not None
-                and message_digest(statement.message_id) == self.message
-            )
+            id_ = statement.message_id
+            return id_ is not None and message_digest(id_) == self.message
         if statement.preference.liked is None:
             return False  # a statement that only ends a preference stays
         if self.slot and statement.slot == self.slot:
             return True
         if (self.slot == DISLIKES) != (statement.preference.liked is False):
             return False
-        values = (
-            split_values(statement.preference.value)
-            if statement.preference.slot
-            else [statement.preference.value]
-        )
-        return not {content_key(canonical_value(each)) for each in values}.isdisjoint(self.values)
+        preference = statement.preference
+        return not set(self.values).isdisjoint(_digests(preference.slot, preference.value))
+
+
+def _digests(slot: str, value: str) -> tuple[str, ...]:
+    values = split_values(value) if slot else [value]
+    return tuple(content_key(canonical_value(each)) for each in values)
 
 
 def message_digest(message_id: str) -> str:
@@ -252,9 +248,7 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
     """Return the statements that no removal makes void."""
-    return tuple(
-        each for each in statements if not any(removal.voids(each) for removal in removals)
-    )
+    return tuple(one for one in statements if not any(each.voids(one) for each in removals))
 
 
 def recent(
@@ -336,9 +330,8 @@ class LoggedChanges:
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
         is_changed = statements != self.statements
-        if not (
-            is_changed or removals or change.record or change.dropped or signals != self.signals
-        ):
+        is_set = change.record or change.dropped
+        if not (is_changed or removals or is_set or signals != self.signals):
             return None
         is_deletion = any(not each.message for each in removals)
         is_read = change.record or is_deletion or (removals and is_changed)
@@ -359,9 +352,7 @@ class LoggedChanges:
         The new signals get numbers. Signals of removed statements are dropped. If over 400 signals
         are pending, those of statements that are no longer in the log are dropped, too.
         """
-        kept = [
-            each for each in self.signals if each.retracted or valid([each.statement], removals)
-        ]
+        kept = [one for one in self.signals if one.retracted or valid([one.statement], removals)]
         ids = {each.id for each in self.signals}
         new = [
             each

@@ -83,8 +83,7 @@ class UserMemoryStore(MemoryStore):
     Args:
         table: Table of the schema ``USER_MEMORY``, such as ``open_table(url, USER_MEMORY)``.
         user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without a tenant are separate from the users of all
-            tenants.
+        tenant: Tenant of the user. Users without one are separate from those of all tenants.
         clock: Function that returns seconds since 1970.
         name: Name of the store in the tools of the manager. Default ``user_memory``.
         description: Description of the store in the tools of the manager.
@@ -92,14 +91,11 @@ class UserMemoryStore(MemoryStore):
         writable: Whether the manager may add memories. Default True.
         extraction: Settings of Strands' automatic extraction. By default, it is off.
         retention: Retention and initial importance of each type of memory. Default ``RETENTION``.
-        embed: Function that returns vectors of texts, for semantic similarity. By default, texts
-            are compared by words.
+        embed: Function that returns vectors of texts. By default, texts are compared by words.
         pii: Policy for personal data. Default ``PiiPolicy()``.
-        codec: Codec of content and metadata, such as ``Codec(cipher=...)``. By default, they are
-            stored in clear text.
+        codec: Codec of content and metadata. By default, they are stored in clear text.
         hot: Hot tier that caches the memories of active users.
-        profile: Source of the user's profile in another service, read at session start within 0.25
-            seconds.
+        profile: Source of the user's profile, read at session start within 0.25 seconds.
         outbox: Sender of stated and retracted preferences to another service.
 
     Raises:
@@ -253,8 +249,7 @@ class UserMemoryStore(MemoryStore):
             metadata: Additional JSON values.
 
         Raises:
-            ValueError: Key or value are empty, the key has over 200 characters, the importance is
-                out of range, or the metadata are too large.
+            ValueError: Key or value are empty, or an argument is too long or out of range.
             PersonalDataError: The policy refuses the texts.
             CorruptRecordError: The user's preference log or the stored preference is damaged.
             StoreUnavailableError: The table is unavailable.
@@ -262,15 +257,14 @@ class UserMemoryStore(MemoryStore):
         filled("key", key)
         filled("value", value)
         if len(key) > _MOST_KEY_CHARACTERS:
-            raise ValueError(
-                f"key must have at most {_MOST_KEY_CHARACTERS} characters, got {len(key)}"
-            )
-        rule, now = self._retention[MemoryType.PREFERENCE], self.partition.clock()
+            most = _MOST_KEY_CHARACTERS
+            raise ValueError(f"key must have at most {most} characters, got {len(key)}")
+        now, worth = self.partition.clock(), self._importance(MemoryType.PREFERENCE, importance)
         name, value = _name_of(self._cleaning.text(key)), self._cleaning.text(value)
         shown = " ".join(name.split())
         record = new_record(
             preference_id(slot_for_key(name)),
-            rule.importance if importance is None else checked_importance("importance", importance),
+            worth,
             now,
             content=f"{shown}: {value}",
             metadata={
@@ -281,21 +275,13 @@ class UserMemoryStore(MemoryStore):
             },
         )
         changed = self.preference_log.apply(PreferenceChange(record=record))
-        stored = next(
-            (
-                each
-                for each in changed.values()
-                if each is not None and slot_of(each) == slot_of(record)
-            ),
-            None,
+        for each in changed.values():
+            if each is not None and slot_of(each) == slot_of(record):
+                return self._noted(each)
+        what = "the stored preference is damaged, so it is not replaced"
+        raise CorruptRecordError(
+            f"{what}; call forget({record.memory_id!r}) first", record=record.memory_id
         )
-        if stored is None:  # an unreadable record is never replaced
-            what = (
-                "the stored preference is damaged, so it is not replaced; call"
-                f" forget({record.memory_id!r}) first"
-            )
-            raise CorruptRecordError(what, record=record.memory_id)
-        return self._noted(stored)
 
     def record_feedback(
         self,
@@ -316,8 +302,8 @@ class UserMemoryStore(MemoryStore):
             PersonalDataError: The policy refuses the content.
             StoreUnavailableError: The table does not answer.
         """
-        extra = {**(metadata or {}), **({} if rating is None else {"rating": rating})}
-        return self.remember(content, type=MemoryType.FEEDBACK, metadata=extra)
+        extra = {} if rating is None else {"rating": rating}
+        return self._remember(content, MemoryType.FEEDBACK, None, {**(metadata or {}), **extra})
 
     def store_session_summary(
         self,
@@ -386,16 +372,14 @@ class UserMemoryStore(MemoryStore):
             min_importance: Least importance of a memory.
             limit: Most results after the filters. None means no limit.
             query: Text to which the first results are most similar.
-            metadata: Required metadata values, such as ``{"topics": "Uzumaki"}`` or
-                ``{"session_id": "s1"}``.
+            metadata: Required metadata values, such as ``{"topics": "Uzumaki"}``.
             since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
                 time of the last update counts.
             until: End of the period that begins at ``since``, exclusive.
 
         Raises:
             ValueError: An argument is out of range.
-            CorruptRecordError: A key is missing, or no encrypted memory can be decrypted. Damaged
-                memories are left out.
+            CorruptRecordError: A key is missing, or no encrypted memory can be decrypted.
             StoreUnavailableError: The table does not answer.
         """
         type_ = None if type is None else checked_type(type)
@@ -427,11 +411,9 @@ class UserMemoryStore(MemoryStore):
         """
         if not isinstance(memory_id, str) or not memory_id or memory_id.startswith(INTERNAL):
             raise ValueError(f"memory_id must be the id of a memory, got {memory_id!r:.80}")
-        now = self.partition.clock()
-        record = self._preference(memory_id)
+        now, record = self.partition.clock(), self._preference(memory_id)
         if record is None:
-            there = self.partition.delete(memory_id)
-            if there:
+            if there := self.partition.delete(memory_id):
                 self.preference_log.note_forgotten(memory_id, now)
             self._delete_derived(memory_id)
             self._note_removal()
@@ -461,8 +443,7 @@ class UserMemoryStore(MemoryStore):
 
         Raises:
             ValueError: ``message_id`` is empty, or ``at`` is not a valid time.
-            StoreUnavailableError: The table is unavailable. The preferences are deleted later, in
-                the background.
+            StoreUnavailableError: The table is unavailable. The preferences are deleted later.
         """
         filled("message_id", message_id)
         at = self.partition.clock() if at is None else seconds("at", at)
@@ -480,9 +461,7 @@ class UserMemoryStore(MemoryStore):
             self.reader.update_snapshot(id_, record)
         summaries = {} if session_id is None else self.partition.load(MemoryType.SUMMARY).records
         made = [
-            id_
-            for id_, record in summaries.items()
-            if record.metadata.get("session_id") == session_id
+            id_ for id_, one in summaries.items() if one.metadata.get("session_id") == session_id
         ]
         for id_ in made:
             self.partition.delete(id_)
@@ -533,10 +512,7 @@ class UserMemoryStore(MemoryStore):
         """
         type_ = checked_type(type_)
         filled("content", content)
-        rule = self._retention[type_]
-        worth = (
-            rule.importance if importance is None else checked_importance("importance", importance)
-        )
+        rule, worth = self._retention[type_], self._importance(type_, importance)
         text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
         if type_ == MemoryType.SUMMARY:
@@ -546,20 +522,17 @@ class UserMemoryStore(MemoryStore):
 
         def learned(known: MemoryRecord | None) -> MemoryRecord:
             first = known or new_record(id_, worth, now, content=text, version=0)
-            merged = {**first.metadata, **extra}
-            content = first.content if summary_name is None else text
-            fields: dict[str, Any] = {
-                "content": content,
-                "importance": worth,
-                "metadata": merged,
-                "updated_at": now,
-            }
-            return first.changed(**fields, expires_at=rule.expires_at(now))
+            return first.changed(
+                content=first.content if summary_name is None else text,
+                importance=worth,
+                metadata={**first.metadata, **extra},
+                updated_at=now,
+                expires_at=rule.expires_at(now),
+            )
 
         if type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
-            self.partition.note_latest(
-                id_
-            )  # before the memory is stored, so that no stored memory is missing in the list
+            # before the memory is stored, so that no stored memory is missing in the list
+            self.partition.note_latest(id_)
         record = self.partition.update(id_, learned)
         assert record is not None  # noqa: S101 - an update without a guard always stores
         if record.type == MemoryType.SUMMARY and "ended_at" in record.metadata:
@@ -570,6 +543,10 @@ class UserMemoryStore(MemoryStore):
             # After the log, whose change stops a list that is being made.
             self.reader.older.delete_list()
         return self._noted(record)
+
+    def _importance(self, type_: MemoryType, given: float | None) -> float:
+        rule = self._retention[type_]
+        return rule.importance if given is None else checked_importance("importance", given)
 
     def _preference(self, memory_id: str) -> MemoryRecord | None:
         if not memory_id.startswith(f"{MemoryType.PREFERENCE}#"):

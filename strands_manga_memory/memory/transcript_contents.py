@@ -52,18 +52,15 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
         texts = [strip_placeholders(one.text) for one in by_user]
         found = [
             (one, each)
-            for number, one in enumerate(by_user)
-            for each in extract_preferences(
-                texts[number : number + 1], texts[max(0, number - 2) : number]
-            )
+            for at, one in enumerate(by_user)
+            for each in extract_preferences(texts[at : at + 1], texts[max(0, at - 2) : at])
         ]
     else:
         found = []
         for key, value in by_model.items():
             for each in parse_preference(str(key), str(value)):
-                source = next((one for one in reversed(by_user) if _states(one.text, each)), None)
-                if source is not None:
-                    found.append((source, each))
+                sources = (one for one in reversed(by_user) if _states(one.text, each))
+                found += [(one, each) for one in itertools.islice(sources, 1)]
     statements = [
         Statement(each, one.at, one.message_id or None, transcript.session_id)
         for one, each in found
