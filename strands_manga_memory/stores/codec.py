@@ -202,9 +202,10 @@ def dump(value: Any) -> bytes:
         return _tagged_bytes(item)
 
     if is_json(value) or is_json(value, levels=MOST_LEVELS - 1, plain=_PLAIN | {bytes}):
-        text = json_bytes(value, tag)
-        if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
-            return text
+        with suppress(TypeError):  # bytes and a lone surrogate
+            text = json_bytes(value, tag)
+            if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
+                return text
     return json_bytes(_tagged(value))
 
 
@@ -322,11 +323,15 @@ def trusted(record: object) -> Iterator[None]:
 
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Serialize a JSON value as compact JSON. ``default`` converts values of other types."""
+    """Serialize a JSON value as compact JSON.
+
+    ``default`` converts values of other types. They raise ``TypeError`` without ``default``, or if
+    the value also has a lone surrogate.
+    """
     try:  # a copy, because orjson's result holds its whole buffer
         return bytes(memoryview(orjson.dumps(value, default)))
     except TypeError:  # a lone surrogate, which UTF-8 lacks
-        text = json.dumps(value, default=default, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "surrogatepass")
 
 

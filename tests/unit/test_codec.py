@@ -64,6 +64,7 @@ def test_values_come_back(value: Any) -> None:
         {"\0bytes": "not bytes"},
         {"\0bytes": b"bytes", "\0\0x": b"", "plain": {"\0": [b"\0"]}},
         {"image": {"source": {"bytes": bytes(range(256))}}, "text": "日本\ud83d"},
+        [{"$bytes": b"x"}, "\ud83d"],
         [True, 1, 1.0, None, "1"],
     ],
 )
