@@ -73,6 +73,8 @@ _REMARK = any_language("preferences.remark")
 _REQUEST = any_language("preferences.request")
 _ANAPHORA = any_language("preferences.anaphora")
 _SAYS = re.compile(r"\w\w")
+_PLACEHOLDER = re.compile(r"\[[a-z_]+\]")
+"""Pattern of a mark in place of personal data, such as ``[birthday]``."""
 _DIGITS = re.compile(r"\d[\d,.]*")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
@@ -269,7 +271,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
         span = match.span(match.lastindex or 0)
         name, value = (
             shorten_line(slot_for_key(match.expand(rule.key)), 60),
-            shorten_line(said[slice(*span)].strip(" ."), 120),
+            shorten_line(said[slice(*span)].strip(" .「」『』“”"), 120),
         )
         if name in FACTS:
             liked = None if _is_past_or_denied(said, span) else True
@@ -338,7 +340,8 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
         text = _REMARK.sub("", _ITSELF.sub("", sentence)).strip()
-        if _SAYS.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
+        is_whole = _PLACEHOLDER.search(text) is None
+        if is_whole and _SAYS.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
             yield Preference("", shorten_line(text, 120))
 
 

@@ -192,8 +192,11 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     chosen = sorted(best[-2:], key=requests.index)
     at, last = chosen[-1]
     role, text = next(iter(lines[at + 1 :]), ("", ""))
+    has_question = any(is_question(each) for where, each in said if where == at)
     has_answer = (
-        role == "assistant" and says_something(text, role) and (is_question(last) or _is_long(text))
+        role == "assistant"
+        and says_something(text, role)
+        and (is_question(last) or (_is_long(text) and not has_question))
     )
     answer = _quote(_telling_sentence(text)) if has_answer else ""
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))

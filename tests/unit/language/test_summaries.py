@@ -375,3 +375,14 @@ def test_a_question_is_open_until_an_answer_that_is_no_promise(
 @pytest.mark.parametrize(("texts", "topics"), rows("topics"))
 def test_topics_are_titles_and_known_values_alone(texts: list[str], topics: list[str]) -> None:
     assert sorted(extract_topics(texts)) == sorted(topics)
+
+
+def test_a_summary_quotes_no_answer_to_a_question_that_it_does_not_quote() -> None:
+    lines = [
+        ("user", "Hi, it's me, Siobhan, any news on my parcel?"),
+        ("assistant", "It is at the depot in Cork and arrives Tuesday."),
+        ("user", "Great. My nephew loved Orbit Kids! Is volume 2 out?"),
+        ("assistant", "Yes, 6.99."),
+    ]
+    text = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60).text
+    assert ("volume 2" in text) == ("6.99" in text)
