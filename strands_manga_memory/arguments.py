@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from numbers import Integral, Real
@@ -32,10 +31,6 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     The types are those of the annotations. Annotations with names that are imported only for type
     checkers are ignored. The function itself checks the values of ``Literal`` types and the ranges
     of numbers.
-
-    The types are those of the annotations. An argument is not checked if its annotation has a name
-    that is imported only for type checkers. The decorated function checks the values of ``Literal``
-    types and the ranges of numbers.
 
     Raises:
         TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
@@ -103,14 +98,11 @@ def _fits(value: Any, kind: Any) -> bool:
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and (
-            kind is bool or value in parts
-        )  # False fits Literal[False]
+        return isinstance(value, bool) and (kind is bool or value in parts)  # Literal[False]
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real)  # also numbers of NumPy
-    kind = (
-        Sequence if origin is tuple else Mapping if hasattr(kind, "__total__") else origin or kind
-    )
+    is_typed_dict = hasattr(kind, "__total__")
+    kind = Sequence if origin is tuple else Mapping if is_typed_dict else origin or kind
     if Protocol in getattr(kind, "__bases__", ()):
         return type(value) not in (str, list, dict) and not missing_methods(value, kind)
     if not isinstance(kind, type):
@@ -118,11 +110,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if not isinstance(value, kind) or (isinstance(value, str) and kind in _COLLECTIONS):
         return False
     if isinstance(value, Mapping) and len(parts) == 2:
-        return all(
-            _fits(each, part)
-            for item in value.items()
-            for each, part in zip(item, parts, strict=True)
-        )
+        return all(_fits(key, parts[0]) and _fits(each, parts[1]) for key, each in value.items())
     return (
         kind not in _COLLECTIONS
         or not isinstance(value, list | tuple)
@@ -145,10 +133,8 @@ def _text_of_wrong_type(
         if Protocol in getattr(part, "__bases__", ()) and not isinstance(
             value, str | int | float | list | dict
         ):
-            lacks = (
-                f" of the class {type(value).__name__}, which lacks"
-                f" {', '.join(missing_methods(value, part))}"
-            )
+            methods = ", ".join(missing_methods(value, part))
+            lacks = f" of the class {type(value).__name__}, which lacks {methods}"
         origin, parts = get_origin(part), get_args(part)
         items: Iterable[tuple[Any, Any]] = ()
         if origin is Mapping and isinstance(value, Mapping):
@@ -162,10 +148,8 @@ def _text_of_wrong_type(
                     f"{name}[{key!r:.80}]", item, of_item, words, is_secret=is_secret
                 )
     allowed = " or ".join(_WORDS.get(part, part) for part in annotation.split(" | "))
-    return (
-        f"{name} must be {allowed}, got"
-        f" {f'a value of type {type(value).__name__}' if is_secret else f'{value!r:.80}'}{lacks}"
-    )
+    shown = f"a value of type {type(value).__name__}" if is_secret else f"{value!r:.80}"
+    return f"{name} must be {allowed}, got {shown}{lacks}"
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
@@ -207,18 +191,13 @@ def filled(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a text that is not empty, got {value!r:.80}")
 
 
-def seconds(name: str, value: object) -> float:
+def seconds(name: str, value: float) -> float:
     """Check that the argument ``name`` is a number of seconds above 0, and return it.
 
     Raises:
         ValueError: ``value`` is not a number above 0.
     """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or math.isnan(value)
-        or value <= 0
-    ):
+    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
         raise ValueError(f"{name} must be a positive number of seconds, got {value!r:.80}")
     return value
 
@@ -289,8 +268,6 @@ def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
         ValueError: ``value`` has no such method.
     """
     if not callable(getattr(value, method.partition("(")[0], None)):
-        raise ValueError(
-            f"{name} must {f'be {words}' if words else f'have a method {method}'}, got"
-            f" {value!r:.80}"
-        )
+        expected = f"be {words}" if words else f"have a method {method}"
+        raise ValueError(f"{name} must {expected}, got {value!r:.80}")
     return value

@@ -176,10 +176,6 @@ def guard_client(
     The first call for a client creates the guarded tools. All agents of an owner share them, with
     one circuit breaker per tool.
 
-    The first call for a client creates the guarded tools.
-
-    All agents of an owner share these guarded tools, and therefore one circuit breaker per tool.
-
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
         client: The MCP client.
@@ -196,9 +192,8 @@ def guard_client(
 
     from strands_manga_memory import mcp
 
-    given = {
-        name: value for name, value in {"policy": policy, **options}.items() if value is not None
-    }
+    asked = {"policy": policy, **options}
+    given = {name: value for name, value in asked.items() if value is not None}
     by_owner: Any = {}
     if isinstance(client, MCPClient):
         by_owner = attachments(client).setdefault("guarded_tools", weakref.WeakKeyDictionary())
@@ -245,9 +240,7 @@ def make_history_manager(
         "max_turns": settings.max_turns,
     }
     if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
-        from strands_manga_memory.conversation.compaction import (
-            default_stages,
-        )  # imported only here
+        from strands_manga_memory.conversation.compaction import default_stages
 
         trimmer = conversation.ImportanceWeightedConversationManager(**shared)
         stages = default_stages(trimmer=trimmer, log=log, cache=_drafts(hot), schedule=schedule)
@@ -260,9 +253,7 @@ def make_history_manager(
         if session is not None:
             shared["recent_log"] = _end_of_log(session)
         return conversation.ImportanceWeightedConversationManager(tokens, **shared)
-    summary_tokens = (
-        _SUMMARY_TOKENS if tokens is None else max(1, min(_SUMMARY_TOKENS, tokens // 4))
-    )
+    summary_tokens = max(1, min(_SUMMARY_TOKENS, (tokens or 4 * _SUMMARY_TOKENS) // 4))
     return conversation.VerifiedSummarizingConversationManager(
         conversation.SummaryTrigger(
             tokens=trigger,
@@ -398,19 +389,13 @@ def make_prompt_plugins(
     plugins: list[Plugin] = []
     if instructions is not False:
         files = prompt.InstructionFiles() if instructions is True else instructions
-        of_kind(
-            "instructions", files, prompt.InstructionFiles, "True, False or InstructionFiles(...)"
-        )
-        plugins.append(prompt.StableTexts(files))
-    if cache_monitor is not None:
+        words = "True, False or InstructionFiles(...)"
         plugins.append(
-            of_kind(
-                "cache_monitor",
-                cache_monitor,
-                prompt.PromptCacheMonitor,
-                "a PromptCacheMonitor or None",
-            )
+            prompt.StableTexts(of_kind("instructions", files, prompt.InstructionFiles, words))
         )
+    if cache_monitor is not None:
+        words = "a PromptCacheMonitor or None"
+        plugins.append(of_kind("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, words))
     return plugins
 
 

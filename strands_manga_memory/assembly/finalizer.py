@@ -108,9 +108,6 @@ class SessionFinalizer:
         """Store memories made from a closed conversation, and return its summary or None.
 
         The result is None if there is nothing to summarize.
-
-        Return its summary, or None if there is nothing to summarize.
-
         Close the session manager first, otherwise unsaved messages are missed. If there is a
         durable tier, the conversation is removed from the hot tier. A user who returns before the
         session expires then continues from the durable tier. After new messages, the conversation

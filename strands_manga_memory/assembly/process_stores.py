@@ -22,9 +22,7 @@ from strands_manga_memory.stores.urls import users_table_url, without_password
 from strands_manga_memory.stores.writer import Writer, shared_writer
 from strands_manga_memory.telemetry import OperationStats
 
-if (
-    TYPE_CHECKING
-):  # some of these modules load the language packs, which takes longer than the rest of the package
+if TYPE_CHECKING:  # the language packs, which some of these modules load, take long to load
     from strands_manga_memory.conversation.summaries import SummaryStats
     from strands_manga_memory.mcp import GuardedMCPTools
     from strands_manga_memory.mcp.guard import ToolStatus
@@ -62,9 +60,8 @@ def open_stores(
     for tier, store in stores.items():
         if isinstance(store, str):
             names[tier] = without_password(store)
-            stores[tier] = (
-                open_hot_store(store) if tier == "hot" else open_table(store, _SCHEMAS[tier])
-            )
+            schema = _SCHEMAS.get(tier)
+            stores[tier] = open_table(store, schema) if schema else open_hot_store(store)
         elif store is not None:
             names[tier] = type(store).__name__
     return stores, names
@@ -185,6 +182,7 @@ def memory_stats(
     from strands_manga_memory.conversation import VerifiedSummarizingConversationManager
     from strands_manga_memory.state import StateCoordinator
 
+    summarizer = VerifiedSummarizingConversationManager
     managers, parts = list(managers), list(parts)
     sessions = [stats for manager in managers for stats in manager.live_stats()]
     tokens = sum(stats["tokens"] or 0 for stats in sessions)
@@ -203,13 +201,7 @@ def memory_stats(
         token_budget=sum(stats["budget"] or 0 for stats in sessions),
         compression=trimmed / max(1.0, trimmed + tokens),
         state=_state_totals([part.stats() for part in parts if isinstance(part, StateCoordinator)]),
-        summaries=_summary_totals(
-            [
-                part.stats()
-                for part in parts
-                if isinstance(part, VerifiedSummarizingConversationManager)
-            ]
-        ),
+        summaries=_summary_totals([part.stats() for part in parts if isinstance(part, summarizer)]),
         missed_deadlines=operations["deadline"].count if "deadline" in operations else 0,
         operations=operations,
         tools={name: status for guarded in guards for name, status in guarded.status().items()},

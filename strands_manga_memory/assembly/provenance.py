@@ -12,12 +12,15 @@ from strands import Agent
 from strands_manga_memory import memory
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.html_tables import ReportList
-from strands_manga_memory.memory.memory_reader import shown_texts
-from strands_manga_memory.memory.memory_search import user_query
+from strands_manga_memory.memory.records import MemoryType
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 
 SourceKind = Literal["preference", "memory", "summary", "quote", "entity", "slot"]
+_KINDS: dict[str, SourceKind] = {
+    MemoryType.PREFERENCE: "preference",
+    **dict.fromkeys((MemoryType.SUMMARY, MemoryType.WEEK, MemoryType.MONTH), "summary"),
+}
 
 if TYPE_CHECKING:
     from strands_manga_memory import conversation, state
@@ -73,11 +76,10 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
         agent: Agent whose last request is explained.
     """
     from strands_manga_memory import conversation, state
+    from strands_manga_memory.memory.memory_search import user_query
 
-    user = next(
-        (part for part in parts if isinstance(part, memory.UserContext) and part.agent is agent),
-        None,
-    )
+    users = [part for part in parts if isinstance(part, memory.UserContext)]
+    user = next((part for part in users if part.agent is agent), None)
     coordinator = state.coordinator_of(agent)
     scope = next(
         (parts[part] for part in (user, coordinator) if part is not None and part in parts), None
@@ -101,6 +103,8 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
 
 
 def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[Source]:
+    from strands_manga_memory.memory.memory_reader import shown_texts
+
     shown = user.shown_text
     listed: list[str] = []
     for slot, slot_state in user.stated.items():
@@ -119,19 +123,10 @@ def _of_memory(user: memory.UserContext, scope: ConversationScope) -> Iterator[S
         texts = shown_texts(record)
         if not any(text in shown for text in texts) or record.content in listed:
             continue
-        kind: SourceKind = "memory"
-        if record.type == memory.MemoryType.PREFERENCE:
-            kind = "preference"
-        elif record.type in (
-            memory.MemoryType.SUMMARY,
-            memory.MemoryType.WEEK,
-            memory.MemoryType.MONTH,
-        ):
-            kind = "summary"
         sources = record.metadata.get("sources")
         said = [each for each in sources.values() if each] if isinstance(sources, dict) else []
         yield Source(
-            kind=kind,
+            kind=_KINDS.get(record.type, "memory"),
             text=record.content or next(text for text in texts if text in shown),
             scope=scope,
             session_id=record.metadata.get("session_id"),
@@ -221,10 +216,7 @@ def _retract_stored(store: memory.UserMemoryStore, source: Source) -> int:
     if source.message_id is None:
         return 0 if source.memory_id is None else int(store.forget(source.memory_id))
     count = store.retract(source.message_id, session_id=source.session_id)
-    if (
-        source.memory_id is not None
-        and source.kind != "preference"
-        and store.get(source.memory_id) is not None
-    ):
-        count += store.forget(source.memory_id)
+    id_ = None if source.kind == "preference" else source.memory_id
+    if id_ is not None and store.get(id_) is not None:
+        count += store.forget(id_)
     return count

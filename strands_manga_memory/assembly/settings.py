@@ -33,16 +33,8 @@ History = Literal["importance", "summarize", "compact"]
 
 _HOT_SCHEMES = ("memory", "redis", "rediss", "redis+cluster", "rediss+cluster")
 _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
-_TRUTH = {
-    "true": True,
-    "1": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "0": False,
-    "no": False,
-    "off": False,
-}
+_TRUTH = dict.fromkeys(("true", "1", "yes", "on"), True)
+_TRUTH |= dict.fromkeys(("false", "0", "no", "off"), False)
 """Texts that environment variables accept for booleans.
 Keyword arguments accept only True and False.
 """
@@ -93,11 +85,8 @@ class SettingsError(ValueError):
     """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        super().__init__(
-            "; ".join(
-                what if what[:1].isupper() else f"{name:.80} {what}" for name, what in problems
-            )
-        )
+        texts = (what if what[:1].isupper() else f"{name:.80} {what}" for name, what in problems)
+        super().__init__("; ".join(texts))
         self.problems = problems
 
 
@@ -318,25 +307,19 @@ class MangaMemorySettings(BaseModel):
         # model: only here.
         from pydantic_settings import BaseSettings, EnvSettingsSource
 
-        reading = {
-            "env_prefix": PREFIX,
-            "env_ignore_empty": True,
-            "enable_decoding": False,
-        }  # mappings are pairs, not JSON
+        # Mappings are pairs, not JSON.
+        reading = {"env_prefix": PREFIX, "env_ignore_empty": True, "enable_decoding": False}
         bases: Any = (cls, BaseSettings)
-        given = EnvSettingsSource(
-            create_model("Variables", __base__=bases, __cls_kwargs__=reading)
-        )()
+        variables = create_model("Variables", __base__=bases, __cls_kwargs__=reading)
+        given = EnvSettingsSource(variables)()
         given |= {
             name: _TRUTH.get(text.lower(), text)
             for name, text in given.items()
             if cls.model_fields[name].annotation is bool
         }
         for name in sorted(os.environ):
-            if (
-                name.upper().startswith(PREFIX)
-                and name[len(PREFIX) :].lower() not in cls.model_fields
-            ):
+            prefix, setting = name[: len(PREFIX)].upper(), name[len(PREFIX) :].lower()
+            if prefix == PREFIX and setting not in cls.model_fields:
                 close = difflib.get_close_matches(name, map(variable, cls.model_fields), n=1)
                 logger.warning(
                     "variable=<%s>, closest=<%s> | there is no such setting",
@@ -361,9 +344,8 @@ class MangaMemorySettings(BaseModel):
                 values.
         """
         given = {name: value for name, value in asked.items() if value is not None}
-        return MangaMemorySettings(
-            **{**{name: getattr(self, name) for name in self.model_fields_set}, **given}
-        )
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        return MangaMemorySettings(**{**own, **given})
 
     def pii_policy(self, codec: Codec | None) -> PiiPolicy:
         """Return the policy for personal data in memories, with the cipher of ``codec``.
@@ -375,14 +357,11 @@ class MangaMemorySettings(BaseModel):
 
     def retention(self) -> Mapping[MemoryType, Retention]:
         """Return the storage time and the ranking values of memories, keyed by type of memory."""
-        days = self.retention_days or {}
-        return {
-            **RETENTION,
-            **{
-                MemoryType(type_): replace(RETENTION[MemoryType(type_)], seconds=kept * DAY)
-                for type_, kept in days.items()
-            },
-        }
+        retention = dict(RETENTION)
+        for name, days in (self.retention_days or {}).items():
+            type_ = MemoryType(name)
+            retention[type_] = replace(RETENTION[type_], seconds=days * DAY)
+        return retention
 
     def ttl_policy(self) -> TtlPolicy:
         """Return the time-to-live policy of conversations that these settings describe."""

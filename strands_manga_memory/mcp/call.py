@@ -102,9 +102,8 @@ class Call:
         user: Any = None,
     ) -> None:
         self._guard, self._user = guard, user
-        self._generation = self._number = (
-            0  # the server's connection, and the number of the call at its supervisor
-        )
+        # Number of the server's connection, and of the call at its supervisor.
+        self._generation = self._number = 0
         self.cancel_signal = cancel_signal
         self._partial: deque[Any] = deque(maxlen=_PARTIAL_EVENTS)
         self.request_id = request_id
@@ -133,12 +132,8 @@ class Call:
             )
             return None
         # Only a probe needs a connection, an open breaker does not.
-        if (
-            server is not None
-            and not server.is_up
-            and breaker.retry_after <= 0
-            and not await server.ready(guard.policy.timeout)
-        ):
+        is_cut_off = server is not None and not server.is_up and breaker.retry_after <= 0
+        if server and is_cut_off and not await server.ready(guard.policy.timeout):
             self._reject(
                 NO_SERVER.code,
                 f"The server {guard.server_name} of {guard.tool_name} cannot be reached.",
@@ -152,11 +147,9 @@ class Call:
             _REJECTED if permit is None else _LET_THROUGH,
         )
         if permit is None:
-            why = (
-                f"it failed {breaker.failures} times in a row"
-                if breaker.failures
-                else "it fails or is slow too often"
-            )
+            why = "it fails or is slow too often"
+            if breaker.failures:
+                why = f"it failed {breaker.failures} times in a row"
             self._reject("circuit_open", f"{guard.tool_name} is unavailable: {why}.")
         return permit
 
@@ -203,9 +196,8 @@ class Call:
                 raise
             result, outcome = None, self._ended(exception=error)
         finally:
-            self._end(
-                outcome, result, permit, key
-            )  # before the stream is closed, which may take the whole grace period
+            # Before the stream is closed, which may take the whole grace period.
+            self._end(outcome, result, permit, key)
             if stream is not None:
                 await stream.close()
 
@@ -262,9 +254,8 @@ class Call:
             return self._ended(exception=exception if exception is not None else wrong)
         if exception is None and isinstance(result, FailedResult):
             exception = result.exception
-        plain: dict[str, Any] = dict(
-            dict.items(cast("dict[str, Any]", result))
-        )  # bypasses overridden methods of a subclass
+        # Bypasses overridden methods of a subclass.
+        plain: dict[str, Any] = dict(dict.items(cast("dict[str, Any]", result)))
         return self._ended(result=plain, exception=exception)
 
     def _ended(self, **how: Any) -> CallOutcome:
@@ -276,9 +267,8 @@ class Call:
         server, number = self._guard.server, self._number
         verdict = self._guard.judge(outcome)
         if server is None:
-            return (
-                TOOL_ERROR if verdict == NO_SERVER else verdict
-            )  # a connection that the tool itself opened
+            # Without a supervisor, the tool itself has opened the lost connection.
+            return TOOL_ERROR if verdict == NO_SERVER else verdict
         if verdict == NO_SERVER:
             server.lost(self._generation)
             server.withdrawn(number)
@@ -374,9 +364,8 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     if agent is None:
         return _NOBODY
     session = str(getattr(agent, "session_id", ""))
-    if _RANDOM_SESSION.fullmatch(
-        session
-    ):  # no session manager, and too short to tell many users apart
+    # Without a session manager, the id is too short to tell many users apart.
+    if _RANDOM_SESSION.fullmatch(session):
         return ("", f"{_AGENT}{attachments(agent).setdefault('id', uuid.uuid4().hex)}")
     user, separator, _ = session.rpartition(":")
     # The storage id of a ConversationScope: tenant, user and session, each escaped.

@@ -83,11 +83,8 @@ class BreakerPolicy:
         positive("users", self.users)
         for name in ("reset_after", "timeout"):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not 0 < value < math.inf
-            ):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 < value < math.inf:
                 raise ValueError(f"{name} must be a number of seconds over 0, got {value!r:.80}")
         if self.tool_errors not in ("failure", "ignore"):
             raise ValueError(

@@ -156,25 +156,16 @@ def import_sessions(
                 found = _read_repository(repository, session_id, agent_id, conversation_manager)
             standing = "missing" if found is None else to.transfer(found, agent_id)
         except _UNREADABLE as error:
-            reason = (
-                f"session {session_id!r} of agent {agent_id!r} cannot be read:"
-                f" {type(error).__name__}: {error}"
-            )
-            report.sessions.append(
-                ImportedSession(
-                    session_id=session_id, agent_id=agent_id, outcome="failed", error=reason
-                )
-            )
-            continue
-        report.sessions.append(
-            ImportedSession(
-                session_id=session_id,
-                agent_id=agent_id,
-                outcome="imported" if standing == "new" else standing,
-                messages=len(found.log) if found else 0,
-                window=len(found.window or ()) if found else 0,
-            )
-        )
+            reason = f"cannot be read: {type(error).__name__}: {error}"
+            result: dict[str, Any] = {
+                "outcome": "failed",
+                "error": f"session {session_id!r} of agent {agent_id!r} {reason}",
+            }
+        else:
+            result = {"outcome": "imported" if standing == "new" else standing}
+            if found is not None:
+                result |= {"messages": len(found.log), "window": len(found.window or ())}
+        report.sessions.append(ImportedSession(session_id=session_id, agent_id=agent_id, **result))
     return report
 
 
@@ -455,15 +446,13 @@ def import_user(
             if each.type in (MemoryType.FACT, MemoryType.FEEDBACK)
         ]
         if facts:
-            partition.note_latest(
-                *facts
-            )  # before the memories are stored, so that no stored memory is missing in the list
+            # Before the memories are stored, so that the list lacks none of them.
+            partition.note_latest(*facts)
     became = Counter(
         "left out" if partition is None else _remembered(record, partition) for record in known
     )
-    if (
-        partition is not None
-    ):  # in a repeated call, too; after the log, whose change stops a list that is being made
+    # In a repeated call, too; after the log, whose change stops a list that is being made.
+    if partition is not None:
         log = memory.user(user, tenant=tenant).preference_log
         # Without its statements, the user's next statement would delete the preferences.
         log.apply(PreferenceChange(statements=stated))

@@ -168,11 +168,8 @@ def inspect(
     head = hold.durable.record if hold.durable is not None else None
     if window is None and hot_state is None and head is None:
         return None
-    logged = (
-        [(entry.seq, entry.turn, entry.message) for entry in conversation.history()]
-        if window is not None
-        else []
-    )
+    entries = () if window is None else conversation.history()
+    logged = [(entry.seq, entry.turn, entry.message) for entry in entries]
     scorer = ImportanceWeightedConversationManager().history
     base = hold.local.base
     return Inspection(
@@ -213,12 +210,8 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
     if found is None or tier.record is None:
         return None
     state = DELETED if tier.record.is_empty else found.state
-    return {
-        "state": state,
-        "version": found.version,
-        "expires_in": found.expires_in,
-        "ttl": found.ttl,
-    }
+    times = {"expires_in": found.expires_in, "ttl": found.ttl}
+    return {"state": state, "version": found.version, **times}
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
@@ -258,28 +251,17 @@ def _messages(
     known = {message.get("tracking_id") for _, _, message in logged}
 
     def shown(message: Any, seq: int | None, turn: int | None, outcome: str) -> InspectedMessage:
-        return InspectedMessage(
-            seq,
-            turn,
-            message["role"],
-            message_act(message),
-            scorer.score(message),
-            scorer.tokens([message]),
-            outcome,
-            display_text(message),
-        )
+        act, score, tokens = message_act(message), scorer.score(message), scorer.tokens([message])
+        role, text = message["role"], display_text(message)
+        return InspectedMessage(seq, turn, role, act, score, tokens, outcome, text)
 
-    made = [
-        shown(message, None, None, "written")
-        for message in window
-        if message.get("tracking_id") not in known
-    ]
-    found = []
+    written = (message for message in window if message.get("tracking_id") not in known)
+    found = [shown(message, None, None, "written") for message in written]
     for seq, turn, message in logged:
         there = present.get(message.get("tracking_id"))
         outcome = "left" if there is None else "shortened" if is_truncated(there) else "kept"
         found.append(shown(there or message, seq, turn, outcome))
-    return [*made, *found]
+    return found
 
 
 def display_text(message: Any) -> str:

@@ -141,12 +141,10 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
         yield _ttl(table, tier)
-        if (
-            date := described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        ) is not None:
-            skew = (
-                parsedate_to_datetime(date).timestamp() + 0.5 - clock()
-            )  # the header has whole seconds
+        date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date is not None:
+            # The header has whole seconds.
+            skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()
             yield _clock_finding(f"{tier}.clock", 0.0 if abs(skew) < 1.5 else skew, "DynamoDB")
     yield _table_calls(table, tier)
 

@@ -86,20 +86,12 @@ class Workload:
                 f"models must be shares of 0 to 1 with a sum of 1, got {dict(self.models)!r:.80}"
             )
         of_kind("keeps_agents", self.keeps_agents, bool, "True or False")
-        numbers = {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("models", "keeps_agents")
-        }
-        if self.earlier_sessions is None:
-            del numbers["earlier_sessions"]
-        for name, value in numbers.items():
+        for name, value in vars(self).items():
+            if name in ("models", "keeps_agents") or (name, value) == ("earlier_sessions", None):
+                continue
             low, high = _LIMITS.get(name, (0.0, 1e13))
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not low <= value <= high
-            ):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not low <= value <= high:
                 raise ValueError(
                     f"{name} must be a number from {low:g} to {high:g}, got {value!r:.80}"
                 )

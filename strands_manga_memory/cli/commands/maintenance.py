@@ -147,25 +147,13 @@ def _show(stats: dict[str, OperationStats], rate: float, *, as_json: bool) -> No
     rows = []
     for name, each in stats.items():
         values = [f"{1000 * value:,.2f}" for value in (each.p50, each.p95, each.p99, each.longest)]
-        deadline = _DEADLINES.get(name)
-        late = (
-            ""
-            if deadline is None
-            else f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"
-        )
+        late = ""
+        if (deadline := _DEADLINES.get(name)) is not None:
+            late = f"{1000 * deadline:g}: {'met' if each.p99 <= deadline else 'MISSED'}"
         rows.append((name, f"{each.count:,}", *values, late))
     turn = stats["turn"]
-    rows.append(
-        (
-            "layer, mean of a turn",
-            f"{turn.count:,}",
-            f"{1000 * turn.sums['layer'] / turn.count:,.2f}",
-            "",
-            "",
-            "",
-            "",
-        )
-    )
+    mean = f"{1000 * turn.sums['layer'] / turn.count:,.2f}"
+    rows.append(("layer, mean of a turn", f"{turn.count:,}", mean, "", "", "", ""))
     print_table(
         f"{rate:,.1f} turns per second, times in milliseconds",
         ("operation", "count", "p50", "p95", "p99", "max", "deadline"),

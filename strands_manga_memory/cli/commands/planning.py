@@ -130,24 +130,7 @@ def _print_cost(workload: Workload, found: Cost, preset: str) -> None:
 
 
 _WIDTH = 50
-_STEPS = (
-    60,
-    120,
-    300,
-    600,
-    900,
-    1200,
-    1800,
-    2700,
-    3600,
-    5400,
-    7200,
-    10_800,
-    14_400,
-    28_800,
-    43_200,
-    86_400,
-)
+_MINUTES = (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 480, 720, 1440)
 
 
 def ttl_advice(
@@ -190,7 +173,7 @@ def _print_advice(advice: TtlAdvice, now: float) -> None:
         return
     console().print(f"{advice.gaps:,} gaps between two turns")
     named: dict[float, str] = {
-        **dict.fromkeys(map(float, _STEPS), ""),
+        **dict.fromkeys((60.0 * minutes for minutes in _MINUTES), ""),
         now: "now",
         advice.knee: "knee",
     }

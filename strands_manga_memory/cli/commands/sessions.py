@@ -235,15 +235,9 @@ def inspect(
     target_of(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
-        stores: dict[str, Any] = {
-            "hot": memory.hot,
-            "durable": memory.durable,
-            "codec": memory.codec,
-        }
-        ttl = memory.settings.ttl_policy()
-        found = [
-            each for place in every if (each := inspected(place, ttl=ttl, **stores)) is not None
-        ]
+        stores: dict[str, Any] = {"hot": memory.hot, "durable": memory.durable}
+        stores |= {"codec": memory.codec, "ttl": memory.settings.ttl_policy()}
+        found = [each for place in every if (each := inspected(place, **stores)) is not None]
     if as_json:
         print_json([asdict(each) for each in found])
     else:

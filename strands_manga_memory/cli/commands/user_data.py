@@ -62,9 +62,8 @@ def export(
         *(f"record {name} cannot be read" for name in found["unreadable"]),
     ]
     text = json.dumps(found, ensure_ascii=False, indent=None if as_json else 2, default=str)
-    data = text.encode(
-        "utf-8", "backslashreplace"
-    )  # lone surrogates become escapes, which JSON accepts
+    # Lone surrogates become escapes, which JSON accepts.
+    data = text.encode("utf-8", "backslashreplace")
     if out is None:
         print(data.decode())  # noqa: T201
         return FAILED if print_unchecked(left_out) else 0
@@ -89,11 +88,8 @@ def import_(
         raise typer.BadParameter(f"{str(source)!r} is not a file")
     try:
         exported = json.loads(source.read_text(encoding="utf-8"))
-        who, count, memories = (
-            exported["user_id"],
-            len(exported["sessions"]),
-            len(exported["memories"]),
-        )
+        who = exported["user_id"]
+        count, memories = len(exported["sessions"]), len(exported["memories"])
     except (ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(
             f"{str(source)!r} must be the JSON that export writes, with user_id, sessions and"
@@ -126,11 +122,8 @@ def import_(
     for name in report.ended:
         messages.print(f"deleted or expired in this deployment, not stored: {name}")
     if report.left_out:
-        why = (
-            "no memory table is set (--users true)"
-            if status
-            else "the user was deleted in this deployment"
-        )
+        unset = "no memory table is set (--users true)"
+        why = unset if status else "the user was deleted in this deployment"
         messages.print(f"memories not stored, {why}: {report.left_out}")
     return status
 
