@@ -261,6 +261,16 @@ class SessionAgent:
         left = [one for one in self._unsettled if not one.done() or one.exception()]
         self._unsettled = [*left, future]
 
+    def wait_settled(self) -> None:
+        """Block the thread until redactions are stored, each at most for ``durable_deadline``.
+
+        Raises:
+            StoreUnavailableError: A redaction takes longer.
+        """
+        for future in self._unsettled:
+            if not future.done():
+                wait_for(future, self.conversation.tiers, must=True)
+
     async def _settle(self) -> None:
         futures, self._unsettled = self._unsettled, []
         tiers = self.conversation.tiers

@@ -275,6 +275,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             futures.append(conversation.saver.request_flush())
         for future in futures:
             future.result()
+        for live in self._agents.copy().values():
+            live.wait_settled()
 
     def close(self) -> None:
         """Flush all changes of the session, and mark its durable copy as complete.

@@ -454,19 +454,25 @@ def restored_with_older_secret(stores: Stores, **settings: Any) -> Any:
     return stores.agent(conversation_manager=manager, **settings)
 
 
+@pytest.mark.parametrize("ends", ["a turn", "a flush"])
 def test_redaction_of_a_logged_message_does_not_block_the_event_loop(
-    both: Stores, monkeypatch: pytest.MonkeyPatch
+    both: Stores, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    restored = restored_with_older_secret(both)
+    """The next turn, or a flush in a thread, ends when both tiers have the redacted form."""
+    restored = restored_with_older_secret(both, durable_deadline=10.0)
     message = next(both.manager().records())["message"]
     slow_reads(both, monkeypatch)
 
     async def redact_and_continue() -> None:
         redacted = {**message, "content": [{"text": REDACTED}]}
         restored._session_manager.redact_latest_message(redacted, restored)
-        await restored.invoke_async("four")
+        if ends == "a turn":
+            await restored.invoke_async("four")
+        else:
+            await asyncio.to_thread(restored._session_manager.flush)
 
     assert asyncio.run(longest_block(redact_and_continue)) < LOOKUP_SECONDS / 2
+    assert SECRET.encode() not in everything_stored(both)
     monkeypatch.undo()
     check_gone(both, restored)
 
