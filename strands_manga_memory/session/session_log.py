@@ -14,7 +14,7 @@ from strands_manga_memory.stores.codec import load
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in a log, where the preceding page ends.
+    """Position of a message in a conversation's log, to continue with earlier messages.
 
     Args:
         seq: Number of the message in the log, from 1.

@@ -135,7 +135,7 @@ class EndedConversation:
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
     ) -> Iterator[Transcript]:
-        """Yield one transcript; none without turns, user or session.
+        """Yield a transcript of some turns; nothing without turns, user or session.
 
         Args:
             log: Key and content of each turn, in order.
@@ -176,7 +176,7 @@ class Finalizer(Protocol):
 
 
 class SessionSweeper:
-    """Background task that finishes expired conversations and deletes logs of ended sessions.
+    """Sweeper that finishes expired conversations, and deletes logs of ended sessions.
 
     A conversation has expired when nobody used it during its time to live. It is flushed to the
     durable tier, given to the finalizer, and removed from the hot tier. Its session ends later, and
