@@ -40,9 +40,7 @@ class Run(Future[_T]):
         super().__init__()
         self._process = os.getpid()
         self.set_running_or_notify_cancel()
-        context = (
-            contextvars.copy_context()
-        )  # so that what is traced in the run belongs to the turn that started it
+        context = contextvars.copy_context()  # traces of the run belong to the turn that started it
         threading.Thread(
             target=context.run,
             args=(self._serve, work),

@@ -99,9 +99,8 @@ class BackgroundScorer:
                 judged = self._judged[key]
                 return by_rules if judged is None else judged
             self._waiting[key] = Line(message["role"], text[:_READ])
-            if (
-                self._run is None or self._run.is_lost or self._run.done()
-            ):  # done, but not ended by itself: it was stopped
+            # A run is done here only if it was stopped.
+            if self._run is None or self._run.is_lost or self._run.done():
                 self._run = Run(self._answer_all)
         return by_rules
 

@@ -140,12 +140,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.persist_layout = True
         limits = HistoryLimits(high, trim_every, max_turns, self.counter)
         features = FeatureCache(self.counter, self.scorer)
-        self.history = Trimmer(
-            limits,
-            features,
-            log=log,
-            recent_log=recent_log,
-        )
+        self.history = Trimmer(limits, features, log=log, recent_log=recent_log)
         self._returns_from_log = recent_log is not None
         self._settled: str | None = None
         self._log = MessageLog()
@@ -256,9 +251,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         The history was trimmed before, but other code may have added messages since.
         """
-        with logged_errors(
-            logger, "the history could not be trimmed for this call, sending it as it is"
-        ):
+        with logged_errors(logger, "the request could not be trimmed, sending it as it is"):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
             history, tokens = await self.history.off_loop(
@@ -336,9 +329,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
                 record="conversation manager state",
             )
         layout = Layout.from_state(state.get("layout"), skip)
-        if (
-            not self._is_started
-        ):  # later, from a snapshot, the messages are exact and the log is still the same
+        # Later, from a snapshot, the messages are exact and the log is still the same.
+        if not self._is_started:
             self._restored, self._settled = layout, settled
             self.history.archive.is_offered = state.get("reader") is True
         self.history.limits.calibration.restore(ratio)
@@ -361,10 +353,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """
         messages = agent.messages[:]
         most = self.history.limits.most
-        tokens, budget = (
-            self.history.tokens(messages),
-            most + self.history.room_beyond(messages, most),
-        )
+        tokens = self.history.tokens(messages)
+        budget = most + self.history.room_beyond(messages, most)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def prompt_tokens(self, agent: Agent) -> int:

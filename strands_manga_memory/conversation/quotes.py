@@ -96,10 +96,8 @@ class QuoteFormatter:
                 more.popitem()
                 longer, rest = self._render({**chosen, **more})
             chosen.update(more)
-            text, left = (
-                longer,
-                rest,
-            )  # lines together may count less than one by one: the difference is filled, too
+            # Lines together may count less than one by one: the difference is filled, too.
+            text, left = longer, rest
             if not more or left < self.max_tokens // _WORTH_FILLING:
                 break
         return text if chosen else ""

@@ -478,15 +478,10 @@ def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> lis
 
 def _only_asks(message: ArchivedMessage) -> bool:
     """Return whether a message of the user consists of questions only and contains no digit."""
-    if (
-        message.speaker != "user"
-        or not message.text.endswith(_QUESTION_ENDS)
-        or _HAS_DIGIT.search(message.text)
-    ):
+    text = message.text
+    if message.speaker != "user" or not text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(text):
         return False
-    return all(
-        sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(message.text)
-    )
+    return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(text))
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:

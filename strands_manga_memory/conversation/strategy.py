@@ -5,6 +5,7 @@ Strands' context strategies are experimental. No other module of this package de
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from strands.agent.conversation_manager import ConversationManager
@@ -96,12 +97,9 @@ class PolicyStrategy:
         before = agent.messages[:]
         if context.overflow:
             error = ContextWindowOverflowException("the model's context window is full")
-            try:
+            # If nothing can be freed, the strategies behind this one may still find something.
+            with suppress(ContextWindowOverflowException):
                 self.policy.reduce_context(agent, error)
-            except ContextWindowOverflowException:
-                return not same_objects(
-                    before, agent.messages
-                )  # the strategies behind this one may still find something
         else:
             await self.policy.keep_within_budget(context)
         return not same_objects(before, agent.messages)

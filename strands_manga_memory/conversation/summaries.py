@@ -76,17 +76,13 @@ class SummaryTrigger:
         for name in ("tokens", "turns", "keep_recent_turns", "hard_tokens"):
             if (number := getattr(self, name)) is not None:
                 whole(name, number, least=1)
-        if self.hard_tokens is not None and self.tokens is None:
+        if (hard := self.hard_tokens) is None:
+            return
+        if self.tokens is None:
+            raise ValueError(f"hard_tokens must be None if tokens is None, got {hard!r:.80}")
+        if hard < self.tokens:
             raise ValueError(
-                f"hard_tokens must be None if tokens is None, got {self.hard_tokens!r:.80}"
-            )
-        if (
-            self.hard_tokens is not None
-            and self.tokens is not None
-            and self.hard_tokens < self.tokens
-        ):
-            raise ValueError(
-                f"hard_tokens must be at least tokens ({self.tokens}), got {self.hard_tokens!r:.80}"
+                f"hard_tokens must be at least tokens ({self.tokens}), got {hard!r:.80}"
             )
 
 

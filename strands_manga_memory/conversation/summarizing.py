@@ -204,9 +204,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        split_history(
-            event.agent.messages, self.keep_recent_turns
-        )  # an unreadable record raises now, not in a turn
+        # An unreadable record raises now, not in a turn.
+        split_history(event.agent.messages, self.keep_recent_turns)
         if not self._is_bound:
             self._follow_window(event.agent)
 

@@ -178,9 +178,7 @@ class ModelSummarizer:
             if "contentBlockDelta" in event:
                 texts.append(event["contentBlockDelta"]["delta"].get("text") or "")
                 read += len(texts[-1])
-                if (
-                    read > MOST_CHARACTERS
-                ):  # it does not stop by itself, and what it wrote is of no use
+                if read > MOST_CHARACTERS:  # the model does not stop by itself
                     break
             elif "metadata" in event:
                 usage = event["metadata"].get("usage") or {}
@@ -415,9 +413,8 @@ class SummaryWriter:
         return head_and_tail(text, most, _LEFT_OUT)
 
     def _extracted(self, messages: Sequence[Message]) -> list[Fact]:
-        with logged_errors(
-            logger, "the slot extractor failed, using the rules"
-        ):  # it may be the user's own code
+        # The extractor may be the user's own code.
+        with logged_errors(logger, "the slot extractor failed, using the rules"):
             found = self.extractor.extract(messages)
             return [
                 replace(slot, text=redact_identifiers(slot.text), key=redact_identifiers(slot.key))

@@ -374,24 +374,13 @@ class Trimmer:
         for at in reversed(range(len(messages))):
             message = messages[at]
             if at in outcomes:
-                own, id_, role = (
-                    self.features.measure(message),
-                    message.get("tracking_id"),
-                    message["role"],
-                )
+                own, role = self.features.measure(message), message["role"]
                 service = self.features.vocabulary.service if role == "assistant" else 0.0
                 signals = signals_of(own, service=service, age=age)
+                features = own.act, own.score, own.tokens
+                outcome = outcomes[at], reasons[at], signals
                 described.append(
-                    MessageOutcome(
-                        id_,
-                        role,
-                        own.act,
-                        own.score,
-                        own.tokens,
-                        outcomes[at],
-                        reasons[at],
-                        signals,
-                    )
+                    MessageOutcome(message.get("tracking_id"), role, *features, *outcome)
                 )
             age += is_turn_start(message)
         return described[::-1]
@@ -469,10 +458,8 @@ class Trimmer:
         A restored agent then selects from the same messages as before the restart.
         """
         read, self.recent_log = self.recent_log, None
-        if read is None or any(
-            map(is_synthesized, self.tail)
-        ):  # a summary stands for what left the history
-            return
+        if read is None or any(map(is_synthesized, self.tail)):
+            return  # a summary replaces the evicted messages
         with logged_errors(logger, "the log could not be read, no evicted message comes back"):
             self.tail.restore(list(read(self.tail.most_messages(self.limits.max_tokens))))
 
@@ -486,11 +473,10 @@ class Trimmer:
         """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
-            problem = (
-                "what must stay (pinned messages, reasoning, waiting tool calls) is over the budget"
-            )
             logger.warning(
-                "tokens=<%d>, budget=<%d> | %s", selection.tokens, selection.budget, problem
+                "tokens=<%d>, budget=<%d> | what must stay (pinned messages, reasoning, waiting"
+                " tool calls) is over the budget",
+                *(selection.tokens, selection.budget),
             )
         window, gone = _window(history, selection, candidates)
         if same_objects(window, history):
@@ -536,9 +522,8 @@ def _window(
         The new history, and the positions of evicted messages in ``candidates``. Messages that do
         not change are the same objects as before.
     """
-    is_same = same_objects(
-        candidates, history
-    )  # messages may have equal ids, so a copy must not stand for another
+    # Messages may have equal ids, so a copy must not stand for another.
+    is_same = same_objects(candidates, history)
     shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
     window: list[Message] = []
     gone: list[int] = []

@@ -67,11 +67,7 @@ def _ids(message: Mapping[str, Any], kind: str) -> list[str]:
     found = []
     for block in message.get("content") or ():
         part = block.get(kind) if isinstance(block, dict) else None
-        if (
-            part is not None
-            and isinstance(part, dict)
-            and isinstance(id_ := part.get("toolUseId"), str | int)
-        ):
+        if isinstance(part, dict) and isinstance(id_ := part.get("toolUseId"), str | int):
             found.append(id_)
     return found  # type: ignore[return-value]  # Strands takes numbers for ids
 
@@ -232,9 +228,8 @@ def content_fingerprint(message: Message) -> int:
         and len(block := content[0]) == 1
         and isinstance(text := block.get("text"), str)
     ):
-        return hash(
-            (message["role"], text)
-        )  # same result as below; CPython caches the hash of a text
+        # Same result as below; CPython caches the hash of a text.
+        return hash((message["role"], text))
     blocks = [
         (
             text
