@@ -52,9 +52,7 @@ _NAMES = {
     "statements": "PreferenceSignal",
     "store": "UserMemoryStore",
 }
-"""Public names of each module.
-A module is imported at the first use of one of its names, so that imports stay fast.
-"""
+"""Public names of each module, which is imported at the first use of one of its names."""
 
 __all__ = [
     "RETENTION",

@@ -68,9 +68,7 @@ from strands_manga_memory.stores.table import Item, Table
 logger = logging.getLogger(__name__)
 
 WEEK_TOKENS, MONTH_TOKENS = MOST_WEEKS // 5, MOST_MONTHS // 4
-"""Most tokens of a weekly and of a monthly summary, so that 5 weeks and 4 months fit into an
-agent's context.
-"""
+"""Most tokens of the summary of a week and of a month, of which 5 and 4 fit into a context."""
 
 _MOST_TOPICS = 5
 
@@ -91,10 +89,7 @@ _EPISODE_BYTES = 200_000
 _OPEN_CHARACTERS = 120
 
 _LONG_SESSION = 3 * 3600.0
-"""Seconds.
-The memories of a longer session may sort behind those of later sessions, so a list of words may
-lack them.
-"""
+"""Seconds of a long session, whose memories a list of words may lack if made meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,9 +42,7 @@ from strands_manga_memory.stores.writer import shared_writer
 logger = logging.getLogger(__name__)
 
 TTL = 1800.0
-"""Seconds that the record exists after its last use, and the longest use of cached memories and of
-a cached context.
-"""
+"""Seconds that the record, cached memories and a cached context may be used."""
 MEMORIES = "memories"
 """Name of the field with the cached memories."""
 MOST_BYTES = 524_288

@@ -487,9 +487,7 @@ def _month(at: float) -> str:
 
 
 PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS, _month))
-"""Types of periodic summaries, with the days until a session is included and a function from a time
-to its period's name.
-"""
+"""Type, least age of the sessions in days, and name of a time's period, for each roll-up."""
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:

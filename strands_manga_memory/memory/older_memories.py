@@ -43,9 +43,7 @@ _SECONDS = 7 * DAY
 _SHARDS, _ROWS = 16, 512
 """Number of parts that hold the words of a list, and memories in each part that holds ids."""
 _MOST_BYTES, _MOST_ROWS = 2_800_000, 64 * _ROWS
-"""Most bytes of the words and ids of a list, and most memories.
-DynamoDB limits a transaction to 4 MB in 100 items.
-"""
+"""Most bytes and memories of a list, as DynamoDB limits a transaction to 4 MB in 100 items."""
 _MOST_FOUND, _MOST_IMPORTANT = 64, 192
 
 

@@ -127,15 +127,12 @@ _START = (
 )
 """Ranges of sort keys that a session start reads.
 
-At most 4 monthly and 7 weekly summaries exist, so the limits leave enough
-room for session summaries and open questions. The last range ends with the list of the latest
-facts.
+At most 4 monthly and 7 weekly summaries exist, so the limits leave enough room for session
+summaries and open questions. The last range ends with the list of the latest facts.
 """
 
 _MOST_LATEST = 64
-"""Most facts and feedback that searches read.
-Their ids do not sort by time, so an item lists the latest.
-"""
+"""Most facts and feedback that searches read. An item lists the latest."""
 
 _RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
@@ -156,9 +153,7 @@ MOST_COVERED = 400
 _LEDGER = _Range(LEDGER, f"{LEDGER}~")
 
 _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATEST)
-"""Range of sort keys that is read if the list of the latest facts and feedback is missing or
-damaged.
-"""
+"""Range that is read without a valid list of the latest facts and feedback."""
 
 
 class UserPartition:

@@ -80,9 +80,7 @@ _LATEST = 253_402_300_799.0
 
 
 Learn = Literal["rules", "model", "nothing"]
-"""Extraction of preferences from messages, by rules, by rules and a model (``model``), or not at
-all (``nothing``).
-"""
+"""Extraction of preferences: by rules, by rules and a model (``model``), or not at all."""
 
 _INSTRUCTIONS = """\
 List what the numbered messages between the tags say of lasting preferences and facts of their \

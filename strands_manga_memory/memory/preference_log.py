@@ -65,9 +65,7 @@ _MOST_WRITES = 90
 BUCKETS = 16
 """Number of partitions that list the users with pending signals."""
 _NOTE_SECONDS = 90 * DAY
-"""Seconds that the deletion of a memory is stored.
-All earlier sessions are finalized within this time.
-"""
+"""Seconds until the record of a deletion expires. Earlier sessions are finalized by then."""
 _MADE_BY_SESSIONS = (
     MemoryType.SUMMARY,
     MemoryType.EPISODE,
@@ -93,9 +91,7 @@ _USUAL_SLOTS = frozenset(
 )
 """Subjects of preferences whose names reveal nothing about a user."""
 _SOURCES, SET = "sources", "set"
-"""Names in the metadata of a preference: the messages of its values, and the value that the
-application set last.
-"""
+"""Names in a preference's metadata: messages of its values, and values that ``prefer`` set."""
 
 
 class PreferenceLog:

@@ -39,9 +39,7 @@ from strands_manga_memory.stores.writer import TierHealth, shared_writer
 logger = logging.getLogger(__name__)
 
 _LATE_SECONDS = 60.0
-"""Longest time from a statement until the preference log has it.
-A context may lack statements of this time.
-"""
+"""Longest time until the preference log has a statement, which a context may lack until then."""
 
 
 class ProfileCache:

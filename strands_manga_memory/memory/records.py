@@ -52,9 +52,7 @@ class MemoryType(StrEnum):
     PATTERN = "behavioral_pattern"
     """Topic of several sessions, found when a session is finalized."""
     FACT = "fact"
-    """Fact from ``UserMemoryStore.remember``, from Strands' memory extraction or from its
-    ``add_memory`` tool.
-    """
+    """Fact from ``UserMemoryStore.remember``, or from Strands' extraction or memory tool."""
     EPISODE = "episode"
     """Messages of a session without tool results, stored when the session is finalized."""
     WEEK = "weekly_rollup"
@@ -62,15 +60,11 @@ class MemoryType(StrEnum):
     MONTH = "monthly_rollup"
     """Summary of the sessions of one month, made when a session is finalized."""
     QUESTION = "question"
-    """Open questions of a session, copied from its summary so that they can be read without the
-    summary.
-    """
+    """Open questions of a session, copied from its summary so that they are read alone."""
 
 
 DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION})
-"""Types of memories derived from sessions.
-``recall`` returns them only if their type is requested.
-"""
+"""Types of memories that ``recall`` returns only if their type is requested."""
 
 
 def checked_importance(name: str, value: float) -> float:
@@ -141,9 +135,7 @@ INTERNAL = "~"
 LEDGER = "~ledger#"
 ERASED = "~erased"
 LATEST = "~by_age"
-"""Id of the item that lists the latest facts and feedback.
-It sorts before all other items with the prefix ``INTERNAL``.
-"""
+"""Id of the list of the latest facts and feedback, the first with the prefix ``INTERNAL``."""
 CHANGES = "~changes"
 """Id of the item with a user's ``PreferenceLog``."""
 FORGOTTEN = "~forgotten#"
@@ -382,9 +374,7 @@ _KNOWN = {
 
 
 SHOWN_ATTRIBUTES = ("latest", *sorted(_KNOWN - {"covers", "created_at", "owner", "version"}))
-"""Attributes that are read for display and search.
-``latest`` is an attribute of the item ``LATEST``.
-"""
+"""Attributes that are read for display and search. The item ``LATEST`` has ``latest``."""
 
 
 def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:

@@ -30,9 +30,7 @@ from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
 MOST_RECENT = 30
 """Number of the latest statements that the hot tier stores."""
 MOST_SLOTS = 100
-"""Most subjects with statements of one user.
-The oldest are dropped. Values set by ``prefer`` have no such limit.
-"""
+"""Most subjects with statements of one user. Values set by ``prefer`` have no such limit."""
 MOST_OF_A_SLOT = 8
 _MOST_REMOVALS = 300
 _MOST_SIGNALS = 400
