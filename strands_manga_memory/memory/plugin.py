@@ -152,18 +152,11 @@ class Learner:
         with self._lock:
             messages, self._waiting = self._waiting, {}
         try:
-            found = learned(
-                model, {id_: texts for id_, (texts, _) in messages.items()}, timeout=_PATIENCE
-            )
+            found = _extracted(model, messages)
         except Exception as error:  # noqa: BLE001 - a model may raise anything; the rules have extracted already
-            level, kind = error_level(model, error), type(model).__name__
-            logger.log(
-                level,
-                "error=<%s>, model=<%s> | the model failed to extract preferences, using those of"
-                " the rules",
-                type(error).__name__,
-                kind,
-            )
+            text = "error=<%s>, model=<%s> | the model failed to extract preferences, using rules"
+            kinds = type(error).__name__, type(model).__name__
+            logger.log(error_level(model, error), text, *kinds)
             return
 
         def hear() -> None:
@@ -173,24 +166,25 @@ class Learner:
         self._writer.submit(self._lane, hear)
 
 
-def learned(
-    model: Model, texts_by_id: Mapping[str, Sequence[str]], *, timeout: float
+def _extracted(
+    model: Model, messages: Mapping[str, tuple[Sequence[str], float]]
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out if the words of its value are not in the message. The call waits at
-    most ``timeout`` seconds for the model and raises the model's errors.
+    A preference is left out if the words of its value are not in the message.
     """
     lines = [
         (id_, head_and_tail(text))
-        for id_, texts in texts_by_id.items()
+        for id_, (texts, _) in messages.items()
         for text in texts
         if text.strip()
     ]
     if not lines:
         return {}
+    numbered = (f"{number}: {escape_tags(text)}" for number, (_, text) in enumerate(lines, start=1))
+    prompt = "\n".join(["<messages>", *numbered, "</messages>"])
     answer: _ExtractedPreferences = run_with_timeout(
-        lambda: _asked(model, [text for _, text in lines]), timeout
+        lambda: ask_structured(model, _ExtractedPreferences, prompt, _INSTRUCTIONS), _PATIENCE
     )
     found: dict[str, list[Preference]] = {}
     for each in answer.preferences:
@@ -200,15 +194,6 @@ def learned(
         if SearchableText(text).mentions(Fact(FactKind.STATEMENT, each.value)):
             found.setdefault(id_, []).extend(parse_preference(each.key, each.value))
     return {id_: stated[:_MOST] for id_, stated in found.items()}
-
-
-async def _asked(model: Model, texts: Sequence[str]) -> _ExtractedPreferences:
-    source = "\n".join(
-        f"{number}: {escape_tags(text)}" for number, text in enumerate(texts, start=1)
-    )
-    return await ask_structured(
-        model, _ExtractedPreferences, f"<messages>\n{source}\n</messages>", _INSTRUCTIONS
-    )
 
 
 class UserContext(Plugin):
