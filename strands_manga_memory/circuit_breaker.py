@@ -247,11 +247,8 @@ class CircuitBreaker:
         state, failures = self.state, self._failures
         if state is _OPEN:
             return Health.UNAVAILABLE
-        return (
-            Health.DEGRADED
-            if state is _HALF_OPEN or 2 * failures >= self._most_failures
-            else Health.HEALTHY
-        )
+        is_degraded = state is _HALF_OPEN or 2 * failures >= self._most_failures
+        return Health.DEGRADED if is_degraded else Health.HEALTHY
 
     @property
     def failures(self) -> int:
@@ -272,9 +269,7 @@ class CircuitBreaker:
     # Under the lock
 
     def _probe_holds(self, now: float) -> bool:
-        if self._probe is None:
-            return False
-        return now - self._probe_since < self._probe_lease()
+        return self._probe is not None and now - self._probe_since < self._probe_lease()
 
     def _probe_lease(self) -> float:
         return self._next_wait if self._lease is None else self._lease

@@ -16,6 +16,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import of_kind, unknown_setting, with_method
 from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
@@ -416,8 +417,6 @@ class EnvironmentMetadata(Plugin):
 class UserTier:
     """Customer tier of a user, such as ``premium``, which sets the TTL of their conversations.
 
-    It determines the time to live of the user's conversations.
-
     Attributes:
         environment: Data about the user, including the customer tier, as read at the start of the
             session. None if there is no source of such data, or if the source failed.
@@ -433,16 +432,9 @@ class UserTier:
 
         The tier is unknown if ``source`` is None or fails.
         """
-        if source is None:
-            return cls()
-        try:
-            return cls(source.load(scope))
-        except Exception as error:  # noqa: BLE001 - a source is the user's code, and a conversation begins without it, too
-            logger.warning(
-                "error=<%s> | the environment could not be read, the session starts without it",
-                type(error).__name__,
-            )
-            return cls()
+        with logged_errors(logger, "the environment could not be read, starting without it"):
+            return cls(None if source is None else source.load(scope))
+        return cls()
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
         """Use the current data in an agent's ``StateCoordinator`` from now on."""

@@ -72,11 +72,8 @@ class ResultCache:
         """
         try:
             content = list(result.get("content") or ())
-            fits = all(set(block) <= {"text", "json"} for block in content)
-            fits = (
-                fits
-                and sum(len(str(block).encode(errors="replace")) for block in content) <= MOST_BYTES
-            )
+            size = sum(len(str(block).encode(errors="replace")) for block in content)
+            fits = size <= MOST_BYTES and all(set(one) <= {"text", "json"} for one in content)
             content = copy.deepcopy(content) if fits else []
         except Exception:  # noqa: BLE001 - a tool may return anything
             fits = False

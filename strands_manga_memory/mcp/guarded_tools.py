@@ -67,9 +67,8 @@ class GuardedTool(AgentTool):
         # for 5).
         self._checks_arguments = not isinstance(tool, DecoratedFunctionTool)
         # A subclass with its own stream keeps it, without progress.
-        self._calls_server = (
-            isinstance(tool, MCPAgentTool) and type(tool).stream is MCPAgentTool.stream
-        )
+        is_mcp = isinstance(tool, MCPAgentTool)
+        self._calls_server = is_mcp and type(tool).stream is MCPAgentTool.stream
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
         """Set the tools that are called in this order while this tool is unavailable.
@@ -142,11 +141,8 @@ class GuardedTool(AgentTool):
                 return  # the tool interrupted the agent
             if instead.verdict == OK and call.unavailable is not None:
                 self.guard.log.stood_in(stale=False)
-                yield result_event(
-                    fallback_result(
-                        instead.result.tool_result, call.unavailable, used=other.tool_name
-                    )
-                )
+                answer, used = instead.result.tool_result, other.tool_name
+                yield result_event(fallback_result(answer, call.unavailable, used=used))
                 return
         if (result := self._result(call, key)) is not None:
             yield result
@@ -245,10 +241,8 @@ def guard_tool(
             state.
 
     Returns:
-        A ``GuardedTool``. If ``tool`` is a list, or a module or file with several tools, a list of
-        guarded tools. If ``tool``
-            is a provider, a provider of guarded tools. ``Agent(tools=[...])`` accepts each of these
-            results.
+        A ``GuardedTool``; a list of guarded tools for a list, or for a module or file with several
+        tools; or a provider of guarded tools for a provider. ``Agent(tools=[...])`` accepts each.
 
     Raises:
         ValueError: ``tool`` is not a tool or is guarded already, or ``stale_ttl`` is not over 0.
@@ -256,9 +250,8 @@ def guard_tool(
     policy = policy or BreakerPolicy()
     last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
     settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
-    others = [
-        guarded_once(other, policy, **settings) for each in fallbacks for other in _tools_of(each)
-    ]
+    tools = [other for each in fallbacks for other in _tools_of(each)]
+    others = [guarded_once(other, policy, **settings) for other in tools]
 
     def guard(one: AgentTool) -> GuardedTool:
         if isinstance(one, GuardedTool):
@@ -273,10 +266,8 @@ def guard_tool(
     if isinstance(tool, ToolProvider):
         return GuardedToolProvider(tool, guard)
     if isinstance(tool, Iterable) and not isinstance(tool, str | Mapping | AgentTool):
-        each = [
-            guard_tool(one, policy, fallbacks=others, stale_ttl=stale_ttl, **settings)
-            for one in tool
-        ]
+        settings |= {"fallbacks": others, "stale_ttl": stale_ttl}
+        each = [guard_tool(one, policy, **settings) for one in tool]
         return [one for found in each for one in (found if isinstance(found, list) else [found])]
     found = [guard(one) for one in _tools_of(tool)]
     return found[0] if len(found) == 1 else found
@@ -284,11 +275,9 @@ def guard_tool(
 
 def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
     """Return a tool with a circuit breaker; a guarded tool is returned unchanged."""
-    return (
-        tool
-        if isinstance(tool, GuardedTool)
-        else GuardedTool(tool, Guard.of(tool, policy, **settings))
-    )
+    if isinstance(tool, GuardedTool):
+        return tool
+    return GuardedTool(tool, Guard.of(tool, policy, **settings))
 
 
 class GuardedToolProvider(ToolProvider):

@@ -87,9 +87,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
         self._settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
         self._clock = clock
-        self._lock = (
-            threading.RLock()
-        )  # garbage collection of an agent may call remove_consumer at any moment
+        # Reentrant: garbage collection of an agent may call remove_consumer at any moment.
+        self._lock = threading.RLock()
         self._loading = threading.Lock()
         self._tools: dict[str, GuardedTool] = {}
         self._loaded = False
@@ -236,14 +235,9 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self._removed = {name: tool for name, tool in known.items() if name not in now}
             is_first, self._tools, self._loaded = not self._loaded, now, True
             for name, guarded in now.items():
-                others = (
-                    self._fallbacks.get(guarded.guard.remote_name)
-                    or self._fallbacks.get(name)
-                    or ()
-                )
-                guarded.fall_back_on(
-                    [other for other in map(self._other, others) if other is not None]
-                )
+                listed = self._fallbacks
+                others = listed.get(guarded.guard.remote_name) or listed.get(name) or ()
+                guarded.fall_back_on([each for each in map(self._other, others) if each])
             agents = list(self._agents) if now != before else []
             if is_first:
                 self._warn_of_unknown_names()
@@ -261,11 +255,8 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             )
 
     def _guarded(self, tool: MCPAgentTool) -> GuardedTool:
-        policy = (
-            self._overrides.get(tool.mcp_tool.name)
-            or self._overrides.get(tool.tool_name)
-            or self.policy
-        )
+        listed = self._overrides
+        policy = listed.get(tool.mcp_tool.name) or listed.get(tool.tool_name) or self.policy
         guard = Guard.of(tool, policy, **self._settings)
         return GuardedTool(tool, guard, last_good=self._last_good, owner=self)
 

@@ -246,20 +246,15 @@ class CostModel:
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
         """Return the cheapest node type for the hot tier's data, and the number of all nodes."""
-        a_shard = 1 + self.replicas
-        peak_gb = use.hot_gb * (self.workload.peak if self.preset == "measured" else 1.0)
-        counts = {
-            name: (
-                a_shard
-                * max(1, math.ceil(peak_gb * 1e9 / (node.memory_gib * 2**30 * USABLE_MEMORY)))
-            )
-            for name, node in self.prices.nodes.items()
-            if self.node in (None, name)
-        }
-        return min(
-            counts.items(),
-            key=lambda entry: (entry[1] * self.prices.nodes[entry[0]].usd_hour, entry[1]),
-        )
+        peak_bytes = use.hot_gb * 1e9 * (self.workload.peak if self.preset == "measured" else 1.0)
+        counts = []
+        for name, node in self.prices.nodes.items():
+            if self.node in (None, name):
+                shards = math.ceil(peak_bytes / (node.memory_gib * 2**30 * USABLE_MEMORY))
+                count = (1 + self.replicas) * max(1, shards)
+                counts.append((count * node.usd_hour, count, name))
+        _, count, name = min(counts)
+        return name, count
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:

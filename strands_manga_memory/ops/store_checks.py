@@ -103,21 +103,15 @@ def _clock_finding(check: str, skew: float, where: str) -> Finding:
             behind.
         where: Name of the server.
     """
-    detail = (
-        f"the clock of {where} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this"
-        " machine's"
-    )
+    if abs(skew) <= 2:
+        return ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
+    side = "ahead of" if skew > 0 else "behind"
+    detail = f"the clock of {where} is {abs(skew):.1f} s {side} this machine's"
     remedy = "synchronize both clocks (NTP, chrony); sessions expire by them"
-    if abs(skew) > 30:
-        return problem(check, detail, remedy)
-    return (
-        warning(check, detail, remedy)
-        if abs(skew) > 2
-        else ok(check, f"clocks agree within {max(0.1, abs(skew)):.1f} s")
-    )
+    return (problem if abs(skew) > 30 else warning)(check, detail, remedy)
 
 
-_CREATE = "strands-manga-memory init-table"
+_CREATE, _TYPES = "strands-manga-memory init-table", "AttributeDefinitions"
 _ACTIONS = ", ".join(
     f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive")
 )
@@ -171,35 +165,23 @@ def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Find
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
-    remedy = (
-        _TABLE_REMEDIES.get(check, "")
-        if isinstance(table, DynamoDBTable)
-        else getattr(error, "remedy", "")
-    )
-    return problem(
-        f"{tier}.{check}",
-        f"{step}{error}",
-        remedy or "is the table throttled, or the file locked? try again",
-    )
+    remedy = getattr(error, "remedy", "")
+    if isinstance(table, DynamoDBTable):
+        remedy = _TABLE_REMEDIES.get(check, "")
+    remedy = remedy or "is the table throttled, or the file locked? try again"
+    return problem(f"{tier}.{check}", f"{step}{error}", remedy)
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
     """Compare keys and indexes of a DynamoDB table with those that this package needs."""
     wanted = table_definition(table.schema, table.name)
-    types = {
-        entry["AttributeName"]: entry["AttributeType"] for entry in there["AttributeDefinitions"]
-    }
-    want_types = {
-        entry["AttributeName"]: entry["AttributeType"] for entry in wanted["AttributeDefinitions"]
-    }
 
-    def keys(schema: Any, kinds: Mapping[str, str]) -> list[str]:
-        return [
-            f"{entry['AttributeName']} ({kinds.get(entry['AttributeName'])}, {entry['KeyType']})"
-            for entry in schema
-        ]
+    def keys(table: Mapping[str, Any], of: Mapping[str, Any]) -> list[str]:
+        kinds = {each["AttributeName"]: each["AttributeType"] for each in table[_TYPES]}
+        names = ((each["AttributeName"], each["KeyType"]) for each in of["KeySchema"])
+        return [f"{name} ({kinds.get(name)}, {role})" for name, role in names]
 
-    have, want = keys(there["KeySchema"], types), keys(wanted["KeySchema"], want_types)
+    have, want = keys(there, there), keys(wanted, wanted)
     if have != want:
         yield problem(
             f"{tier}.schema",
@@ -219,7 +201,7 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
                 f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE}"
                 " --print)",
             )
-        elif keys(indexes[name]["KeySchema"], types) != keys(index["KeySchema"], want_types):
+        elif keys(there, indexes[name]) != keys(wanted, index):
             yield problem(
                 f"{tier}.index",
                 f"the index {name!r} has other keys",
@@ -410,14 +392,9 @@ def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
         yield ok("hot.memory", f"{used / 2**20:,.1f} MB are used, no maxmemory is set")
     else:
         detail = f"{used / 2**20:,.1f} of {most / 2**20:,.1f} MB are used"
-        remedy = (
-            "add memory or shards (strands-manga-memory cost shows how many), or shorten the TTL"
-        )
-        yield (
-            warning("hot.memory", detail, remedy)
-            if used > _FULL * most
-            else ok("hot.memory", detail)
-        )
+        remedy = "add memory or shards (see strands-manga-memory cost), or shorten the TTL"
+        is_full = used > _FULL * most
+        yield warning("hot.memory", detail, remedy) if is_full else ok("hot.memory", detail)
     replicas, aof = int(info.get("connected_slaves", 0)), int(info.get("aof_enabled", 0))
     if replicas or aof or info.get("role") == "slave" or int(info.get("rdb_saves", 0)) > 0:
         yield ok(
@@ -446,9 +423,8 @@ def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]
         )
         return
     try:
-        answers = client.execute_command(
-            "CLUSTER INFO", target_nodes=client.get_primaries()
-        )  # each knows its own slots
+        # Each node knows its own slots.
+        answers = client.execute_command("CLUSTER INFO", target_nodes=client.get_primaries())
     except RedisError as error:
         yield warning(
             "hot.cluster", f"CLUSTER INFO was refused: {error}", "ACL SETUSER <user> +cluster"
@@ -476,9 +452,8 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
         seconds, microseconds = client.time(**_one_node(client))
     except RedisError:
         return  # _hot_calls reports a missing permission: scripts call TIME as well
-    yield _clock_finding(
-        "hot.clock", int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2, "the hot tier"
-    )
+    skew = int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2
+    yield _clock_finding("hot.clock", skew, "the hot tier")
 
 
 def _hot_calls(store: HotStore) -> Finding:

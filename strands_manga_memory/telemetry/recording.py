@@ -151,9 +151,8 @@ class EventRecorder:
         name = event.name
         if event is STORE_CALL:
             name = f"{attributes['manga_memory.tier']}.{attributes['db.operation.name']}"
-        self._totals.setdefault(name, OperationTotals()).add(
-            entry.seconds, attributes, entry.counts
-        )
+        totals = self._totals.setdefault(name, OperationTotals())
+        totals.add(entry.seconds, attributes, entry.counts)
         labels = {label: attributes[label] for label in event.labels if label in attributes}
         if event.duration is not None and entry.seconds is not None:
             _instruments[event.duration.name].record(entry.seconds, labels)
@@ -169,18 +168,15 @@ def _export_span(entry: _QueuedEvent) -> None:
     attributes = {**entry.attributes, **entry.counts}
     name, kind = f"manga_memory.{entry.event.name}", trace.SpanKind.INTERNAL
     if entry.event is STORE_CALL:
-        name, kind = (
-            f"{attributes['db.operation.name']} {attributes['db.collection.name']}",
-            trace.SpanKind.CLIENT,
-        )
+        name = f"{attributes['db.operation.name']} {attributes['db.collection.name']}"
+        kind = trace.SpanKind.CLIENT
+    named = ((key if "." in key else f"manga_memory.{key}", attributes[key]) for key in attributes)
     span = trace.get_tracer(_SCOPE).start_span(
         name,
-        context=entry.context
-        or Context(),  # the exporting thread's own context must not become the parent
+        # The exporting thread's own context must not become the parent.
+        context=entry.context or Context(),
         kind=kind,
-        attributes={
-            key if "." in key else f"manga_memory.{key}": value for key, value in attributes.items()
-        },
+        attributes=dict(named),
         start_time=entry.end - int((entry.seconds or 0.0) * 1e9),
     )
     if "error.type" in attributes:
@@ -244,13 +240,10 @@ def backlog() -> Iterator[_Sample]:
 def tiers() -> Iterator[_Sample]:
     """Yield a sample for each tier in use: 1 if all its stores are available, 0 otherwise."""
     for number, tier in enumerate(("hot", "durable")):
-        known = [
-            (writer.hot_health, writer.durable_health)[number]
-            for writer in writers()
-            if writer.stores[number] is not None
-        ]
+        known = [writer for writer in writers() if writer.stores[number] is not None]
         if known:
-            yield int(all(health.is_up for health in known)), {"manga_memory.tier": tier}
+            is_up = all(getattr(writer, f"{tier}_health").is_up for writer in known)
+            yield int(is_up), {"manga_memory.tier": tier}
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
@@ -271,9 +264,8 @@ note, flush = recorder.note, recorder.flush
 def _observed(
     read: Callable[[], Iterator[_Sample]], _: metrics.CallbackOptions
 ) -> list[metrics.Observation]:
-    return (
-        [metrics.Observation(value, labels) for value, labels in read()] if recorder.enabled else []
-    )
+    samples = read() if recorder.enabled else ()
+    return [metrics.Observation(value, labels) for value, labels in samples]
 
 
 _meter = metrics.get_meter(_SCOPE)
@@ -324,6 +316,14 @@ class _TurnClock:
         self.layer = 0.0
         self._start: float | None = None
 
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.layer += time.perf_counter() - start
+
     def begin(self, event: BeforeInvocationEvent) -> None:
         self._start, self.layer = time.perf_counter(), 0.0
 
@@ -342,22 +342,15 @@ class _TimedRegistry:
         clock = self._clock  # the callbacks keep the clock alive, not the registry that holds them
 
         async def awaited(event: Any) -> None:
-            start = time.perf_counter()
-            try:
+            with clock.counting():
                 await callback(event)
-            finally:
-                clock.layer += time.perf_counter() - start
 
         def called(event: Any) -> None:
-            start = time.perf_counter()
-            try:
+            with clock.counting():
                 callback(event)
-            finally:
-                clock.layer += time.perf_counter() - start
 
-        self._registry.add_callback(
-            event_type, awaited if inspect.iscoroutinefunction(callback) else called, **options
-        )
+        timed = awaited if inspect.iscoroutinefunction(callback) else called
+        self._registry.add_callback(event_type, timed, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._registry, name)
@@ -421,9 +414,8 @@ class ObservedStore:
                     about["error.type"] = type(error).__name__
                     raise
                 finally:
-                    seconds += (
-                        time.perf_counter() - start
-                    )  # without the time that the consumer takes for each value
+                    # Without the time that the consumer takes for each value.
+                    seconds += time.perf_counter() - start
                 yield value
         finally:
             recorder.note(STORE_CALL, seconds, about)
@@ -432,12 +424,8 @@ class ObservedStore:
 def observed_codec(codec: Codec) -> Codec:
     """Return a copy of a codec that records the durations of ``seal`` and ``unseal``."""
     observed = copy.copy(codec)
-    for operation in ("seal", "unseal"):
-        setattr(
-            observed,
-            operation,
-            partial(_timed, {"operation": operation}, getattr(codec, operation)),
-        )
+    for name in ("seal", "unseal"):
+        setattr(observed, name, partial(_timed, {"operation": name}, getattr(codec, name)))
     return observed
 
 
