@@ -217,6 +217,26 @@ def test_a_live_agent_does_not_write_over_a_record_that_was_damaged_meanwhile(
     assert there == {**kept, b"x": there[b"x"]}  # it may live on
 
 
+def test_a_flush_leaves_a_damaged_turn_and_keeps_its_own_copy_in_the_head(
+    new_process: NewProcess, services: Stores
+) -> None:
+    """A flush was cut between the turn and the head, and the turn was damaged before the next."""
+    process, table = new_process(services), open_table(services.durable)
+    process.agent("t0 tool")
+    session = process.manager.session_id
+    [head] = [row for row in table.query(session) if str(row["sk"]).endswith("#HEAD")]
+    process.manager.flush()
+    [turn] = [row for row in table.query(session) if "#TURN#" in str(row["sk"])]
+    damaged = {**turn, "turn": "?"}
+    table.put(head)
+    table.put(damaged)
+    process.agent("t1 text")
+    process.manager.flush()
+    assert table.get(turn["session_id"], turn["sk"]) == damaged
+    assert new_process(Stores(None, services.durable)).agent.messages == process.agent.messages
+    table.close()
+
+
 def test_a_damaged_conversation_can_be_deleted(
     new_process: NewProcess, services: Stores, valkey: redis.Redis
 ) -> None:

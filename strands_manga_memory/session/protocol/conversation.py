@@ -502,21 +502,24 @@ class Conversation:
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
         """Write missing turns that have ended to the log.
 
-        Return the other missing turns, with their message counts in the log.
-
         A turn is written only if a tier's record lists all its messages, as a restore ignores turns
         that no record lists.
+
+        Returns:
+            Message counts in the log of the turns that are still missing.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
             note(FLUSH, max(0.0, self._clock() - min(times)))
-        for key in sorted(loggable):
-            durable.put_turn(
-                record.incarnation, key, record.turns[key].redact(record.redactions.get(key, {}))
-            )
-        return {key: length for key, length in missing.items() if key not in loggable}
+        turns = {
+            key: record.turns[key].redact(record.redactions.get(key, {})) for key in sorted(loggable)
+        }
+        logged = {
+            key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
+        }
+        return {key: length for key, length in missing.items() if key not in logged}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
         """Replace redacted messages in the log.

@@ -292,16 +292,12 @@ class DurableTier:
 
     # The log
 
-    def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> None:
-        """Write a turn of a conversation to the log.
+    def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
+        """Write a turn to the log, merged with the log's copy of the turn.
 
-        If the log has a copy of the turn, the two copies are merged.
-
-        Args:
-            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the
-                next run.
-            key: Key of the turn.
-            turn: The turn.
+        Returns:
+            False if the log's copy cannot be read. That copy stays, unless ``turn`` has redacted
+            messages, whose original text must not stay.
 
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can
@@ -311,35 +307,34 @@ class DurableTier:
         found: Item | None = None
         for _ in attempts("durable"):
             if self._put_turn_once(where, key, merged, before=found):
-                return
+                break
             found = self._table.get(*where)
             read = None if found is None else self._turn_in(found)
+            if found is not None and read is None and not turn.redacted:
+                return False
             merged = turn if read is None else read.merge(turn)
             if read == merged:
-                return
+                break
+        return True
 
     def _put_turn_once(self, where: Key, key: TurnKey, turn: Turn, *, before: Item | None) -> bool:
         when = ABSENT if before is None else Condition(equals={"form": before.get("form")})
-        scrub = bool(turn.redacted)
-        attributes = {
-            "form": turn.form,
-            **({} if self._codec.encrypts else _readable_attributes(turn)),
-        }
+        attributes: dict[str, Any] = {"form": turn.form}
+        if not self._codec.encrypts:
+            attributes |= _readable_attributes(turn)
         data = seal_object(turn_object(key, turn), "/".join(where), self._codec)
         if is_text(data):
             attributes, data = {**attributes, "turn": data.decode()}, b""
-        return (
-            put_split(
-                self._table,
-                where,
-                data,
-                attributes=attributes,
-                when=when,
-                before=before,
-                scrub=scrub,
-            )
-            is not None
+        stored = put_split(
+            self._table,
+            where,
+            data,
+            attributes=attributes,
+            when=when,
+            before=before,
+            scrub=bool(turn.redacted),
         )
+        return stored is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
         """Read turns of an incarnation (run of the conversation) from the log.
