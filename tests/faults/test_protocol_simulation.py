@@ -26,6 +26,8 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("restored", 5034),
         ("restored", 100249),
         ("restored", 105857),
+        ("deletes", 2953),
+        ("deletes", 831181),
         ("durable-only", 31000352),
         ("rewinds", 100331),
         ("rewinds", 31000102),

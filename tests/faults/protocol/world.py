@@ -794,6 +794,13 @@ class World:
             said.deleted_at = 0
         self._note_loss("durable")
 
+    def _deliver(self, which: int) -> None:
+        """Let a call have its late effect. A failed deletion may end acknowledged turns only then."""
+        before = self.carries_from
+        self.late.pop(which)()
+        for said in self.said.values() if self.carries_from > before else ():
+            said.is_excused = said.is_excused or 0 < said.acked_in < self.carries_from
+
     def _note_loss(self, side: str) -> None:
         self.secrets[side].clear()
         self.losses += 1
@@ -913,7 +920,7 @@ class World:
         elif name == "fault":
             self.faults[rest[0]] = rest[1]
         elif name == "deliver" and self.late:
-            self.late.pop(rest[0] % len(self.late))()
+            self._deliver(rest[0] % len(self.late))
             self.forgive_losses()
         elif name == "copy_hot":
             self.hot_copies.append(self.hot.copy())
@@ -940,7 +947,7 @@ class World:
             process.cut.clear()
         self.drain()
         while self.late:
-            self.late.pop(0)()
+            self._deliver(0)
         self.forgive_losses()
         for _ in range(3):
             for process in [one for one in self.processes if one.is_ready]:
