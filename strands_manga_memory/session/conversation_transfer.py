@@ -23,8 +23,8 @@ from strands_manga_memory.session.protocol.record import (
     Slot,
     Turn,
     TurnKey,
-    join,
 )
+from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import Place, Tiers
 

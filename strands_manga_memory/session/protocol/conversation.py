@@ -19,16 +19,16 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
     begins_log,
     ended_turns,
-    forgotten_keys,
     head_record,
     is_nothing,
     missing_turns,
 )
+from strands_manga_memory.session.protocol.record_join import forgotten_keys
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
-"""Seconds without a new message after which an open turn is moved to the log."""
+"""Seconds without a new message after which an open turn may be logged."""
 
 HEAD_START_SECONDS = 0.002
 """Seconds to wait for the hot tier's answer before the durable tier is read, too."""
@@ -40,18 +40,16 @@ EMPTY_SECONDS = 3600.0
 class Conversation:
     """Access of one process to a conversation in the hot and the durable tier.
 
-    The object holds this process's copy of the conversation, and is thread-safe. The durable tier
-    has a record (state of the conversation) and a log of the turns. A flush writes the turns that
-    the log lacks. If a tier that a method needs does not answer, the method raises
-    ``StoreUnavailableError``, and the changes are kept.
+    The object is thread-safe. Each tier has a record (state of the conversation), and the durable
+    tier has a log of all turns. If a tier that a method needs does not answer, the method raises
+    ``StoreUnavailableError``, and unsaved changes are kept.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores, and the saving rules.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
             with the first change.
-        check_merge: Called before other writers' changes are merged with unsaved changes. An error
-            prevents the merge.
+        check_merge: May prevent a join with unsaved changes by an error. See ``LocalCopy``.
 
     Attributes:
         hot: The hot tier; None if there is only a durable tier.
@@ -78,22 +76,13 @@ class Conversation:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered this process for 12 hours, or for ``session_seconds`` if
-        that is shorter.
-        """
-        return (
-            self.local.answered_at is not None
-            and self._clock() - self.local.answered_at >= self._silence
-        )
+        """Whether no tier has answered for 12 hours, or for ``session_seconds`` if shorter."""
+        answered_at = self.local.answered_at
+        return answered_at is not None and self._clock() - answered_at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a flush is due: ``flush_every`` ended turns are missing in the log, or the
-        durable tier's record is outdated.
-
-        Such a record lacks a redaction, is hours older than the last use, or was marked complete
-        before the last turn.
-        """
+        """Whether the log lacks ``flush_every`` ended turns, or the durable record is outdated."""
         if self.durable is None:
             return False
         base, head = self.local.base, self.local.head_copy
@@ -102,9 +91,8 @@ class Conversation:
             return True
         if head is None or not head.incarnation or head.incarnation != base.incarnation:
             return False
-        is_reopened = head.is_closed and not base.is_closed
         return (
-            is_reopened
+            (head.is_closed and not base.is_closed)
             or head.redactions != base.redactions
             or base.last_used - head.last_used >= self._silence / 2
         )
@@ -118,14 +106,12 @@ class Conversation:
         read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
         start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
-        """Read the conversation from both tiers, and merge both with this process's copy.
+        """Read the conversation from both tiers.
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
-            read: Wrapper around the read of a tier. It gets the tier's name and the function that
-                reads.
-            start: Starts the read of the hot tier, such as in a thread, and returns the future of
-                its result.
+            read: Calls the function that reads a tier. It also gets the tier's name.
+            start: Starts the read of the hot tier, and returns the future of its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -136,24 +122,18 @@ class Conversation:
         """
         read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
-        was_alone, head_error = False, None
+        head_error = None
         if self.durable is not None:
-            if self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done:
-                was_alone = _is_missing(*hot.result())
-            head_error = self._attempt(
-                read, "durable", partial(self.read_head, is_alone=was_alone)
-            )[1]
+            is_early = self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done
+            was_alone = bool(is_early) and _is_missing(*hot.result())
+            read_head = partial(self._attempt, read, "durable")
+            head_error = read_head(partial(self.read_head, is_alone=was_alone))[1]
             if self.hot is not None and not was_alone and _is_missing(*hot.result()):
-                head_error = self._attempt(read, "durable", partial(self.read_head, is_alone=True))[
-                    1
-                ]
+                head_error = read_head(partial(self.read_head, is_alone=True))[1]
         found, hot_error = hot.result()
         error = hot_error or head_error
-        if (
-            error is not None
-            and is_nothing(found)
-            and (head_error is not None or self.durable is None)
-        ):
+        is_head_missing = self.durable is None or head_error is not None
+        if error is not None and is_head_missing and is_nothing(found):
             # A durable tier that answers is enough, because conversations begin there. An empty hot
             # tier is not.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
@@ -161,18 +141,14 @@ class Conversation:
         return error
 
     def refresh(self) -> None:
-        """Read other writers' changes from the hot tier or, if no hot tier has the conversation,
-        from the durable tier.
-        """
+        """Read other writers' changes from the hot tier or, if it has none, the durable tier."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the record in the hot tier, merge it into this process's copy, and return the
-        record; None if there is none.
-        """
+        """Read the hot tier's record, and join it with this process's copy."""
         hot = self._hot()
         with hot.io:
             found = hot.read(touch=touch)
@@ -181,16 +157,13 @@ class Conversation:
             except BaseException:
                 hot.forget()  # else a write would replace what was not joined
                 raise
-            self.local.hot_copy = found
+            self.local.copies[hot.name] = found
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the record in the durable tier, merge it into this process's copy, and return the
-        record; None if there is none.
+        """Read the durable tier's record, and join it with this process's copy.
 
-        Args:
-            is_alone: Whether the hot tier lacks the conversation. Logged turns that the record does
-                not list are then added.
+        If the hot tier lacks the conversation (``is_alone``), unlisted turns of the log are added.
         """
         durable = self._durable()
         with durable.io:
@@ -202,47 +175,36 @@ class Conversation:
                 self.local.note_head(found)
                 if unproven := self.local.unproven:
                     incarnation = self.local.base.incarnation
-                    self.local.cut_lost(
-                        unproven, durable.get_turns(incarnation, unproven), incarnation
-                    )
+                    turns = durable.get_turns(incarnation, unproven)
+                    self.local.cut_lost(unproven, turns, incarnation)
             except BaseException:
                 durable.forget()  # as above
                 raise
             return found
 
     def complete(self) -> None:
-        """Read those messages of the agent's history that are not in memory yet.
-        If the read fails, they stay missing.
-        """
+        """Read messages of the agent's history that are not in memory, if a tier answers."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read the given turns of the conversation from the log.
-        Missing and unreadable turns are left out.
-        """
+        """Read turns from the log, without missing and unreadable ones."""
         return (self.durable or self._hot()).get_turns(incarnation, keys)
 
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> list[tuple[TurnKey, Turn]]:
-        """Return all turns of the conversation in order: those in the log, and those that only this
-        process has.
+        """Return all turns in order: those in the log, and those that only this process has.
 
         Args:
-            newest: Minimum number of messages to read from a durable tier, back from the last turn.
-                None: all messages.
+            newest: Minimum number of messages to read from a durable tier. None: all messages.
             until: Key of the last turn to read from a durable tier. None: all turns.
         """
         with self.local.lock:
             base = self.local.base
-            own = {
-                key: turn
-                for key, turn in self.local.own.items()
-                if len(turn.messages) > base.removed.get(key, 0)
-            }
+            own = {key: turn for key, turn in self.local.own.items() if not base.removes(key, turn)}
         if self.durable is None:
             log, held = self._hot().get_turns(base.incarnation), base.turns
         else:
@@ -250,23 +212,19 @@ class Conversation:
             held = {key: turn for key, turn in base.turns.items() if key in base.unlogged}
         for key, turn in [*held.items(), *own.items()]:
             log[key] = turn.merge(log.get(key, turn))
-        return sorted((key, turn.redact(base.redactions.get(key, {}))) for key, turn in log.items())
+        return sorted((key, base.redacted(key, turn)) for key, turn in log.items())
 
     # Saving
 
     def save(self) -> None:
-        """Save the conversation in the hot tier.
-        If that tier lacks it or does not answer, save it in the durable tier.
-        """
+        """Save the changes in the hot tier or, if it is empty or away, in the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Write turns that are missing in the log to the durable tier, and update that tier's
-        record of the conversation.
+        """Write turns that the log lacks, and the durable tier's record.
 
-        If ``writes_hot`` is True, the conversation in the hot tier is updated, too, and its time to
-        live restarts.
+        If ``writes_hot`` is True, the hot tier is updated, too, and its time to live restarts.
         """
         if self.durable is None:
             self.save()
@@ -277,21 +235,16 @@ class Conversation:
             for _ in attempts("durable"):
                 if self._flush_once(writes_hot=writes_hot):
                     break
-            if (
-                before < self.local.base.logs_from
-            ):  # deleted meanwhile, perhaps before the last put of a turn
-                self.durable.purge(self.local.base.logs_from)
+            if before < (logs_from := self.local.base.logs_from):
+                # The conversation was deleted meanwhile, perhaps before the last put of a turn.
+                self.durable.purge(logs_from)
 
     def save_hot(self, *, fills: bool = False) -> bool:
-        """Store the changes of the conversation in the hot tier with one compare-and-set.
-
-        Args:
-            fills: Whether to write even if the hot tier lacks the conversation, because the durable
-                tier was written already.
+        """Store the changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if the hot tier lacks the conversation and ``fills`` is False. Then write the
-            durable tier first.
+            False if the durable tier must be written first, as the hot tier lacks the conversation.
+            ``fills`` means that this was done.
         """
         self._revalidate()
         hot = self._hot()
@@ -300,35 +253,29 @@ class Conversation:
                 if not hot.is_known or (self.begins_durably and not attempt):
                     self.read_hot()  # others may have begun since it was read
                 if self.begins_durably and not fills:
-                    # the first turn of an incarnation goes to the head, whose put lists the
-                    # conversation
-                    return False
+                    return False  # the put of a head lists a new conversation
                 draft = self.local.draft()
-                # The stored record may still list logged turns as missing in the log. The next
-                # change corrects the list.
-                is_stored = not draft.incarnation or (
-                    hot.record and hot.record.version[:2] == draft.version[:2]
-                )
-                if is_stored or self._write_hot(draft):
+                # A stored record of this version may list logged turns as missing in the log. The
+                # next change corrects the list.
+                stored = hot.record.version[:2] if hot.record else None
+                if (
+                    not draft.incarnation
+                    or stored == draft.version[:2]
+                    or self._write(hot, draft, draft)
+                ):
                     break
         return True
 
     def catch_up_hot(self) -> None:
-        """Write the conversation to the hot tier after an outage of that tier, even without unsaved
-        changes.
-        """
+        """Write the hot tier after its outage, even without unsaved changes."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the next save must begin with the durable tier, as the hot tier is not known to
-        have the conversation.
-        """
-        return self.durable is not None and is_nothing(
-            None if self.hot is None else self.hot.record
-        )
+        """Whether the durable tier is saved first, as the hot tier may lack the conversation."""
+        return self.durable is not None and (self.hot is None or is_nothing(self.hot.record))
 
     def _try_hot(self) -> bool:
         try:
@@ -339,17 +286,14 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes of the conversation in the durable tier, then also in a hot tier that
-        lacks the conversation.
-        """
+        """Store the changes in the durable tier, and fill an empty hot tier."""
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
         try:
             if self.hot is not None and self.hot.is_known and self.local.base.incarnation:
-                self.read_head(
-                    is_alone=True
-                )  # the hot tier has lost its record, perhaps in the middle of a flush
+                # The hot tier has lost its record, perhaps in the middle of a flush.
+                self.read_head(is_alone=True)
             self._save_head()
         except StoreUnavailableError as error:
             if isinstance(error, OvertakenError) or not self._begin_in_hot():
@@ -358,31 +302,15 @@ class Conversation:
             self._fill_hot()
 
     def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation (``writes_hot`` as for ``flush``), and mark the durable record as
-        complete.
-        """
+        """Flush the conversation as ``flush`` does, and mark the durable record as complete."""
         if self.hot is not None and self.durable is not None:
             with self.local.lock:
                 if not self.local.base.is_empty or self.local.own:
                     self.local.set_states({CLOSED: True})
         self.flush(writes_hot=writes_hot)
 
-    def _write_hot(self, record: Record) -> bool:
-        hot = self._hot()
-        if not self.local.note_offer(record):
-            return False
-        if hot.write(record):
-            self.local.hot_copy = record
-            self.local.note_stored(record)
-            return True
-        self.local.note_refusal(record)
-        self.read_hot()
-        return False
-
     def _save_head(self) -> None:
-        """Store the changes of the conversation in the durable tier's record, with a conditional
-        write.
-        """
+        """Store the changes in the durable tier's record, with a conditional write."""
         durable = self._durable()
         with durable.io:
             draft, known = self.local.draft(), durable.record
@@ -391,16 +319,11 @@ class Conversation:
                 or draft.redactions != known.redactions
             )
             if not durable.is_known or writes_log:
-                # a table that was restored may have no head, without which nothing may enter the
-                # log
-                self.read_head()
+                self.read_head()  # a restored table may lack the head, which precedes any log
             for _ in attempts("durable"):
                 is_new = durable.record is None and not self.local.base.incarnation
-                if (
-                    is_new
-                    and durable.unlisted_keys(Record(incarnation=1))
-                    and self.read_head() is None
-                ):
+                has_log = is_new and durable.unlisted_keys(Record(incarnation=1))
+                if has_log and self.read_head() is None:
                     # The log is from a conversation that was lost or deleted. None of its turns may
                     # come back.
                     self.local.first_incarnation = self.local.next_incarnation(1)
@@ -412,45 +335,43 @@ class Conversation:
                     self._redact_log(draft, known)
                     if len(self._ended(draft, missing)) >= self._flush_every:
                         missing = self._put_turns(draft, missing)
-                if self._put_head(draft, head_record(draft, missing, durable.record)):
+                if self._write(durable, draft, head_record(draft, missing, durable.record)):
                     return
 
-    def _put_head(self, draft: Record, head: Record) -> bool:
+    def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
+        """Write a draft to a tier in its stored form. If the tier refuses it, read the tier."""
         if not self.local.note_offer(draft):
             return False
-        if not self._durable().write(head):
-            self.local.note_refusal(draft)
+        if tier.write(stored):
+            self.local.copies[tier.name] = stored
+            self.local.note_stored(replace(draft, unlogged=stored.unlogged))
+            return True
+        self.local.note_refusal(draft)
+        if tier is self.hot:
+            self.read_hot()
+        else:
             self.read_head()
-            return False
-        self.local.head_copy = head
-        self.local.note_stored(replace(draft, unlogged=head.unlogged))
-        return True
+        return False
 
     def _begin_in_hot(self) -> bool:
-        """Store a new conversation in the hot tier while the durable tier does not answer.
-        Return whether it was stored.
-        """
-        is_new = (
-            self.local.is_loaded
-            and not self.local.base.incarnation
-            and self.local.head_copy is None
-        )
+        """Store a new conversation in the hot tier while the durable tier does not answer."""
+        local = self.local
+        is_new = local.is_loaded and not local.base.incarnation and local.head_copy is None
         if self.hot is None or not is_new or not self.hot.is_untouched:
             return False
-        with self._hot().io:
-            return bool(self._attempt(self._write_hot, self.local.draft())[0])
+        with self.hot.io:
+            draft = local.draft()
+            return bool(self._attempt(self._write, self.hot, draft, draft)[0])
 
     def _fill_hot(self) -> None:
-        """Write the conversation to a hot tier that lacks it, if the durable tier still has the
-        version of this process.
-        """
+        """Write a hot tier that lacks the conversation, if this process has the durable version."""
         if self.hot is None:
             return
         with self.hot.io:
             record, head = self.local.base, self.local.head_copy
             is_stored = record.incarnation and head is not None and head.version == record.version
             if self.hot.is_known and self.begins_durably and is_stored:
-                self._attempt(self._write_hot, record)
+                self._attempt(self._write, self.hot, record, record)
 
     def _flush_once(self, *, writes_hot: bool) -> bool:
         durable = self._durable()
@@ -468,63 +389,48 @@ class Conversation:
                     return True
                 record = replace(record, version=max(record.version, known.version).marked())
         if begins_log(record, known):
-            # A log without a head is taken for the rest of a deleted conversation, so the head
-            # comes first.
-            if not self._put_head(record, head_record(record, missing, known)):
+            # The head comes first: a log without a head counts as that of a deleted conversation.
+            if not self._write(durable, record, head_record(record, missing, known)):
                 return False
             known = durable.record
             record = replace(record, version=record.version.marked())
         self._redact_log(record, known)
-        left = self._put_turns(record, missing)
-        if not self._put_head(
-            record, durable.with_proven_turns(head_record(record, left, known), record)
-        ):
+        head = head_record(record, self._put_turns(record, missing), known)
+        if not self._write(durable, record, durable.with_proven_turns(head, record)):
             return False
         if writes_hot and self.hot is not None and self.local.has_met_others:
             self._note_logged_in_hot(self.hot)
         return True
 
     def _note_logged_in_hot(self, hot: HotTier) -> None:
-        """Update the hot tier's list of turns that are missing in the log, which other writers
-        read.
-        """
-        with self._hot().io:
+        """Update the hot tier's list of turns that the log lacks, which other writers read."""
+        with hot.io:
             known, base = hot.record, self.local.base
-            if (
-                known is None
-                or known.version[:2] != base.version[:2]
-                or not known.unlogged.keys() - base.unlogged.keys()
-            ):
+            if known is None or known.version[:2] != base.version[:2]:
                 return
-            record = replace(base, version=max(base.version, known.version).marked())
-            self._attempt(self._write_hot, record)
+            if known.unlogged.keys() - base.unlogged.keys():
+                record = replace(base, version=max(base.version, known.version).marked())
+                self._attempt(self._write, hot, record, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write missing turns that have ended to the log.
+        """Write missing turns that have ended to the log, and return those that are still missing.
 
         A turn is written only if a tier's record lists all its messages, as a restore ignores turns
         that no record lists.
-
-        Returns:
-            Message counts in the log of the turns that are still missing.
         """
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
             note(FLUSH, max(0.0, self._clock() - min(times)))
-        turns = {
-            key: record.turns[key].redact(record.redactions.get(key, {})) for key in sorted(loggable)
-        }
+        turns = {key: record.redacted(key, record.turns[key]) for key in sorted(loggable)}
         logged = {
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
         }
         return {key: length for key, length in missing.items() if key not in logged}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Replace redacted messages in the log.
-        Redactions that the durable tier's record ``head`` has already are skipped.
-        """
+        """Replace messages in the log whose redaction the durable record ``head`` lacks."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -540,9 +446,7 @@ class Conversation:
     # Ending
 
     def delete(self) -> None:
-        """Delete the conversation from both tiers, and leave a tombstone in each.
-        The call may be repeated after an error.
-        """
+        """Delete the conversation from both tiers. A repeated call completes a failed one."""
         hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
             found, _ = self._attempt(hot.read_to_delete)
@@ -557,27 +461,23 @@ class Conversation:
             durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
-        """Put a tombstone into a tier.
-        Its incarnation (number of the conversation's run) is above ``known``.
-        """
+        """Put a tombstone, of an incarnation above ``known``, into a tier."""
         with tier.io:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
                     tier.read_to_delete()
-                tombstone = self.local.next_tombstone(known, tier.record)
-                if tier.write(tombstone):
+                if tier.write(tombstone := self.local.next_tombstone(known, tier.record)):
                     break
-            self._note_written(tier, tombstone)
+            self.local.copies[tier.name] = tombstone
             with self.local.lock:  # now, as the other tier may not answer
                 self.local.begin_after(tombstone)
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Put the durable tier's tombstone into the hot tier, unless that tier has this incarnation
-        (run) or a later one.
+        """Put the durable tier's tombstone into the hot tier, unless its incarnation is as new.
 
         Returns:
-            False if the hot tier's incarnation would carry over turns from before the deletion.
+            False if that incarnation would carry over turns from before the deletion.
         """
         with tier.io:
             for attempt in attempts(tier.name):
@@ -587,29 +487,25 @@ class Conversation:
                 if found.incarnation >= tombstone.incarnation:
                     return found.carries_from >= tombstone.carries_from
                 if tier.write(tombstone):
-                    self.local.hot_copy = tombstone
+                    self.local.copies[tier.name] = tombstone
                     break
         return True
 
     def expire(self, *, unused_since: float) -> bool:
-        """End the conversation because of its age, unless it was used after ``unused_since``
-        (seconds since 1970).
+        """End the conversation because of its age.
 
-        The next use begins a new run of the conversation (incarnation), and takes over turns that
-        are not in the log yet.
+        The next use begins a new incarnation (run), which takes over turns that the log lacks.
 
         Returns:
-            False if the conversation was not ended, because it was used or changed, or has no
-            content.
+            False if the conversation has no content, or was changed or used after ``unused_since``
+            (seconds since 1970).
         """
         if self.hot is not None:
             self.read_hot(touch=False)
         if self.durable is not None:
             self.read_head()
-        if not self._is_unused(unused_since):
-            return False
-        if self.durable is not None:
-            self.flush()
+            if self._is_unused(unused_since):
+                self.flush()
         with self.local.lock:
             if not self._is_unused(unused_since):
                 return False
@@ -620,11 +516,11 @@ class Conversation:
             known = first.record
             if known is None or known.version[:2] != base.version[:2] or not first.write(after):
                 return False
-            self._note_written(first, after)
+            self.local.copies[first.name] = after
         if self.hot is not None and self.hot is not first:
             with self.hot.io:
                 if self._attempt(self.hot.write, after)[0]:
-                    self.local.hot_copy = after
+                    self.local.copies[self.hot.name] = after
         with self.local.lock:
             self.local.begin_after(after)
         return True
@@ -634,30 +530,16 @@ class Conversation:
             base = self.local.base
             return not (base.is_empty or base.last_used > since or self.local.has_work())
 
-    def _note_written(self, tier: HotTier | DurableTier, record: Record) -> None:
-        if tier is self.hot:
-            self.local.hot_copy = record
-        else:
-            self.local.head_copy = record
-
     def empty_hot(self) -> bool:
-        """Remove the conversation from the hot tier after a flush.
-
-        An empty record stays for an hour, to refuse late writes.
+        """Replace the hot tier's record by an empty one after a flush, to refuse late writes.
 
         Returns:
-            False if the hot copy is missing, has content that the durable tier lacks, or was
-            changed by another process.
+            False if the record is missing, has content that the durable tier lacks, or was changed.
         """
         hot, durable = self._hot(), self._durable()
-        with self._hot().io:
-            found, head = hot.record if hot.is_known else None, durable.record
-            if (
-                found is None
-                or not found.incarnation
-                or head is None
-                or head.incarnation != found.incarnation
-            ):
+        with hot.io:
+            found, head = hot.record, durable.record
+            if not found or not head or not found.incarnation == head.incarnation > 0:
                 return False
             if head.version[:2] < found.version[:2] or found.unlogged.keys() - head.seen.keys():
                 return False
@@ -677,18 +559,12 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers if none has answered for hours.
-        If neither has the conversation, discard this process's copy.
-        """
+        """Read both tiers after hours without an answer. If both are empty, discard the copy."""
         if not self.is_silent:
             return
         error = self.load()
-        known = [
-            tier.record
-            for tier in (self.hot, self.durable)
-            if tier is not None and tier.record is not None
-        ]
-        if any(record.incarnation for record in known):
+        tiers = [tier for tier in (self.hot, self.durable) if tier is not None]
+        if any(tier.record is not None and tier.record.incarnation for tier in tiers):
             return  # the conversation is in one tier, so it goes on
         if error is not None:
             raise error
@@ -715,9 +591,7 @@ class Conversation:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Call a function that uses a tier.
-        Return the result and None; if the tier does not answer, None and the error.
-        """
+        """Call a function that uses a tier, and return its result and a tier's error, if any."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

@@ -1,13 +1,12 @@
 """Storage of one conversation in the durable tier.
 
-A conversation has two kinds of items:
+The table has two kinds of items of a conversation:
 
-- ``<member>#HEAD`` is the head: the conversation's state, without the turns that are in the log.
-- ``<member>#TURN#<incarnation>#<time>.<tag>`` is one turn of the log. There is an item for each
-  turn.
+- ``<member>#HEAD``: the head, which is the conversation's record without logged turns.
+- ``<member>#TURN#<incarnation>#<time>.<tag>``: one turn of the log.
 
-``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run. A
-deletion, expiry or rewind begins the next run. ``<time>.<tag>`` is the ``TurnKey``.
+``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run,
+until a deletion, expiry or rewind. ``<time>.<tag>`` is the ``TurnKey``.
 
 The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large.
 The attributes ``intent``, ``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is
@@ -34,7 +33,6 @@ from strands_manga_memory.session.protocol.record import (
     Slot,
     Turn,
     TurnKey,
-    join,
 )
 from strands_manga_memory.session.protocol.record_format import (
     is_text,
@@ -45,6 +43,8 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_object,
     turn_of,
 )
+from strands_manga_memory.session.protocol.record_join import join
+from strands_manga_memory.session.protocol.split_values import is_part, put_split, whole_value
 from strands_manga_memory.session.tiers import (
     ENDED_BELOW,
     FIRST_LOOK,
@@ -58,36 +58,23 @@ from strands_manga_memory.session.tiers import (
 )
 from strands_manga_memory.stores.codec import Codec, load, trusted
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
-from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
+from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key
 
 logger = logging.getLogger(__name__)
 
 TRIES = 8
-"""Number of attempts of a compare-and-set before a save fails.
-The changes are kept for the next save.
-"""
+"""Number of attempts of a compare-and-set before a save fails."""
 
-_PLAIN_HEAD_BYTES = (
-    1024  # lower than for other values: a head is binary data, which consoles do not show as text
-)
+# lower than for other values: a head is binary data, which consoles do not show as text
+_PLAIN_HEAD_BYTES = 1024
 _MOST_CALLS = 20  # names of tools in a readable attribute
-
-MOST_BYTES = 350_000
-"""Maximum size in bytes of a value in one item.
-The limit of DynamoDB is 400 KB, including attribute names and keys.
-"""
-
-MOST_PARTS = 10_000
-"""Maximum number of parts of a value. A value that lists more parts is damaged."""
-
-_MOST_READS = 10  # of a value that other writers keep replacing
 
 
 class DurableTier:
     """One conversation in a table of the durable tier.
 
-    The head is the item with the conversation's state. The log has one item for each turn. An
-    incarnation is one run of the conversation, from its beginning to a deletion, expiry or rewind.
+    The head is the item with the conversation's record (its state). The log has an item for each
+    turn. An incarnation is one run of the conversation, until a deletion, expiry or rewind.
 
     Args:
         place: Storage key of the conversation.
@@ -98,20 +85,17 @@ class DurableTier:
     Attributes:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
-        is_known: Whether the head (table item with the state), or its absence, is known from an
-            earlier read or write.
-        record: State in the head as last read or written; empty if the session or user was deleted.
-            None if the head is missing, damaged, not known, or an expired tombstone.
-        head_item: Table item of the head as last read or written; an empty dict if it is missing or
-            not known.
+        is_known: Whether the head, or its absence, is known from an earlier read or write.
+        record: Record as last read or written; empty if the session or user was deleted. None if it
+            is missing, damaged, not known, or an expired tombstone.
+        head_item: Item of the head as last read or written; empty if it is missing or not known.
     """
 
     name = "durable"
     is_known: bool
     record: Record | None
     head_item: Item
-    # the item may have content that ``record`` lacks: it is damaged, or the conversation was
-    # deleted
+    # The item may have content that ``record`` lacks: it is damaged, or the session was deleted.
     _is_obsolete: bool
 
     def __init__(self, place: Place, tiers: Tiers, ids: Mapping[str, str]) -> None:
@@ -120,31 +104,26 @@ class DurableTier:
         self._session, self._member, self._codec = place.session, place.member, tiers.codec
         self._key: Key = (place.session, f"{place.member}#HEAD")
         directory = directory_key(place.session, ids)
-        self._watched = [
-            tombstone_key(place.session),
-            *([tombstone_key(directory[0])] if directory else []),
-        ]
+        groups = [place.session, *([directory[0]] if directory else [])]
+        self._watched = [tombstone_key(group) for group in groups]
         self.io = new_lock()
         self.forget()
 
     def forget(self) -> None:
-        """Discard the known state of the conversation, so that the next use must read the table
-        again.
-        """
+        """Discard the known head, so that the next use must read the table again."""
         self.is_known, self.record, self.head_item, self._is_obsolete = False, None, {}, False
 
     # The head
 
     def read(self) -> Record | None:
-        """Read the conversation's state from the table, and check whether the conversation's
-        session or user was deleted.
+        """Read the head, and check whether the session or user was deleted.
 
         Returns:
-            The state, which is empty after a deletion; None if nothing is stored.
+            The record, which is empty after a deletion; None if nothing is stored.
 
         Raises:
             StoreUnavailableError: The table does not answer.
-            CorruptRecordError: The stored state cannot be read.
+            CorruptRecordError: The head cannot be read.
         """
         self.forget()
         found = self._table.batch_get([self._key, *self._watched])
@@ -153,35 +132,18 @@ class DurableTier:
         if item is not None and not self._is_expired(item):
             item, data = whole_value(self._table, item)
             name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
-            with trusted(
-                name
-            ):  # tombstones are never encrypted, so that they can be read without the keys
-                record = record_of(
-                    open_object(data, name, Codec() if is_tombstone else self._codec)
-                )
+            # Tombstones are never encrypted, so that they can be read without the keys.
+            codec = Codec() if is_tombstone else self._codec
+            with trusted(name):
+                record = record_of(open_object(data, name, codec))
         ended = self._ended_below(found.values())
-        is_deleted = ended > (0 if record is None else record.incarnation)
-        if is_deleted:
-            record = Record(incarnation=ended, carries_from=ended)
-        self.is_known, self.record, self.head_item, self._is_obsolete = (
-            True,
-            record,
-            item or {},
-            is_deleted,
-        )
+        if ended > (0 if record is None else record.incarnation):
+            self._is_obsolete, record = True, Record(incarnation=ended, carries_from=ended)
+        self.is_known, self.record, self.head_item = True, record, item or {}
         return record
 
     def read_to_delete(self) -> Record | None:
-        """Read the conversation's state from the table before a deletion.
-
-        A damaged state is no error here.
-
-        Returns:
-            The conversation's state; None if the stored state is missing or damaged.
-
-        Raises:
-            StoreUnavailableError: The table does not answer.
-        """
+        """Read the head before a deletion; None if it is missing or damaged."""
         try:
             return self.read()
         except CorruptRecordError:
@@ -195,16 +157,14 @@ class DurableTier:
             return None
 
     def write(self, record: Record) -> bool:
-        """Replace the conversation's head (table item with its state), unless another writer has
-        changed it meanwhile.
+        """Replace the head, unless another writer has changed it meanwhile.
 
         Args:
-            record: The new state, with the turns that the log lacks. The caller has merged it with
-                the head that was last read.
+            record: The new record, joined with the head that was last read.
 
         Returns:
             False if another writer has changed the head, or the session or user was deleted. Then
-            read the head, merge it into ``record``, and try again.
+            read the head, join it with ``record``, and try again.
 
         Raises:
             StoreUnavailableError: The table does not answer. The head may have been stored.
@@ -230,9 +190,8 @@ class DurableTier:
             # sees the other.
             ended = self._ended_below(self._table.batch_get(self._watched).values())
             if ended > record.incarnation:
-                self._put_head_item(
-                    Record(incarnation=ended, carries_from=ended), item, redacts=True
-                )
+                empty = Record(incarnation=ended, carries_from=ended)
+                self._put_head_item(empty, item, redacts=True)
                 return False
         self.is_known, self.record, self.head_item = True, record, item
         return True
@@ -263,18 +222,14 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the table item with the conversation's state, not the log.
-        Return False if another writer changed the item.
-        """
+        """Delete the head, not the log. Return False if another writer changed the head."""
         item = self.head_item
         self.forget()
-        return not item or self._table.delete(
-            *self._key, when=Condition(equals={"v": item.get("v")})
-        )
+        when = Condition(equals={"v": item.get("v")})
+        return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest number of a run (incarnation) that none of the tombstones deletes; 0
-        without tombstones.
+        """Return the lowest incarnation that no tombstone deletes; 0 without tombstones.
 
         A damaged tombstone raises ``CorruptRecordError``.
         """
@@ -337,9 +292,7 @@ class DurableTier:
         return stored is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns of an incarnation (run of the conversation) from the log.
-        Missing and damaged turns are left out.
-        """
+        """Read turns of an incarnation from the log, without missing and damaged turns."""
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
@@ -348,13 +301,12 @@ class DurableTier:
     def read_log(
         self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read turns of a conversation from the log, keyed by turn key.
+        """Read the turns of an incarnation from the log.
 
         Args:
-            incarnation: Number of the conversation's run. A deletion, expiry or rewind begins the
-                next run.
-            newest: Minimum number of messages to read, back from the last turn. Whole turns are
-                read. None: all messages.
+            incarnation: Number of the incarnation.
+            newest: Minimum number of messages to read, in whole turns back from the last one. None:
+                all messages.
             until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
@@ -378,18 +330,12 @@ class DurableTier:
             last = sort  # parts of large turns count towards the limit
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of turns that are in the log, but that the conversation's stored state
-        does not list as logged.
-
-        Args:
-            head: The stored state.
-        """
+        """Return the keys of logged turns that the record ``head`` does not list as logged."""
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as
         # older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
-        logged = self.logged_keys(
-            head.incarnation, first=min([*newest, *head.unlogged]) if newest else None
-        )
+        first = min([*newest, *head.unlogged]) if newest else None
+        logged = self.logged_keys(head.incarnation, first=first)
         return [
             key
             for key in logged
@@ -397,13 +343,7 @@ class DurableTier:
         ]
 
     def logged_keys(self, incarnation: int, *, first: TurnKey | None = None) -> list[TurnKey]:
-        """Return the keys of the turns that the log has of an incarnation (run of the
-        conversation), in order.
-
-        Args:
-            incarnation: Number of the run.
-            first: Key of the first turn. None: all turns.
-        """
+        """Return the keys of an incarnation's logged turns in order, from the key ``first`` on."""
         prefix = self._prefix(incarnation)
         sorts = self._sort_values(f"{prefix}{first or ''}", f"{prefix}\U0010ffff")
         return [TurnKey.parse(sort.removeprefix(prefix)) for sort in sorts if not is_part(sort)]
@@ -413,14 +353,9 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return a conversation's stored state, completed with turns that the log has and the state
-        does not list.
+        """Return the stored record ``head``, completed with logged turns that it does not list.
 
-        Such turns are in the log if a flush was interrupted between the write of the turns and the
-        write of the state.
-
-        Args:
-            head: The stored state.
+        Such turns are in the log if a flush was interrupted before it wrote the head.
         """
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
@@ -429,28 +364,21 @@ class DurableTier:
             Slot(key, at) for key, turn in sorted(turns.items()) for at in range(len(turn.messages))
         )
         lengths = {key: len(turn.messages) for key, turn in turns.items()}
-        # The turns count as unlogged until a head lists them. Otherwise, no later head could list
-        # them.
-        unlogged = dict.fromkeys(turns, 0)
         found = Record(
             incarnation=head.incarnation,
             window=window,
             seen=lengths,
             turns=turns,
-            unlogged=unlogged,
+            # until a head lists the turns; otherwise, no later head could list them
+            unlogged=dict.fromkeys(turns, 0),
         )
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Complete the list ``seen`` of a record that will be stored, and return the record.
+        """Return the record ``head`` with more messages counted in its list ``seen``.
 
-        ``seen`` maps the keys of known turns to their numbers of messages. A message is added to a
-        number only if the log has the message, because a table that was restored from a backup may
-        lack messages.
-
-        Args:
-            head: The record that will be stored.
-            record: The record of this process. Its list ``seen`` has all known turns.
+        The messages are those that ``record`` counts and the log has. A table that was restored
+        from a backup may lack others.
         """
         unproven = {
             key
@@ -464,24 +392,17 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the sorted numbers of the incarnations (runs of the conversation) with turns in
-        the log.
-        """
+        """Return the sorted numbers of the incarnations with turns in the log."""
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logged turns of all incarnations (runs of the conversation) below
-        ``below``.
-        """
-        keys = [
-            (self._session, sort)
-            for sort in self._sort_values(f"{self._member}#TURN#", self._prefix(below))
-        ]
-        if keys:
-            self._table.batch_write(deletes=keys)
+        """Delete the logged turns of all incarnations below ``below``."""
+        sorts = self._sort_values(f"{self._member}#TURN#", self._prefix(below))
+        if sorts:
+            self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])
 
     def _turn_in(self, item: Item) -> Turn | None:
         where = item[self._table.schema.partition], item[self._table.schema.sort]
@@ -493,10 +414,7 @@ class DurableTier:
         except KeyMissingError:
             raise
         except CorruptRecordError:
-            logger.warning(
-                "tier=<durable>, items=<%d> | a turn of the log cannot be read and stays as it is",
-                1,
-            )
+            logger.warning("tier=<durable> | a turn of the log cannot be read and stays as it is")
             logger.debug("record=<%s> | a turn of the log cannot be read", "/".join(where))
             return None
 
@@ -508,11 +426,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the numbers of the attempts of a compare-and-set from 0, with a short random wait after
-    a refused attempt.
+    """Yield the numbers of a compare-and-set's attempts from 0, with a short wait before a retry.
 
-    Raises:
-        OvertakenError: The last attempt was refused, too.
+    After the last attempt, ``OvertakenError`` is raised.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -527,9 +443,7 @@ sleep = time.sleep
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return table attributes of a turn, by which other services can select turns, such as the
-    names of called tools.
-    """
+    """Return attributes for other services that read turns, such as the names of called tools."""
     with trusted("a turn"):
         messages = [message for message in map(load, turn.messages) if is_message(message)]
     found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
@@ -554,128 +468,3 @@ def _readable_attributes(turn: Turn) -> dict[str, Any]:
 
 def _dict_or_empty(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-# Large values
-
-
-def put_split(
-    table: Table,
-    key: Key,
-    data: bytes,
-    *,
-    attributes: Mapping[str, Any],
-    when: Condition,
-    before: Item | None = None,
-    scrub: bool = False,
-) -> Item | None:
-    """Store a value in one or more items of a table.
-
-    The first item is written last, and makes the value visible. All items have the same time to
-    live.
-
-    Args:
-        table: The table.
-        key: Key of the first item.
-        data: The value; empty if ``attributes`` contain it.
-        attributes: Further attributes of the first item.
-        when: Condition for the put of the first item. If the condition is not met, the visible
-            value does not change.
-        before: The item that is replaced. Its further parts are deleted afterwards.
-        scrub: Whether the replaced value must become unreadable, as after a redaction. Parts of the
-            value that interrupted writes have left are then deleted, too. ``Table.put`` gets the
-            same option.
-
-    Returns:
-        The first item without the value; None if the condition was not met.
-    """
-    obsolete: set[Key] = set()
-    if scrub:
-        rows = table.query(key[0], first=f"{key[1]}~", last=f"{key[1]}~\U0010ffff", attributes=[])
-        obsolete = {_key_of(table, row) for row in rows}
-    chunks = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
-    item: Item = {table.schema.partition: key[0], table.schema.sort: key[1], **attributes}
-    if len(chunks) > 1:
-        item |= {"parts": len(chunks), "tag": secrets.token_hex(8)}
-        expiry = {name: value for name, value in attributes.items() if name == table.schema.ttl}
-        for (partition, sort), chunk in zip(part_keys(table, item), chunks[1:], strict=True):
-            table.put(
-                {
-                    table.schema.partition: partition,
-                    table.schema.sort: sort,
-                    "data": chunk,
-                    **expiry,
-                }
-            )
-    is_put = table.put({**item, **({"data": chunks[0]} if chunks else {})}, when=when, scrub=scrub)
-    if (
-        not is_put and "tag" in item
-    ):  # the driver may have repeated a put that had already succeeded
-        is_put = (table.get(*key) or {}).get("tag") == item["tag"]
-    if not is_put:
-        obsolete = set(part_keys(table, item))
-    elif before is not None and "parts" in before:
-        obsolete.update(part_keys(table, before))
-    if obsolete:
-        table.batch_write(deletes=sorted(obsolete))
-    return item if is_put else None
-
-
-def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
-    """Read a value that is stored in one or more items of a table.
-
-    If another writer replaces the value during the read, the new value is read.
-
-    Args:
-        table: The table.
-        item: The first item of the value.
-
-    Returns:
-        The first item, and the whole value.
-
-    Raises:
-        CorruptRecordError: A part is missing.
-        OvertakenError: The value was deleted meanwhile, or is replaced again and again.
-    """
-    key = _key_of(table, item)
-    name = "/".join(key)
-    for _ in range(_MOST_READS):
-        keys = part_keys(table, item)
-        found = table.batch_get(keys) if keys else {}
-        chunks = [item.get("data"), *[found.get(key, {}).get("data") for key in keys]]
-        whole = [chunk for chunk in chunks if isinstance(chunk, bytes)]
-        if len(whole) == len(chunks):
-            return item, b"".join(whole)
-        present = table.get(*key)
-        if present is None:
-            break
-        if present.get("tag") == item.get("tag"):
-            raise CorruptRecordError(
-                f"record={name!r} is damaged: parts of it are missing", record=name
-            )
-        item = present
-    raise OvertakenError(f"record={name!r} changed while it was read")
-
-
-def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of all table items of a split value, except the first item ``item``.
-
-    Raises:
-        CorruptRecordError: The first item has no valid number of parts.
-    """
-    (partition, sort), parts = _key_of(table, item), item.get("parts", 1)
-    if type(parts) is not int or not 0 < parts <= MOST_PARTS:
-        name = f"{partition}/{sort}"
-        raise CorruptRecordError(f"record={name!r} is damaged: it has {parts!r} parts", record=name)
-    return [(partition, f"{sort}~{part:03d}.{item.get('tag')}") for part in range(1, parts)]
-
-
-def _key_of(table: Table, item: Item) -> Key:
-    return item[table.schema.partition], item[table.schema.sort]
-
-
-def is_part(sort: str) -> bool:
-    """Return whether the table item with this sort value is part of a split value, but not its
-    first part.
-    """
-    return "~" in sort.rpartition("#")[2]

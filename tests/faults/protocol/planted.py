@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from strands_manga_memory.session.protocol import conversation, local_copy, record
+from strands_manga_memory.session.protocol import conversation, local_copy, record_join
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy
@@ -18,7 +18,7 @@ from tests.faults.protocol.runs import SETS
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
-_CARRIED_OVER = record._carried_over
+_CARRIED_OVER = record_join._carried_over
 
 
 def _carry_all(older: Record, newer: Record) -> Record:
@@ -56,15 +56,17 @@ def _both(*patches: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
 PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     "unseen turns of the older record are dropped": (
         SETS["faults"],
-        lambda: mock.patch.object(record, "_unseen_slots", return_value=[]),
+        lambda: mock.patch.object(record_join, "_unseen_slots", return_value=[]),
     ),
     "redactions of the older record are forgotten": (
         SETS["redacts"],
-        lambda: mock.patch.object(record, "latest_replacements", lambda newer, older: dict(newer)),
+        lambda: mock.patch.object(
+            record_join, "latest_replacements", lambda newer, older: dict(newer)
+        ),
     ),
     "a deletion carries unsaved turns over": (
         SETS["deletes"],
-        lambda: mock.patch.object(record, "_carried_over", _carry_all),
+        lambda: mock.patch.object(record_join, "_carried_over", _carry_all),
     ),
     "a rewind removes turns that were stored while it ran": (
         SETS["rewinds"],
@@ -72,7 +74,7 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     ),
     "an expiry carries nothing over": (
         frozenset({"faults", "split", "ends"}),
-        lambda: mock.patch.object(record, "_carried_over", return_value=Record()),
+        lambda: mock.patch.object(record_join, "_carried_over", return_value=Record()),
     ),
     "the log is not redacted": (
         SETS["redacts"],
@@ -92,13 +94,16 @@ PLANTED: dict[str, tuple[frozenset[str], Plant]] = {
     "the rest of a turn stands at the end of the window": (
         SETS["calm"],
         lambda: _both(
-            mock.patch.object(record, "insert_slots", _append_at_end),
+            mock.patch.object(record_join, "insert_slots", _append_at_end),
             mock.patch.object(local_copy, "insert_slots", _append_at_end),
         ),
     ),
     "an evicted turn that grows comes back without its beginning": (
         SETS["calm"],
-        lambda: mock.patch.object(local_copy, "grown_slots", _only_new),
+        lambda: _both(
+            mock.patch.object(record_join, "grown_slots", _only_new),
+            mock.patch.object(local_copy, "grown_slots", _only_new),
+        ),
     ),
     "a deletion leaves the hot tier as it is": (
         SETS["deletes"],

@@ -795,7 +795,7 @@ class World:
         self._note_loss("durable")
 
     def _deliver(self, which: int) -> None:
-        """Let a call have its late effect. A failed deletion may end acknowledged turns only then."""
+        """Let a call have its late effect. A failed deletion may delete acknowledged turns then."""
         before = self.carries_from
         self.late.pop(which)()
         for said in self.said.values() if self.carries_from > before else ():

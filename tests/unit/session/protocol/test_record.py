@@ -16,10 +16,9 @@ from strands_manga_memory.session.protocol.record import (
     Turn,
     TurnKey,
     Version,
-    insert_slots,
-    join,
     missing_turns,
 )
+from strands_manga_memory.session.protocol.record_join import insert_slots, join
 
 KEYS = [TurnKey(number, f"t{number}") for number in range(1, 9)]
 

@@ -1,0 +1,244 @@
+"""Join of two records of a conversation, so that no writer's messages are lost. No I/O.
+
+The author of a record is the process that wrote it. A window is an agent's history, as references
+to messages (slots).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from strands_manga_memory.session.protocol.record import (
+    CONTINUES,
+    Lengths,
+    Record,
+    Replacement,
+    Slot,
+    Turn,
+    TurnKey,
+    Window,
+)
+
+
+def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
+    """Merge two records of a conversation, in any order.
+
+    The newer record has the higher incarnation and version. The result is the newer record, with
+    those messages of the older one that the newer one's author had not seen. Of a state, the value
+    with the higher version is kept; of a redaction, the one with the higher revision.
+
+    Args:
+        one: A record.
+        other: Another record.
+        logged: Number of logged messages of each turn that is too old for the newer record's list
+            ``seen``. These messages are not added to the history again.
+    """
+    newer, older = _in_order(one, other)
+    if older.incarnation < newer.incarnation:
+        older = _carried_over(older, newer)
+    logged = logged or {}
+    fresh = _unseen_slots(newer, older, logged)
+    seen = {key: max(newer.seen.get(key, 0), length) for key, length in older.seen.items()}
+    uncounted = {
+        key: length - newer.counted_length(key)
+        for key, length in seen.items()
+        if length > newer.seen.get(key, 0) and not _is_known(newer, older, key, logged)
+    }
+    new_turns = sum(
+        not older.turns.get(key, Turn()).about.get(CONTINUES)
+        for key in uncounted
+        if not newer.counted_length(key)
+    )
+    seen = {**newer.seen, **seen}
+    unlogged = {
+        key: max(newer.logged_length(key), older.logged_length(key), logged.get(key, 0))
+        for key in {**older.unlogged, **newer.unlogged}
+    }
+    states = {**older.states, **newer.states}
+    states |= {
+        name: entry for name, entry in older.states.items() if entry.version > states[name].version
+    }
+    redactions = {
+        key: latest_replacements(newer.redactions.get(key, {}), older.redactions.get(key, {}))
+        for key in {**older.redactions, **newer.redactions}
+    }
+    turns = {
+        key: turn.merge(newer.turns.get(key, turn))
+        for key, turn in {**newer.turns, **older.turns}.items()
+    }
+    return replace(
+        newer,
+        window=insert_slots(newer.window, fresh),
+        seen=seen,
+        states=states,
+        redactions=redactions,
+        turns=turns,
+        unlogged={key: length for key, length in unlogged.items() if length < seen.get(key, 0)},
+        last_used=max(newer.last_used, older.last_used),
+        created=min(filter(None, (newer.created, older.created)), default=0.0),
+        turn_count=max(older.turn_count, newer.turn_count + new_turns),
+        message_count=max(older.message_count, newer.message_count + sum(uncounted.values())),
+        ids=newer.ids or older.ids,
+    ).normalize()
+
+
+def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
+    """Return the keys of turns that are too old for the newer record's list ``seen``.
+
+    Only the log shows whether such a turn was stored. Checked are the unlogged turns of the older
+    record, and ``own``, the unsaved turns of this process.
+    """
+    newer, older = _in_order(one, other)
+    if newer.deletes(older):
+        return set()
+    return {key for key in {*older.unlogged, *own} if newer.has_forgotten(key)}
+
+
+def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
+    """Return the newer and the older one of two records, by incarnation and version."""
+    is_newer = (one.incarnation, one.version) >= (other.incarnation, other.version)
+    return (one, other) if is_newer else (other, one)
+
+
+def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
+    """Return an agent's history with added messages, unless it has them.
+
+    A message is added after the last one of its turn or, if there is none, at the end.
+    """
+    result = list(window)
+    present = {slot[:2] for slot in window if slot.key is not None}
+    for slot in slots:
+        if slot[:2] in present:
+            continue
+        at = len(result)
+        while at and result[at - 1].key != slot.key:
+            at -= 1
+        result.insert(at or len(result), slot)
+        present.add(slot[:2])
+    return tuple(result)
+
+
+def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
+    """Return an agent's history with added messages, in the order of another history.
+
+    A message is added after its nearest predecessor in ``order`` that the history has, or at the
+    beginning if there is none.
+    """
+    result = list(window)
+    for slot in slots:
+        present = [other[:2] for other in result]
+        if slot[:2] not in present:
+            before = reversed(order[: order.index(slot)])
+            result.insert(
+                next((present.index(other[:2]) + 1 for other in before if other[:2] in present), 0),
+                slot,
+            )
+    return tuple(result)
+
+
+def grown_slots(
+    window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
+) -> list[Slot]:
+    """Return the messages of the history ``other`` that are not in ``known``.
+
+    A turn with such a message is returned as a whole if ``window`` has none of its messages.
+
+    Args:
+        window: The agent's history.
+        other: The other history.
+        known: Turn key and index of each known message.
+    """
+    new = {slot.key for slot in other if slot.key is not None and slot[:2] not in known}
+    shown = {slot.key for slot in window}
+    return [
+        slot
+        for slot in other
+        if slot.key in new and (slot[:2] not in known or slot.key not in shown)
+    ]
+
+
+def rebase_window(
+    window: Sequence[Slot], ancestor: Window, stored: Window, own: Collection[TurnKey]
+) -> Window | None:
+    """Return an edited history with the messages that other writers added to the stored one.
+
+    Args:
+        window: The edited history.
+        ancestor: The stored history that was edited.
+        stored: The present stored history.
+        own: Keys of unsaved turns, whose messages are left out unless ``ancestor`` has them.
+
+    Returns:
+        The history; None if the other writers did not only add messages.
+    """
+    present = set(ancestor)
+    if tuple(slot for slot in stored if slot in present) != ancestor:
+        return None
+    known = {slot[:2] for slot in ancestor if slot.key is not None}
+    kept = [slot for slot in window if slot.key not in own or slot[:2] in known]
+    return insert_slots(kept, grown_slots(kept, stored, known))
+
+
+def _carried_over(older: Record, newer: Record) -> Record:
+    """Return the part of an older incarnation's record that a newer incarnation takes over.
+
+    The part has the unlogged turns, and the redactions of turns that the newer incarnation has. It
+    is empty if the conversation was deleted in between.
+    """
+    if not older.incarnation or newer.deletes(older):
+        return Record()
+    kept = set(older.unlogged)
+    present = newer.unlogged.keys() | newer.shown_keys
+    if older.incarnation < newer.last_rewind:
+        # The rewinding process has read turns that are too old for ``seen``.
+        kept = {key for key in kept if not newer.has_forgotten(key)}
+        present |= {
+            key for key in older.redactions if key in newer.seen or newer.has_forgotten(key)
+        }
+    present |= kept
+    return Record(
+        window=tuple(slot for slot in older.window if slot.key in kept),
+        seen={key: older.seen[key] for key in kept if key in older.seen},
+        redactions={key: found for key, found in older.redactions.items() if key in present},
+        turns={key: turn for key, turn in older.turns.items() if key in kept},
+        unlogged=dict.fromkeys(kept, 0),
+        last_used=older.last_used,
+        ids=older.ids,
+    )
+
+
+def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
+    """Return whether a turn is too old for the list ``newer.seen``, but is in the log.
+
+    The author of ``newer`` must have known such a turn.
+    """
+    return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
+
+
+def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
+    """Return the messages of the older record that the newer one's author had not seen.
+
+    A turn with such a message is returned as a whole if the newer history has none of its messages.
+    """
+    shown = newer.shown_keys
+    slots = []
+    for slot in older.window:
+        if slot.key is None or _is_known(newer, older, slot.key, logged):
+            continue
+        known = newer.seen.get(slot.key, 0)
+        has_grown = known < older.seen.get(slot.key, 0)
+        if slot.number >= known or (has_grown and slot.key not in shown):
+            slots.append(slot)
+    present = older.shown_keys
+    # turns that the older author evicted, and that have grown since the newer one saw them
+    for key in sorted(shown - present):
+        slots += [Slot(key, at) for at in range(newer.seen.get(key, 0), older.seen.get(key, 0))]
+    return slots
+
+
+def latest_replacements(
+    one: Mapping[int, Replacement], other: Mapping[int, Replacement]
+) -> dict[int, Replacement]:
+    """Return the newest content of each redacted message of a turn."""
+    return {at: max(one.get(at, new), other.get(at, new)) for at, new in {**one, **other}.items()}
