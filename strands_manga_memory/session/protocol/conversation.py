@@ -52,8 +52,8 @@ class Conversation:
         check_merge: May prevent a join with unsaved changes by an error. See ``LocalCopy``.
 
     Attributes:
-        hot: The hot tier; None if there is only a durable tier.
-        durable: The durable tier; None if there is only a hot tier.
+        hot: The hot tier, or None.
+        durable: The durable tier, or None.
         local: This process's copy of the conversation.
     """
 
@@ -87,11 +87,9 @@ class Conversation:
             return False
         base, head = self.local.base, self.local.head_copy
         ended = len(self._ended(base, base.unlogged))
-        if ended >= self._flush_every and ended % self._flush_every == 0:
+        if ended and ended % self._flush_every == 0:
             return True
-        if head is None or not head.incarnation or head.incarnation != base.incarnation:
-            return False
-        return (
+        return (head is not None and 0 < head.incarnation == base.incarnation) and (
             (head.is_closed and not base.is_closed)
             or head.redactions != base.redactions
             or base.last_used - head.last_used >= self._silence / 2
@@ -122,20 +120,23 @@ class Conversation:
         """
         read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
+
+        def is_alone() -> bool:
+            found, error = hot.result()
+            return self.hot is not None and error is None and is_nothing(found)
+
         head_error = None
         if self.durable is not None:
-            is_early = self.hot is not None and wait([hot], timeout=HEAD_START_SECONDS).done
-            was_alone = bool(is_early) and _is_missing(*hot.result())
+            was_alone = bool(wait([hot], timeout=HEAD_START_SECONDS).done) and is_alone()
             read_head = partial(self._attempt, read, "durable")
             head_error = read_head(partial(self.read_head, is_alone=was_alone))[1]
-            if self.hot is not None and not was_alone and _is_missing(*hot.result()):
+            if not was_alone and is_alone():
                 head_error = read_head(partial(self.read_head, is_alone=True))[1]
         found, hot_error = hot.result()
         error = hot_error or head_error
         is_head_missing = self.durable is None or head_error is not None
         if error is not None and is_head_missing and is_nothing(found):
-            # A durable tier that answers is enough, because conversations begin there. An empty hot
-            # tier is not.
+            # Conversations begin in the durable tier, so an empty hot tier is not enough.
             raise StoreUnavailableError(f"the conversation could not be read: {error}") from error
         self.local.is_loaded = self.local.is_loaded or error is None
         return error
@@ -255,8 +256,7 @@ class Conversation:
                 if self.begins_durably and not fills:
                     return False  # the put of a head lists a new conversation
                 draft = self.local.draft()
-                # A stored record of this version may list logged turns as missing in the log. The
-                # next change corrects the list.
+                # A stored record of this version needs no update of its list of unlogged turns.
                 stored = hot.record.version[:2] if hot.record else None
                 if (
                     not draft.incarnation
@@ -413,11 +413,8 @@ class Conversation:
                 self._attempt(self._write, hot, record, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write missing turns that have ended to the log, and return those that are still missing.
-
-        A turn is written only if a tier's record lists all its messages, as a restore ignores turns
-        that no record lists.
-        """
+        """Write ended turns to the log, and return the turns that are still missing there."""
+        # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
@@ -438,8 +435,7 @@ class Conversation:
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         turns = {key: record.turns[key] for key in new if key in record.turns and key in stored}
         for key, turn in (turns | durable.get_turns(record.incarnation, new)).items():
-            # Also a turn that the log lacks: a late put of the original is then merged with the
-            # redacted turn.
+            # also a turn that the log lacks, so that a late put of the original is merged with it
             durable.put_turn(record.incarnation, key, turn.redact(new[key]))
         durable.purge(record.logs_from)  # an interrupted rewind may have left the originals
 
@@ -457,8 +453,8 @@ class Conversation:
         if durable is not None:
             if hot is not None and not self._put_tombstone_again(hot, tombstone):
                 self.delete()  # above an expiry or rewind that the durable tier has lost
-                return
-            durable.purge(tombstone.incarnation)
+            else:
+                durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
         """Put a tombstone, of an incarnation above ``known``, into a tier."""
@@ -591,7 +587,7 @@ class Conversation:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Call a function that uses a tier, and return its result and a tier's error, if any."""
+        """Return the result of a function that uses a tier, and the tier's error, if any."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:
@@ -602,8 +598,3 @@ def _done(result: Any) -> Future[Any]:
     future = Future[Any]()
     future.set_result(result)
     return future
-
-
-def _is_missing(found: Record | None, error: Exception | None) -> bool:
-    """Return whether a tier answered that it has no record."""
-    return error is None and is_nothing(found)

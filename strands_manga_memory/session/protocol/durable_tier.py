@@ -22,11 +22,11 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from threading import RLock
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError, OvertakenError
 from strands_manga_memory.messages import is_message
-from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import (
     SEEN_TURNS,
     Record,
@@ -106,7 +106,7 @@ class DurableTier:
         directory = directory_key(place.session, ids)
         groups = [place.session, *([directory[0]] if directory else [])]
         self._watched = [tombstone_key(group) for group in groups]
-        self.io = new_lock()
+        self.io = RLock()
         self.forget()
 
     def forget(self) -> None:

@@ -1,20 +1,17 @@
 """Storage of one conversation in the hot tier.
 
-The conversation is one hash. Each write of the hash is one compare-and-set. The values of these
-fields are JSON:
+The conversation is one hash. Each write is one compare-and-set. These fields are JSON:
 
 - ``head``: version and counters.
-- ``run``: values that stay the same during a run (incarnation) of the conversation, such as ids.
+- ``run``: constant values of a run (incarnation) of the conversation, such as ids.
 - ``view``: the agent's history, as references to messages.
-- ``seen``: turns that the writer has seen, with their numbers of messages. A turn that has its own
-  field with all of these messages is left out.
-- ``removed``: turns that a rewind removed, with their numbers of messages.
+- ``seen``: numbers of messages of turns that the writer has seen, except turns that are in the hash
+  with all these messages.
+- ``removed``: numbers of messages of turns that a rewind removed.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
-- ``x1``, ``x2`` and so on: one named state value, or one message that the conversation manager
-  edited or wrote.
-- ``archive``: list of the turns that have left the history. Without a durable tier, the hash keeps
-  these turns, too.
+- ``x1``, ``x2`` and so on: one named state value, or one edited or written message.
+- ``archive``: turns that have left the history, which a hash without a durable tier keeps.
 
 The field ``window`` lists the fields that are read when an agent is restored. With a durable tier,
 all fields are read.
@@ -27,13 +24,13 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from threading import RLock
 
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     KeyMissingError,
     StoreUnavailableError,
 )
-from strands_manga_memory.session.protocol.local_copy import new_lock
 from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
 from strands_manga_memory.session.protocol.record_format import (
     JsonObject,
@@ -66,9 +63,7 @@ from strands_manga_memory.stores.hot import (
 logger = logging.getLogger(__name__)
 
 ENDED_FIELD = "ended"
-"""Field that replaces ``head`` in an empty record.
-It is never encrypted, so that a deletion can be read without the keys.
-"""
+"""Field that replaces ``head`` in an empty record, and is never encrypted."""
 
 _HEAD_FIELD = "head"
 _SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
@@ -76,7 +71,6 @@ _TEXT_FRONT = re.compile(
     rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),'
 )
 _SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "run", "view", "seen", "removed", "notes", "archive")
-
 
 _FIELD_OF = {
     "window": "view",
@@ -88,32 +82,26 @@ _FIELD_OF = {
 """Field of each part of a record's JSON object that is not in the field ``head``."""
 
 _Part = TurnKey | str | bytes
-"""Key of a turn, name of a state entry, or serialized message that the conversation manager edited
-or wrote.
-"""
+"""Key of a turn, name of a state entry, or serialized message that was edited or written."""
 
 
 @dataclass
 class _Stored:
-    """Content of the hash that stores a conversation in the hot tier, as last read or written.
+    """Content of the hash that stores a conversation, as last read or written.
 
-    A turn is in a field ``m<number>``. A state value or an edited message is in a field
-    ``x<number>``. These fields are the parts, and the number is the field number.
+    A turn is in a field ``m<number>``, a state value or an edited message in a field ``x<number>``.
+    These fields are the parts.
 
     Args:
-        expect: Epoch and version in the store, which the next compare-and-set expects; None if the
-            hash is missing.
-        epoch: Epoch of the next write. The epoch grows by 1 at each end or deletion of the
-            conversation.
+        expect: Stored epoch and version, which the next compare-and-set expects; None if the hash
+            is missing.
+        epoch: Epoch of the next write. It grows by 1 at each end of the conversation.
         record: The state of the conversation; None if there is none.
-        numbers: Field number of each part. The key is a turn's key, a state value's name, or the
-            edited message itself.
-        unread: Message count of each stored turn that has left the history or cannot be read. The
-            record lacks these turns.
-        small: Python ``hash()`` of the content of each field without a number, such as ``view``,
-            keyed by field name.
-        expires_in: Seconds until the conversation counts as expired (the store keeps it longer);
-            None if the hash is missing.
+        numbers: Field number of each part, keyed by turn key, state name or edited message.
+        unread: Message count of each stored turn that the record lacks, because the turn has left
+            the history or cannot be read.
+        small: Python ``hash()`` of each field without a number, keyed by field name.
+        expires_in: Seconds until the conversation counts as expired; None if the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
@@ -126,9 +114,7 @@ class _Stored:
 
     @property
     def archive(self) -> dict[TurnKey, list[int]]:
-        """Field number and message count of each turn that the restore of an agent does not
-        read.
-        """
+        """Field number and message count of each turn that a restore does not read."""
         shown = set() if self.record is None else self.record.shown_keys
         return {
             key: [self.numbers[key], length]
@@ -138,7 +124,7 @@ class _Stored:
 
     @property
     def names(self) -> set[str]:
-        """Names of all fields of the conversation's hash in the hot tier, except ``window``."""
+        """Names of all fields of the hash, except ``window``."""
         return self.small.keys() - {WINDOW_FIELD} | {
             _field_name(part, number) for part, number in self.numbers.items()
         }
@@ -160,71 +146,53 @@ class HotTier:
 
     def __init__(self, place: Place, tiers: Tiers) -> None:
         assert tiers.hot is not None  # noqa: S101 - for the type checker
-        self._store, self._name, self._tiers, self._codec = (
-            tiers.hot,
-            place.conversation,
-            tiers,
-            tiers.codec,
-        )
+        self._store, self._name = tiers.hot, place.conversation
+        self._tiers, self._codec = tiers, tiers.codec
         self._keeps_log = tiers.durable is None
         self._stored: _Stored | None = None
-        self.io = new_lock()
+        self.io = RLock()
 
     @property
     def is_known(self) -> bool:
-        """Whether the conversation's content in the store is known.
-        False before the first read and after a failed request.
-        """
+        """Whether the content is known: not before the first read or after a failed request."""
         return self._stored is not None
 
     @property
     def record(self) -> Record | None:
-        """State of the conversation in the store, as last read or written; None if there is none,
-        or it is not known.
-        """
+        """The stored record, as last read or written; None if it is missing or not known."""
         return None if self._stored is None else self._stored.record
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the store is known to have nothing of the conversation, not even a tombstone."""
+        """Whether the store is known to have nothing, not even a tombstone."""
         return self._stored is not None and self._stored.expect is None and self._stored.epoch == 1
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Epoch and version of the conversation in the store, as last read or written; None if it
-        is missing or not known.
+        """Stored epoch and version, as last read or written; None if missing or not known.
 
-        Each end or deletion of the conversation raises the epoch by 1.
+        Each end of the conversation raises the epoch by 1.
         """
         return None if self._stored is None else self._stored.expect
 
     @property
     def expires_in(self) -> float | None:
-        """Seconds from the last read or write until the conversation counts as expired.
-
-        The number is negative if the conversation has expired. It is None if the conversation is
-        missing or not known.
-        """
+        """Seconds from the last read or write to the expiry; None if missing or not known."""
         return None if self._stored is None else self._stored.expires_in
 
     def forget(self) -> None:
-        """Discard the known content of the conversation in the store, so that the next operation
-        reads the store again.
-        """
+        """Discard the known content, so that the next use must read the store again."""
         self._stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
-        """Read the conversation from the hot tier in one round trip.
+        """Read the record in one round trip; None if there is none.
 
         Args:
             touch: Whether the read may restart the time to live. An inspection passes False.
 
-        Returns:
-            The state of the conversation; None if there is none.
-
         Raises:
             StoreUnavailableError: The store does not answer.
-            CorruptRecordError: The field ``head`` cannot be read.
+            CorruptRecordError: The record cannot be read.
         """
         self._stored = None
         found = self._store.load(
@@ -237,39 +205,31 @@ class HotTier:
         return self._stored.record
 
     def read_to_delete(self) -> Record | None:
-        """Read the conversation from the hot tier before it is deleted.
+        """Read the record before a deletion; None if it is missing or damaged.
 
-        A damaged conversation is replaced by a tombstone.
-
-        Returns:
-            The state of the conversation; None if it is missing or damaged.
-
-        Raises:
-            StoreUnavailableError: The store does not answer.
+        A tombstone replaces a damaged record.
         """
         try:
             return self.read(touch=False)
         except CorruptRecordError:
-            epoch = self._store.put_tombstone(
-                self._name, epoch=1, ttl=self._tiers.ttl.tombstone_seconds
-            )
+            ttl = self._tiers.ttl.tombstone_seconds
+            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=ttl)
             self._stored = _Stored(epoch=epoch + 1)
             return None
 
     def write(self, record: Record, *, ttl: float | None = None) -> bool:
-        """Replace the conversation in the store with one compare-and-set.
+        """Replace the record with one compare-and-set.
 
         Args:
-            record: The new state of the conversation. The caller has merged it with the state that
-                was last read.
+            record: The new record, joined with the one that was last read.
             ttl: Seconds to live from now. None: those of the session's ``TtlPolicy``.
 
         Returns:
-            False if another writer has changed the conversation. Then read the conversation, merge
-            it into ``record``, and try again.
+            False if another writer has changed the record. Then read it, join it with ``record``,
+            and try again.
 
         Raises:
-            StoreUnavailableError: The store does not answer. The conversation may have been stored.
+            StoreUnavailableError: The store does not answer. The record may have been stored.
         """
         before = self._stored
         if before is None:
@@ -305,25 +265,18 @@ class HotTier:
         if record.is_empty:
             return policy.tombstone_seconds
         seconds = policy.ttl(record.turn_count)
-        return (
-            max(1.0, record.created + seconds - self._tiers.clock())
-            if policy.mode == "fixed"
-            else seconds
-        )
+        if policy.mode == "fixed":
+            return max(1.0, record.created + seconds - self._tiers.clock())
+        return seconds
 
     def get_turns(
         self, incarnation: int, keys: Iterable[TurnKey] | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read turns of the conversation from the hot tier, which keeps all turns if there is no
-        durable tier.
+        """Read turns of an incarnation, without missing and unreadable ones.
 
         Args:
             incarnation: Number of the conversation's run.
             keys: Keys of the turns to read. None: all turns.
-
-        Returns:
-            The turns, keyed by turn key. Missing turns, and turns that cannot be read, are left
-            out.
         """
         with self.io:
             if self._stored is None:
@@ -343,20 +296,16 @@ class HotTier:
             return turns
 
     def _with_redacted_archive(self, record: Record) -> Record:
-        """Return ``record`` with the newly redacted turns that have left the history, so that
-        writes replace the originals.
+        """Return a record with newly redacted turns that have left the history.
+
+        Its write then replaces the original turns.
         """
-        before = self.record
-        known = (
-            before.redactions
-            if before is not None and before.incarnation == record.incarnation
-            else {}
-        )
-        new = {
-            key for key, found in record.redactions.items() if known.get(key) != found
-        } - record.turns.keys()
+        before = self.record or Record()
+        known = before.redactions if before.incarnation == record.incarnation else {}
+        changed = {key for key, found in record.redactions.items() if known.get(key) != found}
+        new = changed - record.turns.keys()
         turns = self.get_turns(record.incarnation, new) if new else {}
-        redacted = {key: turn.redact(record.redactions[key]) for key, turn in turns.items()}
+        redacted = {key: record.redacted(key, turn) for key, turn in turns.items()}
         return replace(record, turns={**record.turns, **redacted}) if redacted else record
 
     # Fields
@@ -364,12 +313,7 @@ class HotTier:
     def _encode(
         self, record: Record, before: _Stored
     ) -> tuple[_Stored, dict[str, bytes], list[str]]:
-        """Encode the state of a conversation as fields of its hash in the hot tier.
-
-        Returns:
-            The content of the hash after the write, the fields that change, and the names of the
-            fields to remove.
-        """
+        """Return the new content of the hash, the changed fields, and the names of removed ones."""
         if record.is_empty:
             ended = seal_object(record_object(record), self._place(ENDED_FIELD), Codec())
             return _Stored(record=record, small={ENDED_FIELD: 0}), {ENDED_FIELD: ended}, []
@@ -483,8 +427,7 @@ class HotTier:
     def _decode_turn(
         self, name: str, data: bytes, turns: dict[TurnKey, Turn], unread: dict[TurnKey, int]
     ) -> TurnKey:
-        """Decode a turn from its field of a conversation's hash, add it to ``turns``, and return
-        its key.
+        """Decode a turn, add it to ``turns``, and return its key.
 
         If the turn cannot be read, its number of messages is added to ``unread``.
         """
@@ -503,17 +446,14 @@ class HotTier:
         except KeyMissingError:
             raise
         except CorruptRecordError:
-            logger.warning("tier=<hot>, fields=<%d> | a turn cannot be read and stays as it is", 1)
+            logger.warning("tier=<hot> | a turn cannot be read and stays as it is")
             logger.debug("record=<%s> | a turn cannot be read", self._place(name))
             return None
 
     def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
-        """Return the key and the message count of a damaged turn.
+        """Return the key and the message count of a damaged turn, from the beginning of its field.
 
-        They are at the beginning of the turn's hash field.
-
-        Raises:
-            CorruptRecordError: The beginning of the field is damaged, too.
+        A damaged beginning raises ``CorruptRecordError``.
         """
         front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
         if front is None:
@@ -524,9 +464,7 @@ class HotTier:
         return TurnKey.parse(front[1].decode()), int(front[2])
 
     def _listed(self, numbers: Mapping[_Part, int]) -> bytes:
-        """Return the value of the field ``window`` for the given field numbers of turns, states and
-        edited messages.
-        """
+        """Return the field ``window``, which lists all fields if there is a durable tier."""
         return _listed(numbers) if self._keeps_log else ALL_FIELDS
 
     def _seal(self, name: str, value: JsonObject) -> bytes:
@@ -543,18 +481,11 @@ class HotTier:
 
 
 def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
-    """Return version, state and time to live of a conversation in the hot tier, without its
-    messages.
-
-    Returns:
-        A ``HotRecord`` with these values; None if the hot tier has no copy, or only a tombstone.
-    """
+    """Return a conversation's ``HotRecord`` without messages; None for a missing or empty one."""
     found = store.load(name, [_HEAD_FIELD], touch=False)
-    return (
-        None
-        if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields
-        else found
-    )
+    if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields:
+        return None
+    return found
 
 
 def _kind_of(part: _Part) -> str:
@@ -566,11 +497,7 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return the field number of each part (turn, state value or edited message), such as 12 for
-    the hash field ``m12``.
-
-    A part in ``known`` keeps its number, and a new part gets a free number.
-    """
+    """Return the field number of each part: the known number or, for a new part, a free one."""
     used = {
         kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"
     }
@@ -583,13 +510,9 @@ def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part,
 
 
 def _listed(numbers: Mapping[_Part, int]) -> bytes:
-    """Return the value of the hash field ``window``, the list of the fields that the restore of an
-    agent reads.
+    """Return the field numbers of parts as text.
 
     For example, ``1-4,7,x2`` lists the fields ``m1`` to ``m4``, ``m7`` and ``x2``.
-
-    Args:
-        numbers: Field number of each turn, state value and edited message to list.
     """
     runs: list[list[int]] = []
     for number in sorted(number for part, number in numbers.items() if _kind_of(part) == "m"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from threading import RLock
 from typing import Any
 
 from strands_manga_memory.session.protocol.record import (
@@ -20,6 +20,7 @@ from strands_manga_memory.session.protocol.record import (
     TurnKey,
     Version,
     Window,
+    flat_redactions,
     missing_turns,
 )
 from strands_manga_memory.session.protocol.record_join import (
@@ -51,11 +52,9 @@ class LocalCopy:
     Args:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether the hot tier keeps all turns, because there is no durable tier.
-        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), which are
-            stored with the first change.
-        check_merge: Called before another writer's changes are joined with unsaved changes. It gets
-            this process's state values by name, the other writer's record, and whether turns are
-            unsaved. Its error prevents the join.
+        ids: Unescaped ids of session, user, tenant and member (agent or orchestrator).
+        check_merge: Prevents a join of another writer's changes with unsaved ones by an error. It
+            gets this process's state values, the other record, and whether turns are unsaved.
 
     Attributes:
         base: Join of all records that this process has read and written.
@@ -64,7 +63,7 @@ class LocalCopy:
             ``view`` lacks.
         own: The open turn, and turns of this process that no store has confirmed in full.
         has_news: Whether ``window`` differs from ``view`` because of other writers.
-        is_overruled: Whether ``window`` replaces ``view``, and the agent's edits are discarded.
+        is_overruled: Whether ``window`` replaces ``view``, without the agent's edits.
         dropped: Number of messages that a deletion discarded before they were saved.
         copies: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
@@ -85,7 +84,7 @@ class LocalCopy:
     ) -> None:
         self._clock, self._check_merge = clock, check_merge
         self.hash_is_log, self._ids = hash_is_log, dict(ids or {})
-        self.lock = new_lock()
+        self.lock = RLock()
         self.base = Record()
         self.view: Window = ()
         self.window: Window = ()
@@ -127,13 +126,9 @@ class LocalCopy:
     ) -> Slot | None:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
-        Args:
-            message: The message.
-            at: Time of the message, in seconds since 1970. Default: now.
-            about: Further values of a new turn, such as its intent.
-
-        Returns:
-            Reference to the message; None if it is discarded after a deletion during the turn.
+        The new turn gets the values ``about``, such as its intent. The time ``at`` is in seconds
+        since 1970. If a deletion has interrupted the turn, the message is discarded, and None is
+        returned.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -161,7 +156,8 @@ class LocalCopy:
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
-            if turn is None or number < self._drafted.get(key, 0):
+            stored = max(self._drafted.get(key, 0), self.base.seen.get(key, 0))
+            if turn is None or number < stored:
                 self.redact(key, {number: message})
                 return
             self.own[key] = replace(
@@ -242,12 +238,12 @@ class LocalCopy:
         if slot.body:
             return slot.body
         turn = self._turn_with(slot)
-        return None if turn is None else turn.messages[slot.number]
+        return turn and turn.messages[slot.number]
 
     def time(self, slot: Slot) -> float | None:
         """Return a message's time in seconds since 1970; None if it is not in memory."""
         turn = self._turn_with(slot)
-        return None if turn is None else turn.times[slot.number]
+        return turn.times[slot.number] if turn else None
 
     def _turn_with(self, slot: Slot) -> Turn | None:
         if slot.key is None:
@@ -295,7 +291,6 @@ class LocalCopy:
             return self._count_unsaved()[1]
 
     def _count_unsaved(self) -> tuple[int, int]:
-        """Return the numbers of turns and of messages that no store has confirmed."""
         turns = messages = 0
         for key, turn in self.unsaved().items():
             counted = self.base.counted_length(key)
@@ -320,27 +315,22 @@ class LocalCopy:
     def draft(self) -> Record:
         """Return the record for the next save: the records that were read, and unsaved changes."""
         with self.lock:
-            base = self.base
             if not self.is_dirty:
-                return base
+                return self.base
+            base = replace(self.base, turns={**self.evicted, **self.base.turns})
             version, own = self.next_version(), self.unsaved()
             new_turns, new_messages = self._count_unsaved()
-            lengths = {key: len(turn.messages) for key, turn in own.items()}
-            self._drafted = {
-                key: length for key, length in self._drafted.items() if key in self.own
-            } | lengths
-            merged = {key: turn.merge(base.turns.get(key, turn)) for key, turn in own.items()}
+            self._drafted = lengths = {key: len(turn.messages) for key, turn in own.items()}
             changed = {name: Entry(version, value) for name, value in self._changes.items()}
             used = bool(own or self._changes.keys() - {CLOSED} or self.window != base.window)
             return replace(
-                base,
+                base.with_turns(own),
                 version=version,
                 incarnation=base.incarnation or self.first_incarnation,
                 window=self.window,
                 notes=self.notes,
                 seen={**base.seen, **lengths},
                 states={**base.states, **changed},
-                turns={**self.evicted, **base.turns, **merged},
                 unlogged={**base.unlogged, **{key: base.logged_length(key) for key in own}},
                 last_used=self._clock() if used else base.last_used,
                 created=base.created or self._clock(),
@@ -350,11 +340,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Make the keys of a record's unsaved turns final, before a tier gets the record.
-
-        Returns:
-            False if a key has changed since the record was made. Then it must not be stored.
-        """
+        """Make the keys of a record's unsaved turns final. Return False if one has changed."""
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
                 return False
@@ -424,10 +410,7 @@ class LocalCopy:
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Number of messages left of each turn that a restored table may have cut.
-
-        A message is left if it is in memory, or if the durable tier's record lists it.
-        """
+        """Number of messages in memory or in the durable record of each turn that may be cut."""
         with self.lock:
             base, head = self.base, self.head_copy
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -442,12 +425,8 @@ class LocalCopy:
     ) -> None:
         """Remove messages from the history that a restored table has lost.
 
-        A message that another process or the hot tier has comes back with its next record.
-
-        Args:
-            unproven: Keys of the turns that were searched in the log.
-            found: The searched turns that the log has.
-            incarnation: Incarnation of the log. If another one has begun, nothing changes.
+        A message that another process or the hot tier has comes back with its next record. The log
+        of ``incarnation`` has the turns ``found`` of those that may be cut, ``unproven``.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -467,9 +446,7 @@ class LocalCopy:
         """Add turns of the log, if their ``incarnation`` is the present one."""
         with self.lock:
             if self.base.incarnation == incarnation:
-                known = self.base.turns
-                read = {key: turn.merge(known.get(key, turn)) for key, turn in turns.items()}
-                self.base = replace(self.base, turns={**known, **read}).normalize()
+                self.base = self.base.with_turns(turns).normalize()
 
     def begin_after(self, record: Record) -> None:
         """Discard this process's copy after a deletion or expiry, and begin with ``record``."""
@@ -518,8 +495,6 @@ class LocalCopy:
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(self.next_version(found), incarnation, carries_from=incarnation)
 
-    # Internals
-
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
         """Return whether a join with ``found`` meets unsaved changes with foreign ones."""
         base = self.base
@@ -532,7 +507,7 @@ class LocalCopy:
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         """Mark messages of the agent's history as outdated if their redactions are new."""
         if self.base.redactions != before:
-            old, new = _redacted_slots(before), _redacted_slots(self.base.redactions)
+            old, new = flat_redactions(before), flat_redactions(self.base.redactions)
             self.view = _with_outdated(self.view, {slot for slot, _ in new - old})
             self.has_news |= self.window != self.view
 
@@ -591,8 +566,8 @@ class LocalCopy:
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
         """Update the history that the next save stores, after a join.
 
-        If other writers only added messages to the earlier stored history ``ancestor``, the agent's
-        edits are kept. Otherwise the stored history replaces them. Unsaved turns are kept.
+        The agent's edits are kept if other writers only added messages to the stored history
+        ``ancestor``. Unsaved turns are always kept.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
@@ -620,15 +595,6 @@ class LocalCopy:
             return self._lamport_time
 
 
-def _redacted_slots(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> set[Any]:
-    return {((key, at), new) for key, found in redactions.items() for at, new in found.items()}
-
-
 def _with_outdated(slots: Window, outdated: Collection[Any]) -> Window:
     """Return a history in which the given messages are marked as outdated."""
     return tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in slots)
-
-
-def new_lock() -> Any:
-    """Return a new re-entrant lock."""
-    return threading.RLock()

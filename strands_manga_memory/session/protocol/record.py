@@ -248,6 +248,11 @@ class Record:
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
 
+    def with_turns(self, turns: Mapping[TurnKey, Turn]) -> Record:
+        """Return the record with the messages of the given turns, too."""
+        read = {key: turn.merge(self.turns.get(key, turn)) for key, turn in turns.items()}
+        return replace(self, turns={**self.turns, **read})
+
     def redacted(self, key: TurnKey, turn: Turn) -> Turn:
         """Return a turn with this record's redactions."""
         return turn.redact(self.redactions.get(key, {}))
@@ -317,6 +322,13 @@ class Record:
 _content = attrgetter(
     "incarnation", "carries_from", "window", "notes", "seen", "states", "redactions"
 )
+
+
+def flat_redactions(
+    redactions: Mapping[TurnKey, Mapping[int, Replacement]],
+) -> set[tuple[tuple[TurnKey, int], Replacement]]:
+    """Return redactions as pairs of a message (turn key and index) and its new content."""
+    return {((key, at), new) for key, found in redactions.items() for at, new in found.items()}
 
 
 def is_nothing(record: Record | None) -> bool:

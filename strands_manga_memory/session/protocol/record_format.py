@@ -1,8 +1,7 @@
-"""Conversion of the parts of a conversation's record to their stored form, and back.
+"""Stored form of a conversation's record and of its parts.
 
-The stored form is JSON text. Large values are compressed, and values are encrypted if the codec has
-a key. The first attribute of plain JSON text is named after the version of the stored form, such as
-``v3``. Its value is a checksum.
+It is JSON text, compressed if it is large, and encrypted if the codec has a key. The first
+attribute of plain text is a checksum, named after the version of the stored form, such as ``v3``.
 """
 
 from __future__ import annotations
@@ -41,13 +40,11 @@ JsonObject = dict[str, Any]
 """Type of a JSON object."""
 
 PLAIN_BYTES = 2048
-"""Size in bytes from which a JSON object is usually compressed.
-Smaller objects are stored as plain text.
-"""
+"""Size in bytes from which a JSON object is usually compressed."""
 
 _USUAL_LENGTH = 2  # a question and its answer
 MOST_MESSAGES = 200_000
-"""Maximum number of messages in a history. A stored record that lists more messages is damaged."""
+"""Maximum number of messages in a history. A record with more messages is damaged."""
 
 _HEAD = b'{"v%d":"' % VERSION
 _ANY_HEAD = re.compile(rb'\{"v(\d{1,9})":"[0-9a-f]{8}"')
@@ -57,13 +54,11 @@ _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 def seal_object(
     value: JsonObject, place: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES
 ) -> bytes:
-    """Return the bytes in which a JSON object is stored: plain JSON with a checksum, or compressed
-    or encrypted.
+    """Return the stored bytes of a JSON object: plain, compressed or encrypted.
 
     Args:
-        value: The object. Its values are JSON, or ``JsonPart`` (JSON text that is inserted
-            unchanged).
-        place: Name under which the object is stored. The object cannot be read under another name.
+        value: The object, whose values are JSON or ``JsonPart``.
+        place: Name under which the object is stored, and must be read.
         codec: Encrypts the object, and compresses large objects.
         plain_bytes: Size in bytes from which the object is compressed.
     """
@@ -75,11 +70,10 @@ def seal_object(
 
 
 def open_object(data: object, place: str, codec: Codec) -> JsonObject:
-    """Decode a stored JSON object: check, decrypt and decompress its bytes.
+    """Check, decrypt and decompress a stored JSON object.
 
     Raises:
-        CorruptRecordError: The bytes are damaged, were stored under another name, or have another
-            version.
+        CorruptRecordError: The bytes are damaged, or have another name or version.
         KeyMissingError: The bytes are encrypted with a key that the codec does not have.
     """
     if isinstance(data, bytes) and (head := _ANY_HEAD.match(data)):
@@ -101,9 +95,7 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether stored bytes are plain JSON in valid UTF-8, so that a table can store them as
-    a string.
-    """
+    """Return whether stored bytes are plain JSON that a table can store as a string."""
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -182,9 +174,7 @@ def entry_object(name: str, entry: Entry) -> JsonObject:
 
 
 def entry_of(value: JsonObject) -> tuple[str, Entry]:
-    """Parse a named state value, with its version, from a JSON object.
-    Return the name and the value.
-    """
+    """Parse the name of a state value, and the value with its version, from a JSON object."""
     return str(value["name"]), Entry(version_of(value["version"]), load(json_bytes(value["value"])))
 
 
@@ -216,20 +206,16 @@ def record_object(
 ) -> JsonObject:
     """Convert a conversation's record (its state) to a JSON object.
 
-    The field ``seen`` leaves out turns that are stored together with the record, if their number of
-    messages is the same.
+    The field ``seen`` leaves out turns that are stored with all their messages.
 
     Args:
         record: The record.
-        bodies: Reference number of each edited message, keyed by serialized message. The edited
-            messages, the turns and the state values are then stored elsewhere. None: the object
-            contains all of them.
-        unreadable: Number of messages of each stored turn that cannot be read, and is therefore
-            missing in the record.
+        bodies: Number of each edited message, if edited messages, turns and state values are stored
+            elsewhere. None: the object contains them.
+        unreadable: Number of messages of each stored turn that cannot be read.
     """
     held = {**unreadable, **{key: len(turn.messages) for key, turn in record.turns.items()}}
-    # A turn that is stored with the record was seen by the record's author, also beyond the last
-    # turns that ``seen`` counts.
+    # The author has seen all turns that are stored with the record, also old ones.
     lengths = {
         key: record.seen.get(key, held.get(key, 0))
         for key in record.seen.keys() | record.shown_keys | held.keys()
@@ -266,17 +252,14 @@ def record_of(
 ) -> Record:
     """Parse a conversation's record (its state) from a JSON object.
 
-    This is the inverse of ``record_object``.
+    Each argument that is None is read from the object.
 
     Args:
         value: The JSON object.
-        turns: The record's turns, if they are stored elsewhere. None: the object contains them.
-        states: The record's state values, if they are stored elsewhere. None: the object contains
-            them.
-        bodies: Edited messages that are stored elsewhere, keyed by reference number. None: the
-            object contains them.
-        unreadable: Number of messages of each stored turn that cannot be read. It completes the
-            list ``seen``.
+        turns: The record's turns.
+        states: The record's state values.
+        bodies: Edited messages, keyed by number.
+        unreadable: Number of messages of each stored turn that cannot be read.
     """
     turns = dict(map(turn_of, value.get("turns", ()))) if turns is None else turns
     held = {**unreadable, **{key: len(turn.messages) for key, turn in turns.items()}}
@@ -301,10 +284,10 @@ def record_of(
 
 
 def lengths_text(lengths: Lengths) -> str:
-    """Return the number of messages of each turn as compact text, ordered by turn key.
+    """Return the number of messages of each turn as text, ordered by turn key.
 
-    The text ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has two turn keys. The second turn has 4 messages.
-    The first turn has the usual number, 2, which is left out.
+    For example, ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has a turn of 2 messages (the usual number is
+    left out) and a turn of 4.
     """
     return " ".join(
         f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
@@ -313,9 +296,7 @@ def lengths_text(lengths: Lengths) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Parse the number of messages of each turn from compact text.
-    This is the inverse of ``lengths_text``.
-    """
+    """Parse the number of messages of each turn from the text of ``lengths_text``."""
     lengths = {}
     for entry in text.split():
         key, _, length = entry.partition(":")
@@ -327,16 +308,13 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Return the number of each turn in a stored history, from 1: first the turns in ``held``, then
-    those in ``lengths``.
+    """Return the number of each turn in a stored history, from 1.
 
-    Turns that are stored with the history come first. The turns in the history then mostly have
-    successive numbers, which ``window_list`` writes as ranges.
+    Turns that are stored with the history come first, because most of them are in the history, and
+    successive numbers are written as ranges.
     """
-    return {
-        key: number
-        for number, key in enumerate([*sorted(held), *sorted(lengths.keys() - held.keys())], 1)
-    }
+    keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
+    return {key: number for number, key in enumerate(keys, 1)}
 
 
 def window_list(
@@ -345,23 +323,19 @@ def window_list(
     lengths: Lengths,
     bodies: Mapping[Any, int] | None = None,
 ) -> list[Any]:
-    """Convert an agent's history to a JSON list.
-
-    The list has three kinds of entries:
+    """Convert an agent's history to a JSON list with three kinds of entries.
 
     - A text, such as ``"1-4 5-44:0 45:1-3"``: all messages of the turns 1 to 4, the first message
       of each of the turns 5 to 44, and the messages 1 to 3 of turn 45.
-    - An object with ``of`` and ``body``: an edited message. ``of`` has the number of the turn and
-      the index in the turn.
+    - An object with ``of`` (number of the turn, index in the turn) and ``body``: an edited message.
     - An object with ``note``: a message that the conversation manager wrote.
 
     Args:
         window: The agent's history, as references to messages.
         numbers: Number of each turn.
         lengths: Number of messages of each turn.
-        bodies: Reference number of each edited or written message, keyed by serialized message, if
-            these messages are stored elsewhere. The list then contains the numbers. None: the list
-            contains the messages.
+        bodies: Number of each edited or written message, if these messages are stored elsewhere.
+            None: the list contains the messages.
     """
     entries: list[Any] = []
     for key, group in groupby(window, lambda slot: slot.key):
@@ -387,19 +361,12 @@ def window_list(
 
 
 def _add_turn(entries: list[Any], number: int, messages: str) -> None:
-    """Add messages of a turn to the last text in the JSON list of a history.
+    """Add messages of a turn, such as ``:1-3`` (empty: all), to the JSON list of a history.
 
-    If the previous turn has the same range of messages, the two turns become one entry, such as
-    ``5-6:1-3``.
-
-    Args:
-        entries: The JSON list.
-        number: Number of the turn.
-        messages: Range of messages, such as ``:1-3`` for the messages 1 to 3. Empty: all messages.
+    Successive turns with the same messages become one entry, such as ``5-6:1-3``.
     """
-    before, space, last_range = (
-        entries.pop().rpartition(" ") if entries and isinstance(entries[-1], str) else ("", "", "")
-    )
+    text = entries.pop() if entries and isinstance(entries[-1], str) else ""
+    before, space, last_range = text.rpartition(" ")
     turns, colon, rest = last_range.partition(":")
     first, _, last = turns.partition("-")
     if turns and colon + rest == messages and int(last or first) + 1 == number:
@@ -414,14 +381,13 @@ def window_of(
     lengths: Lengths,
     bodies: Mapping[int, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from a JSON list. This is the inverse of ``window_list``.
+    """Parse an agent's history from the JSON list of ``window_list``.
 
     Args:
         entries: The JSON list.
         numbers: Number of each turn. Messages of other turns are left out.
         lengths: Number of messages of each turn.
-        bodies: Edited or written messages that are stored elsewhere, keyed by reference number.
-            None: the list contains them.
+        bodies: Edited or written messages, keyed by number. None: the list contains them.
 
     Raises:
         ValueError: The history has too many messages.
@@ -457,7 +423,7 @@ def _slots(
 
 
 def _span(text: str) -> range:
-    """Parse a range of numbers, such as ``5-44``. One number, such as ``5``, is a range, too."""
+    """Parse a range of numbers, such as ``5-44`` or ``5``."""
     first, _, last = text.partition("-")
     span = range(int(first), int(last or first) + 1)
     if len(span) > MOST_MESSAGES:

@@ -63,17 +63,12 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
         key: latest_replacements(newer.redactions.get(key, {}), older.redactions.get(key, {}))
         for key in {**older.redactions, **newer.redactions}
     }
-    turns = {
-        key: turn.merge(newer.turns.get(key, turn))
-        for key, turn in {**newer.turns, **older.turns}.items()
-    }
     return replace(
-        newer,
+        newer.with_turns(older.turns),
         window=insert_slots(newer.window, fresh),
         seen=seen,
         states=states,
         redactions=redactions,
-        turns=turns,
         unlogged={key: length for key, length in unlogged.items() if length < seen.get(key, 0)},
         last_used=max(newer.last_used, older.last_used),
         created=min(filter(None, (newer.created, older.created)), default=0.0),

@@ -64,7 +64,7 @@ def simulated(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (durable_tier, hot_tier, local_copy):
             stack.enter_context(
-                mock.patch.object(module, "new_lock", side_effect=lambda: TaskLock(world))
+                mock.patch.object(module, "RLock", side_effect=lambda: TaskLock(world))
             )
         stack.enter_context(
             mock.patch.object(durable_tier, "sleep", side_effect=lambda seconds: world.pause())
