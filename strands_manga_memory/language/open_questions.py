@@ -51,7 +51,8 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         if role != "user" or not says_something(text):
             continue
         said = head_and_tail(text)
-        asks, waits = any(map(is_question, split_sentences(said))), _WAITS.search(said) is not None
+        asks = any(_asks(each) for each in split_sentences(said))
+        waits = _WAITS.search(said) is not None
         later = [
             (lines[each - 1], head_and_tail(lines[each][1]))
             for each in range(at + 1, len(lines))
@@ -69,13 +70,33 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
         # message.
         question = text if asks or not (waits and question) else question
         # A postponed answer leaves the question open, unless a later answer is about it.
-        is_open = not first or waits or is_postponed
+        is_open = waits or is_postponed or _is_no_answer(first, question)
         if is_open and not any(
             _is_answer_in_session(each, question, asked)
             for asked, each in answers[0 if waits else 1 :]
         ):
-            found[shorten_line(question, 120)] = None
+            found[_asking_part(question)] = None
     return list(found)[-MOST_OPEN:]
+
+
+def _asks(sentence: str) -> bool:
+    return is_question(sentence) or _INDIRECT.search(sentence) is not None
+
+
+def _asking_part(text: str) -> str:
+    """Return a question, or only its asking sentences if it is longer than 120 characters."""
+    if len(text) > _LONGEST:
+        text = " ".join(filter(_asks, split_sentences(head_and_tail(text)))) or text
+    return shorten_line(text, _LONGEST)
+
+
+def _is_no_answer(text: str, question: str) -> bool:
+    """Return whether a text is empty, or only acknowledges a question for a value ("OK")."""
+    return not text or (
+        not says_something(text, "assistant")
+        and any(kind in _KINDS for kind in _asked_kinds(question)[0])
+        and not _GIVEN["yes_or_no"].search(text)
+    )
 
 
 # Answers.
@@ -84,6 +105,8 @@ _DIGITS = re.compile(r"\d+")
 _NAMES = re.compile(r"(?<=[\w,] )[A-Z]\w{2,}|[\u30a1-\u30fa\u30fc]{2,}|(?<=[『「])[^』」]+")
 _HIRAGANA = re.compile(r"[\u3041-\u309f]")
 _WAITS = any_language("summaries.waits")
+_INDIRECT = any_language("questions.indirect")
+_LONGEST = 120
 _KINDS = ("date", "price", "number", "place", "person")
 _ASKED = {kind: any_language(f"asked.{kind}") for kind in (*_KINDS, "other", "stock")}
 _GIVEN = {kind: any_language(f"given.{kind}") for kind in (*_KINDS, "stock", "yes_or_no")}

@@ -386,3 +386,9 @@ def test_a_summary_quotes_no_answer_to_a_question_that_it_does_not_quote() -> No
     ]
     text = summarize_session(RuleSessionSummarizer(), lines, max_tokens=60).text
     assert ("volume 2" in text) == ("6.99" in text)
+
+
+def test_a_long_message_is_kept_by_its_question() -> None:
+    text = "Forty volumes of my order came in perfect condition, and my reading club is happy. " * 2
+    lines = [("user", f"{text}Do you ship order 102 today?"), ("assistant", "Let me check.")]
+    assert find_open_questions(lines) == ["Do you ship order 102 today?"]
