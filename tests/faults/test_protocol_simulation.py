@@ -46,6 +46,7 @@ def test_promises_hold_whatever_happens_between_two_store_calls(name: str) -> No
         ("everything", 100934),
         ("everything", 103264),
         ("everything", 8100004),
+        ("everything", 9100384),
     ],
 )
 def test_seeds_that_broke_a_promise_once_hold_it(name: str, seed: int) -> None:

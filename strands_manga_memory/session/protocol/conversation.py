@@ -115,8 +115,7 @@ class Conversation:
             Error of the tier that did not answer; None if no tier failed.
 
         Raises:
-            StoreUnavailableError: The tiers that answer are not enough to know whether the
-                conversation exists.
+            StoreUnavailableError: The answers do not show whether the conversation exists.
         """
         read_hot = partial(self._attempt, read, "hot", partial(self.read_hot, touch=touch))
         hot = _done((None, None)) if self.hot is None else start(read_hot)
@@ -303,10 +302,9 @@ class Conversation:
 
     def close(self, *, writes_hot: bool = True) -> None:
         """Flush the conversation as ``flush`` does, and mark the durable record as complete."""
-        if self.hot is not None and self.durable is not None:
-            with self.local.lock:
-                if not self.local.base.is_empty or self.local.own:
-                    self.local.set_states({CLOSED: True})
+        has_content = not self.local.base.is_empty or bool(self.local.own)
+        if self.hot is not None and self.durable is not None and has_content:
+            self.local.set_states({CLOSED: True})
         self.flush(writes_hot=writes_hot)
 
     def _save_head(self) -> None:
@@ -324,8 +322,7 @@ class Conversation:
                 is_new = durable.record is None and not self.local.base.incarnation
                 has_log = is_new and durable.unlisted_keys(Record(incarnation=1))
                 if has_log and self.read_head() is None:
-                    # The log is from a conversation that was lost or deleted. None of its turns may
-                    # come back.
+                    # The log is of a lost or deleted conversation. None of its turns may come back.
                     self.local.first_incarnation = self.local.next_incarnation(1)
                 draft, known = self.local.draft(), durable.record
                 if not draft.incarnation or (known is not None and known.version == draft.version):
@@ -445,7 +442,9 @@ class Conversation:
         """Delete the conversation from both tiers. A repeated call completes a failed one."""
         hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
-            found, _ = self._attempt(hot.read_to_delete)
+            with hot.io:
+                found, _ = self._attempt(hot.read_to_delete)
+                hot.forget()  # else a write would replace what was not joined
             known = found.incarnation if found else 0
         if durable is not None:
             known = max([known, *durable.incarnations()])  # the head may be damaged or missing
@@ -464,8 +463,8 @@ class Conversation:
                     tier.read_to_delete()
                 if tier.write(tombstone := self.local.next_tombstone(known, tier.record)):
                     break
-            self.local.copies[tier.name] = tombstone
             with self.local.lock:  # now, as the other tier may not answer
+                self.local.copies[tier.name] = tombstone
                 self.local.begin_after(tombstone)
         return tombstone
 
@@ -481,6 +480,7 @@ class Conversation:
                     tier.read_to_delete()
                 found = tier.record or Record()
                 if found.incarnation >= tombstone.incarnation:
+                    tier.forget()  # as above
                     return found.carries_from >= tombstone.carries_from
                 if tier.write(tombstone):
                     self.local.copies[tier.name] = tombstone
