@@ -173,9 +173,7 @@ def _guarded_tools(on_event: Any) -> Iterator[Any]:
     )
     client = MCPClient(lambda: stdio_client(parameters))  # type: ignore[arg-type, return-value]
     with client:
-        policy = BreakerPolicy(
-            reset_after=RESET_AFTER, users=1
-        )  # the only user of this story opens the breaker
+        policy = BreakerPolicy(reset_after=RESET_AFTER)
         guarded = GuardedMCPTools(client, policy, stale_ttl=600, on_event=on_event)
         yield guarded
 

@@ -223,7 +223,7 @@ class MangaMemorySettings(BaseModel):
         2_000, "characters", "Most characters of a goal's context", ge=1, most=100_000
     )
     steps_kept: int = _number(
-        100, "steps", "Most tool calls of a task, and most other steps", ge=1, most=10_000
+        100, "steps", "Most steps of a task, such as tool calls", ge=1, most=10_000
     )
     pii_actions: dict[_Rule, Action] | None = _field(
         None,
@@ -244,7 +244,7 @@ class MangaMemorySettings(BaseModel):
         30.0, "seconds", "Time that a breaker stays open", gt=0, most=600
     )
     breaker_users: int = _number(
-        2, "users", "Users who must get errors of a tool before its breaker opens", ge=1, most=1000
+        2, "users", "Users, at most all of a tool, whose errors open its breaker", ge=1, most=1000
     )
     breaker_timeout: float = _number(
         2.0, "seconds", "Longest call of a guarded tool", gt=0, most=3600

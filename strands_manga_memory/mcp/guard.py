@@ -56,9 +56,9 @@ class BreakerPolicy:
             failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
         users: Number of different users who must get an error of the tool before such errors open
-            the breaker. Other failures, such as timeouts, and errors of unknown users count without
-            this condition. Default 2, so that wrong arguments of one user do not make the tool
-            unavailable for others.
+            the breaker; if fewer users have called the tool, all of them. Other failures, such as
+            timeouts, and errors of unknown users count without this condition. Default 2, so that
+            wrong arguments of one user do not make the tool unavailable for others.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
@@ -319,6 +319,7 @@ class Guard:
         self.schema = ArgumentSchema(spec["inputSchema"].get("json", {}), name=self.tool_name)
         self.log = CallLog(clock=clock)
         self.alternatives: tuple[str, ...] = ()
+        self._callers: set[Hashable] = set()  # at most ``policy.users``, as are the reporters
         self._reporters: set[Hashable] = set()
         self._on_event = on_event
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
@@ -367,9 +368,12 @@ class Guard:
         """Report the classification of a user's call to the breaker.
 
         Wrong arguments of one user, such as order ids that do not exist, may cause errors of the
-        tool. Such errors open the breaker only after ``policy.users`` different users got an error.
-        Other failures, such as timeouts, and errors of unknown users always count.
+        tool. Such errors open the breaker only after ``policy.users`` different users got an error,
+        or all users who called the tool, if these are fewer. Other failures, such as timeouts, and
+        errors of unknown users always count.
         """
+        if user is not None and len(self._callers) < self.policy.users:
+            self._callers.add(user)
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
             permit.success()
@@ -386,7 +390,7 @@ class Guard:
             return True
         if len(self._reporters) < self.policy.users:
             self._reporters.add(user)
-        return len(self._reporters) >= self.policy.users
+        return len(self._reporters) >= len(self._callers)
 
     def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
         """Return a failure for the model, with the state of breaker and server.

@@ -80,7 +80,7 @@ def main(folder: str) -> None:
     tracing.add_span_processor(SimpleSpanProcessor(spans))
     trace.set_tracer_provider(tracing)
     memory = MangaMemory.open(durable=f"sqlite:///{folder}/s.sqlite3", memories=True)
-    guarded = guard_tool(sick, BreakerPolicy(failures=1, users=1))
+    guarded = guard_tool(sick, BreakerPolicy(failures=1))
     call = {"toolUse": {"toolUseId": "t1", "name": "sick", "input": {}}}
     script = [f"{CANARY} noted. " * 60 for _ in range(8)]
     agent = Agent(

@@ -119,7 +119,7 @@ def test_inspection_shows_the_breakers_that_this_process_has(url: str) -> None:
         """Say what it costs."""
         raise RuntimeError("down")
 
-    guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0, users=1))
+    guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0))
     uses = [
         [{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}]
         for number in range(3)

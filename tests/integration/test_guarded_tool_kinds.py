@@ -98,7 +98,7 @@ def test_each_kind_of_tool_is_guarded(kind: Callable[[], Any], names: list[str])
 
 def test_a_failing_module_tool_opens_its_breaker() -> None:
     """Errors of a module tool reach the model, and open the breaker of that tool alone."""
-    guarded = guard_tool([price_lookup, stock], BreakerPolicy(failures=2, users=1))
+    guarded = guard_tool([price_lookup, stock], BreakerPolicy(failures=2))
     failing = ("price_lookup", {"title": "unknown"})
     agent = _agent([guarded], failing, failing, failing, ("in_stock", {"title": "Gyo"}))
     agent("What does it cost?")
@@ -116,7 +116,7 @@ def test_a_module_tool_is_a_fallback() -> None:
         """Fail."""
         raise OSError("down")
 
-    guarded = guard_tool(price, BreakerPolicy(failures=1, users=1), fallbacks=[price_lookup])
+    guarded = guard_tool(price, BreakerPolicy(failures=1), fallbacks=[price_lookup])
     agent = _agent([guarded], ("price", {"title": "Gyo"}), ("price", {"title": "Gyo"}))
     agent("What does it cost?")
     assert "Gyo: 12 dollars" in str(_results(agent)[1])
@@ -145,13 +145,18 @@ def test_a_guarded_tool_is_not_guarded_again(given: Callable[[Any], Any]) -> Non
         guard_tool(given(guard_tool(stock.in_stock)))
 
 
-def _errors_of_one_user(policy: BreakerPolicy | None) -> str:
+def _errors_of_one_user(policy: BreakerPolicy | None, *others: str) -> str:
     @tool
     def order(number: str) -> str:
         """Look up an order."""
+        if number == "known":
+            return "shipped"
         raise LookupError(f"there is no order {number}")
 
     guarded = guard_tool(order, policy)
+    for user in others:
+        known = _agent([guarded], ("order", {"number": "known"}))
+        known("Where is my order?", invocation_state={"user_id": user})
     agent = _agent([guarded], *(("order", {"number": str(number)}) for number in range(6)))
     agent("Where is my order?", invocation_state={"user_id": "u1"})
     return str(guarded.status()["state"])
@@ -169,9 +174,15 @@ def _errors_of_one_user(policy: BreakerPolicy | None) -> str:
 )
 def test_errors_of_one_user_close_a_tool_for_nobody_else(policy: BreakerPolicy | None) -> None:
     """Five wrong order numbers of one user do not open the breaker."""
-    assert _errors_of_one_user(policy) == "closed"
+    assert _errors_of_one_user(policy, "u2") == "closed"
 
 
-def test_one_user_opens_a_breaker_where_the_policy_says_so() -> None:
-    """With ``users=1`` the errors of one user open the breaker."""
-    assert _errors_of_one_user(BreakerPolicy(users=1)) == "open"
+@pytest.mark.parametrize(
+    ("policy", "others"),
+    [(None, []), (BreakerPolicy(users=9), []), (BreakerPolicy(users=1), ["u2", "u3"])],
+)
+def test_errors_of_the_only_or_of_enough_users_open_the_breaker(
+    policy: BreakerPolicy | None, others: list[str]
+) -> None:
+    """The only user of a tool opens its breaker, and one of several users with ``users=1``."""
+    assert _errors_of_one_user(policy, *others) == "open"

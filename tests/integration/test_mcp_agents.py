@@ -428,9 +428,9 @@ def test_a_policy_for_a_tool_that_does_not_exist_is_reported(
 
 def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -> None:
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db")
-    guarded = memory.guard(client, policy(failures=1, users=1), stale_ttl=60)
+    guarded = memory.guard(client, policy(failures=1), stale_ttl=60)
     assert memory.guard(client) is guarded
-    assert memory.guard(client, policy(failures=1, users=1), stale_ttl=60) is guarded
+    assert memory.guard(client, policy(failures=1), stale_ttl=60) is guarded
     with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.db") as other:
         assert other.guard(client, policy(failures=2)) is not guarded, (
             "another facade cannot choose its policy"

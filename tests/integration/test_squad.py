@@ -1067,7 +1067,7 @@ async def test_an_open_breaker_stays_open_from_request_to_request_and_turns_comp
         raise ConnectionError("no route to db password=hunter2")
 
     shop = Shop(memory)
-    shop.tools = [guard_tool(look_up, BreakerPolicy(failures=1, users=1))]
+    shop.tools = [guard_tool(look_up, BreakerPolicy(failures=1))]
     for _ in range(3):
         answer = await shop.ask("look")
         assert answer.startswith("it says")

@@ -152,7 +152,7 @@ def test_a_sick_tool_says_so(deployment: Deployment) -> None:
 
     memory = deployment.process()
     replies = [*(use("sick", number) for number in range(4)), use("healthy", 9), "done"]
-    tools = [guard_tool(sick, BreakerPolicy(failures=2, users=1)), guard_tool(healthy)]
+    tools = [guard_tool(sick, BreakerPolicy(failures=2)), guard_tool(healthy)]
     agent, _ = deployment.agent(memory, reply=replies, tools=tools)
     agent("try")
     assert "circuit_open" in str(agent.messages)

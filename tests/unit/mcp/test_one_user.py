@@ -28,9 +28,25 @@ async def ask(guarded: Any, user: str, order: str) -> str:
 
 async def test_five_unknown_orders_of_one_user_open_no_breaker() -> None:
     guarded = guard_tool(get_order, BreakerPolicy(users=2))
+    await ask(guarded, "u2", "known")
     for number in range(20):
         await ask(guarded, "u1", f"x{number}")
     assert "shipped" in await ask(guarded, "u2", "known")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 50])
+async def test_errors_of_all_callers_but_at_most_three_open_the_breaker(count: int) -> None:
+    """Five errors in a row are needed, of all users so far, and of three if there are more."""
+    guarded = guard_tool(get_order, BreakerPolicy(users=3))
+    users = [f"u{number}" for number in range(count)]
+    for user in users:
+        await ask(guarded, user, "known")
+    needed = users[-3:]
+    for number in range(10):
+        await ask(guarded, needed[number % max(1, len(needed) - 1)], "x")
+    assert guarded.status()["state"] == ("open" if count == 1 else "closed")
+    await ask(guarded, needed[-1], "x")
+    assert guarded.status()["state"] == "open"
 
 
 @pytest.mark.parametrize(
