@@ -45,8 +45,8 @@ class StateLimits:
         failed_subtasks_kept: Maximum number of failed subtasks in the archive record of a goal. The
             last ones are kept.
         goal_context_characters: Maximum characters of the background of a goal. The end is kept.
-        steps_kept: Maximum number of tool calls of a task, and also of its other steps (such as
-            thoughts).
+        steps_kept: Maximum number of steps of a task, such as tool calls and thoughts. The last
+            ones are kept.
 
     Raises:
         ValueError: A value is not a positive whole number; ``goals_kept`` may be 0.

@@ -62,7 +62,6 @@ class StepStatus(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-_OPEN = (StepStatus.QUEUED, StepStatus.IN_PROGRESS)
 _UNSUCCESSFUL = (StepStatus.FAILED, StepStatus.TIMED_OUT)
 _NEXT: dict[StepStatus, frozenset[StepStatus]] = {
     StepStatus.QUEUED: frozenset({StepStatus.IN_PROGRESS, *_UNSUCCESSFUL}),
@@ -190,8 +189,7 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last tool calls and the last other steps (100 of each by default), keyed by id,
-            oldest first.
+        steps: The last 100 steps (by default), keyed by id, oldest first.
         dropped: Number of older steps that were removed from ``steps``.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by tool name. Steps that are not tool calls are
@@ -215,7 +213,7 @@ class TaskState:
         self._started_at: float | None = None
         self._paused_at: float | None = None
         self._undo: dict[str, Callable[[], object]] = {}
-        self._calls: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._calls: dict[str, tuple[TaskStep, Mapping[str, Any]]] = {}
         self._loop_detector = LoopDetector()
         self.steps: dict[str, TaskStep] = {}
         self.dropped = 0
@@ -405,7 +403,7 @@ class TaskState:
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
         """Record the start or restart of the tool call ``key`` as a step of the task."""
         with self._lock:
-            id_, _ = self._calls.get(key, (key, None))
+            id_ = self._calls[key][0].id if key in self._calls else key
             known = self.steps.get(id_)
             if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
                 id_, known = f"{key}#{self._recorded + 1}", None
@@ -415,9 +413,9 @@ class TaskState:
                     for key, value in list(given.items())[:20]
                 }
                 known = self.add_step(name, parameters, step_id=id_)
-            self._calls[key] = id_, given
             if known.status is not StepStatus.IN_PROGRESS:
-                self.start_step(id_)
+                known = self.start_step(id_)
+            self._calls[key] = known, given
 
     def end_call(
         self,
@@ -440,10 +438,10 @@ class TaskState:
             size: Number of characters of the call's arguments and result.
         """
         with self._lock:
-            id_, given = self._calls.get(key, (key, {}))
+            known, given = self._calls.get(key, (None, {}))
             is_late = key in self.timed_out
             self.timed_out.discard(key)
-            step = self.steps.get(id_)
+            step = known and self.steps.get(known.id, known)  # a removed step ends, too
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
             ok = ok and not is_late
@@ -455,8 +453,10 @@ class TaskState:
                 status, now, result=note if ok else None, error=None if ok else text, ms=ms
             )
             again = ended.replaced(status=StepStatus.FAILED, result=None)
-            self._put(again.started(now) if retry else ended)
-            self._calls[key] = id_, {}
+            after = again.started(now) if retry else ended
+            if step.id in self.steps:
+                self._put(after)
+            self._calls[key] = after, {}
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
             if not retry and self._loop_detector.is_loop(step.name, given, text):
                 self.loops += 1
@@ -490,12 +490,10 @@ class TaskState:
 
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
-        is_call = step.kind is StepKind.TOOL
-        alike = [each for each in self.steps.values() if (each.kind is StepKind.TOOL) == is_call]
-        if len(alike) > self._steps_kept:
-            oldest = next((each for each in alike if each.status not in _OPEN), alike[0])
-            del self.steps[oldest.id]
-            self._undo.pop(oldest.id, None)
+        if len(self.steps) > self._steps_kept:
+            oldest = next(iter(self.steps))
+            del self.steps[oldest]
+            self._undo.pop(oldest, None)
             self.dropped += 1
         return step
 

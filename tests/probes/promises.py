@@ -202,7 +202,7 @@ FURTHER: dict[str, tuple[str, ...]] = {
         f"{_U}/memory/test_pii.py::test_recall_and_precision_of_the_further_kinds",
     ),
     "test_what_was_tried_is_kept_for_the_task": (
-        f"{_U}/state/test_layers.py::test_a_task_keeps_a_hundred_calls_and_thoughts",
+        f"{_U}/state/test_layers.py::test_a_task_keeps_its_last_hundred_steps",
     ),
     "test_goals_are_archived_small_and_within_caps": (
         f"{_U}/state/test_layers.py::test_a_new_goal_archives_the_one_before_and_the_caps_hold",

@@ -163,8 +163,8 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
 
 
 def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
-    """A task keeps its last hundred tool calls and hundred thoughts, with findings, and deletes
-    them at its end.
+    """A task keeps its last hundred steps, such as tool calls and thoughts, and its findings, and
+    deletes them at its end.
     """
 
     @tool
@@ -185,7 +185,10 @@ def test_what_was_tried_is_kept_for_the_task(deployment: Deployment) -> None:
     assert state.task.successes == {"lookup": 80}
     assert sum(state.task.errors.values()) == 40
     assert len(state.task.errors) == 1  # one pattern, whatever the number
-    state.task.record("reasoning", "two of three are there", confidence=0.8)
+    thought = state.task.record("reasoning", "two of three are there", confidence=0.8)
+    steps = list(state.task.steps.values())
+    assert (len(steps), steps[-1]) == (100, thought)
+    assert [step.parameters["number"] for step in steps[:-1]] == [str(n) for n in range(21, 120)]
     state.task.add_finding("every third is missing")
     state.task.add_finding("Every third is missing")
     assert state.task.findings == ("every third is missing",)
@@ -225,7 +228,7 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
         return f"{title}: list price 15 dollars"
 
     clock = FakeClock()
-    policy = BreakerPolicy(failures=2, reset_after=30, read_only=True, users=1)
+    policy = BreakerPolicy(failures=2, reset_after=30, read_only=True)
     alone = guard_tool(price, policy, stale_ttl=600, clock=clock)
     memory = deployment.process()
     asked = [use("price", 1, title="Gyo"), "12 dollars."]
@@ -256,9 +259,7 @@ def test_a_sick_tool_is_fallen_back_from(deployment: Deployment) -> None:
     again("How much is Gyo?")
     assert "12 dollars" in str(again.messages)
     works = False
-    backed = guard_tool(
-        price, BreakerPolicy(failures=1, users=1), fallbacks=[list_price], clock=clock
-    )
+    backed = guard_tool(price, BreakerPolicy(failures=1), fallbacks=[list_price], clock=clock)
     asked = [use("price", 1, title="Gyo"), use("price", 2, title="Gyo"), "15 dollars."]
     agent, _ = deployment.agent(memory, "s3", reply=asked, tools=[backed])
     agent("How much is Gyo?")
