@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
 from strands_manga_memory.language.preferences import extract_preferences
 from strands_manga_memory.language.search import REQUEST_WORDS, evidence_terms
 from strands_manga_memory.language.summary_facts import POSTPONED
@@ -116,6 +116,10 @@ _PROMISES = any_language("given.promise")
 _ASKS_FOR_NEWS = any_language("questions.asks_for_news")
 _NO_NEWS = any_language("given.no_news")
 _CLAUSES = re.compile(r"[、,.!?。！？\n]")
+_SAME = canonical_words("questions.same")
+_SAME_WORD = re.compile(
+    "|".join(rf"\b{word}\b" if word.isascii() else word for word in _SAME), re.IGNORECASE
+)
 _ADDED_WORDS = EN.words("questions.added") | JA.words("questions.added")
 _SAME_SUBJECT = 0.75
 
@@ -163,8 +167,9 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
 
 def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
     # In the session of the question, the message before an answer may be about it only if it
-    # repeats it.
-    return is_answer(answer, question, asked if _repeats(asked, question) else "")
+    # repeats it or asks for its news.
+    about = asked if _repeats(asked, question) or _ASKS_FOR_NEWS.search(asked) else ""
+    return is_answer(answer, question, about)
 
 
 def _repeats(asked: str, question: str) -> bool:
@@ -200,7 +205,7 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
     clauses = [each for each in _CLAUSES.split(asked) if _ASKS_FOR_NEWS.search(each)]
     subject = frozenset[str]().union(*(_terms(_ASKS_FOR_NEWS.sub(" ", each)) for each in clauses))
     return (
-        bool(kinds and subject)
+        bool(subject and (kinds or not is_question(question)))
         and subject <= _terms(question)
         and says_something(answer, "assistant")
         and not any(each.search(answer) for each in (POSTPONED, _PROMISES, _NO_NEWS))
@@ -249,4 +254,5 @@ def _gives(kind: str, sentence: str, question: str) -> bool:
 def _terms(text: str) -> frozenset[str]:
     """Return the terms of a text, except those with hiragana and the common words of requests."""
     plain = _AROUND.sub(" ", REQUEST_WORDS.sub(" ", text))
+    plain = _SAME_WORD.sub(lambda word: _SAME[word[0].lower()], plain)
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))
