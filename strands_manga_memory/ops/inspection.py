@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation.importance import message_act
 from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language.entities import SHOP
-from strands_manga_memory.mcp import CircuitBreaker
+from strands_manga_memory.mcp.answers import DETAILS
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session import TtlPolicy
@@ -22,10 +22,13 @@ from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
+from strands_manga_memory.session.session_log import LogEntry
 from strands_manga_memory.session.tiers import HOT, Place, Tiers, members
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
+
+_BREAKER = ("state", "failures", "retry_after", "rejected_at")
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,11 @@ class Inspection:
             messages of the log.
         window_tokens: Size of the agent's history in tokens.
         entities: Latest entity of each type in the messages, keyed by type.
-        tools: Statistics of each called tool, keyed by tool name. ``calls`` and ``errors`` are
-            numbers from the log. ``state``, ``failures`` (in succession) and ``retry_after`` (in
-            seconds) are from the tool's circuit breaker in this process, and None for a tool
-            without a circuit breaker.
+        tools: Statistics of each called tool from the log, keyed by tool name: the numbers
+            ``calls`` and ``errors``, and the tool's circuit breaker after the last call in this
+            conversation. ``state``, ``failures`` (in succession), ``retry_after`` (seconds from
+            now) and ``rejected_at`` (time of the last rejected call, in seconds since 1970) are
+            None if no call shows them, such as for a tool without a circuit breaker.
     """
 
     conversation: str
@@ -140,7 +144,6 @@ def inspect(
     durable: Table | None,
     codec: Codec | None = None,
     ttl: TtlPolicy | None = None,
-    breakers: Callable[[str], CircuitBreaker | None] = lambda tool: None,
     clock: Callable[[], float] = time.time,
 ) -> Inspection | None:
     """Return the stored data of a conversation, or None if nothing is stored.
@@ -153,7 +156,6 @@ def inspect(
         durable: Table of the durable tier, if there is one.
         codec: Codec of the session managers.
         ttl: Time-to-live policy of the session managers.
-        breakers: Function that returns the circuit breaker of a tool in this process, or None.
         clock: Function that returns seconds since 1970.
 
     Raises:
@@ -191,7 +193,7 @@ def inspect(
             for _, _, message in logged
             for entity in SHOP.find(message_text(message))
         },
-        tools=_tools([message for _, _, message in logged], breakers),
+        tools=_tools(entries, clock()),
     )
 
 
@@ -277,27 +279,40 @@ def display_text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _tools(
-    messages: list[Any], breakers: Callable[[str], CircuitBreaker | None]
-) -> dict[str, dict[str, Any]]:
+def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]:
     """Return calls, errors and breaker state of each called tool, keyed by tool name."""
     names: dict[str, str] = {}
-    calls: Counter[str] = Counter()
-    errors: Counter[str | None] = Counter()
-    for block in (block for message in messages for block in message["content"]):
-        if "toolUse" in block:
-            names[block["toolUse"]["toolUseId"]] = block["toolUse"]["name"]
-            calls[block["toolUse"]["name"]] += 1
-        elif "toolResult" in block and block["toolResult"].get("status") == "error":
-            errors[names.get(block["toolResult"]["toolUseId"])] += 1
     found: dict[str, dict[str, Any]] = {}
-    for name in calls:
-        breaker = breakers(name)
-        found[name] = {
-            "calls": calls[name],
-            "errors": errors[name],
-            "state": breaker and breaker.state.value,
-            "failures": breaker and breaker.failures,
-            "retry_after": breaker and breaker.retry_after,
-        }
+    for at, block in ((entry.at, block) for entry in entries for block in entry.message["content"]):
+        if "toolUse" in block:
+            name = names[block["toolUse"]["toolUseId"]] = block["toolUse"]["name"]
+            tool = found.setdefault(name, {"calls": 0, "errors": 0, **dict.fromkeys(_BREAKER)})
+            tool["calls"] += 1
+        elif "toolResult" in block and block["toolResult"]["toolUseId"] in names:
+            tool, result = found[names[block["toolResult"]["toolUseId"]]], block["toolResult"]
+            tool["errors"] += result.get("status") == "error"
+            tool.update(_breaker(result, at, now, is_guarded=tool["state"] is not None))
     return found
+
+
+def _breaker(
+    result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
+) -> dict[str, Any]:
+    """Return the state of a tool's breaker after a call, as far as the result of the call shows it.
+
+    Results of failed calls have the state. A success of a guarded tool closes the breaker.
+    """
+    details = (result.get("metadata") or {}).get(DETAILS)
+    if not details:
+        is_closed = is_guarded and result.get("status") != "error"
+        return {"state": State.CLOSED, "failures": 0, "retry_after": 0.0} if is_closed else {}
+    left = details["retry_after"]
+    if left is not None:
+        left = max(0.0, at + left - now)
+    is_due = details["state"] == State.OPEN and left == 0
+    return {
+        "state": State.HALF_OPEN if is_due else details["state"],
+        "failures": details["failures"],
+        "retry_after": left,
+        **({"rejected_at": at} if details["code"] == "circuit_open" else {}),
+    }

@@ -32,7 +32,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.cli import main
 from strands_manga_memory.ops import inspect, places
-from strands_manga_memory.testing import ScriptedModel
+from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.support import run
 
@@ -113,31 +113,66 @@ def test_inspect_touches_no_time_to_live(
     valkey_server.flush()
 
 
-def test_inspection_shows_the_breakers_that_this_process_has(url: str) -> None:
+def test_inspect_shows_the_breakers_of_the_worker_after_the_last_calls(
+    url: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    is_down = True
+
     @tool
     def price() -> str:
         """Say what it costs."""
-        raise RuntimeError("down")
+        if is_down:
+            raise RuntimeError("down")
+        return "12 dollars"
 
-    guarded = guard_tool(price, BreakerPolicy(failures=2, reset_after=500.0))
-    uses = [
-        [{"toolUse": {"toolUseId": f"t{number}", "name": "price", "input": {}}}]
-        for number in range(3)
-    ]
-    with MangaMemory.open(durable=url) as memory:
-        kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
-        Agent(model=ScriptedModel([*uses, "ok"]), tools=[guarded], callback_handler=None, **kwargs)(
-            "what is it?"
-        )
-    with MangaMemory.open(durable=url) as memory:
-        [place] = places("s1", user="u1", tenant=None, agent=None, durable=memory.durable)
-        found = inspect(
-            place, hot=None, durable=memory.durable, breakers={"price": guarded.breaker}.get
-        )
-    assert found is not None
-    known = found.tools["price"]
+    @tool
+    def stock() -> str:
+        """Say what is in stock."""
+        return "3"
+
+    clock = FakeClock()
+    policy = BreakerPolicy(failures=2, reset_after=500.0)
+    guarded = guard_tool(price, policy, clock=clock)
+
+    def call(*names: str) -> dict[str, Any]:
+        uses = [
+            [{"toolUse": {"toolUseId": f"t{number}", "name": name, "input": {}}}]
+            for number, name in enumerate(names)
+        ]
+        with MangaMemory.open(durable=url) as memory:
+            kwargs = memory.agent_kwargs(user_id="u1", session_id="s1")
+            model = ScriptedModel([*uses, "ok"])
+            Agent(model=model, tools=[guarded, stock], callback_handler=None, **kwargs)("Price?")
+        [found] = told(capsys, "inspect", "s1", "--user", "u1", "--durable", url)
+        tools: dict[str, Any] = found["tools"]
+        return tools
+
+    begin = time.time()
+    tools = call("price", "stock", "price", "price")
+    known = tools["price"]
     assert (known["calls"], known["errors"], known["state"], known["failures"]) == (3, 3, "open", 2)
     assert 300 < known["retry_after"] <= 500
+    assert begin <= known["rejected_at"] <= time.time()
+    assert (tools["stock"]["calls"], tools["stock"]["state"]) == (1, None)
+    assert run(["inspect", "s1", "--user", "u1", "--durable", url]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "price: 3 calls, 3 errors, breaker open, 2 failures in a row, retry in " in printed
+    assert "stock: 1 calls, 0 errors" in printed
+    with MangaMemory.open(durable=url) as memory:
+        [place] = places("s1", user="u1", durable=memory.durable)
+        later = inspect(place, hot=None, durable=memory.durable, clock=lambda: time.time() + 500)
+    assert later is not None
+    assert (later.tools["price"]["state"], later.tools["price"]["retry_after"]) == ("half_open", 0)
+    is_down = False
+    clock.advance(500)
+    known = call("price")["price"]
+    assert (known["calls"], known["errors"], known["state"], known["failures"]) == (
+        4,
+        3,
+        "closed",
+        0,
+    )
 
 
 def test_inspect_reads_what_is_encrypted_with_the_applications_codec(url: str, capsys: Any) -> None:

@@ -264,11 +264,7 @@ def _print(found: Inspection, last: int) -> None:
         if values:
             lines.append((name, ", ".join(f"{key}={value}" for key, value in values.items())))
     if found.tools:
-        tools = [
-            f"{name}: {count['calls']} calls, {count['errors']} errors"
-            for name, count in found.tools.items()
-        ]
-        lines.append(("tools", "; ".join(tools)))
+        lines.append(("tools", "; ".join(_tool(*tool) for tool in found.tools.items())))
     print_lines(lines)
     table = Table(box=None, pad_edge=False, expand=True)
     shown = found.messages[-last:]
@@ -316,6 +312,17 @@ def _durable(found: Inspection) -> str:
     more = ", the hot tier is ahead" if found.durable["ahead"] else ""
     over = ", expired" if found.durable["expired"] else ""
     return f"{found.durable['state']}, {found.durable['turns']} turns flushed{more}{over}"
+
+
+def _tool(name: str, known: dict[str, Any]) -> str:
+    text = f"{name}: {known['calls']} calls, {known['errors']} errors"
+    if known["state"]:
+        text += f", breaker {known['state']}, {known['failures']} failures in a row"
+    if known["retry_after"]:
+        text += f", retry in {known['retry_after']:,.0f} s"
+    if known["rejected_at"]:
+        text += f", last rejected {_when(known['rejected_at'])}"
+    return text
 
 
 def _when(at: float) -> str:
