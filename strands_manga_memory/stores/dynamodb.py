@@ -129,8 +129,8 @@ class DynamoDBTable:
                 break
             if time.monotonic() >= end:
                 raise StoreUnavailableError(
-                    f"table=<{self.name}> | the new table is not active after {_CREATE_SECONDS:.0f}"
-                    f" s (status {status or 'unknown'}); call create_if_missing() again"
+                    f"table=<{self.name}> | the table is not active after {_CREATE_SECONDS:.0f} s"
+                    f" (status {status or 'unknown'}); call create_if_missing() again"
                 )
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()

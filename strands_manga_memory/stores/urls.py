@@ -134,9 +134,8 @@ def _sqlite(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -
     if path == ":memory:" or (not parts.netloc and not path) or parts.netloc == ":memory:":
         raise ValueError("a table in memory is neither shared nor durable, name a file")
     if parts.netloc:
-        raise ValueError(
-            f"a path follows three slashes: write sqlite:///{parts.netloc + parts.path:.80}"
-        )
+        path = parts.netloc + parts.path
+        raise ValueError(f"a path follows three slashes: write sqlite:///{path}")
     if query:
         raise ValueError(f"sqlite takes no arguments, got {sorted(query)}")
     return SQLiteTable(path, schema)
@@ -161,7 +160,7 @@ def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
     if unknown := sorted(query.keys() - {"region", "endpoint"}):
         raise ValueError(f"unknown arguments {unknown}, dynamodb takes region and endpoint")
     if parts.path.strip("/"):
-        raise ValueError(f"a table name has no path: remove {parts.path!r:.80}")
+        raise ValueError("a table name has no path: remove the path")
     if parts.netloc and not _TABLE_NAME.fullmatch(parts.netloc):
         raise ValueError("a table name is 3 to 255 of the characters A-Z a-z 0-9 _ . -")
     if not query.get("endpoint", "http://").startswith(("http://", "https://")):
@@ -234,9 +233,8 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
         raise ValueError("its host is not name:port, or [IPv6]:port, with a port from 1 to 65535")
     path = unquote(parts.path.strip("/"))
     if path and not path.isdecimal():
-        raise ValueError(
-            f"its path {path!r:.80} is not a database number, as in redis://host:6379/0"
-        )
+        # the path may be a part of a password that contains a slash
+        raise ValueError("its path is not a database number, as in redis://host:6379/0")
     if kind == "cluster" and (path not in ("", "0") or int(query.get("db", "0"))):
         raise ValueError("a cluster has only database 0: remove the number")
     # redis-py 7.0 does not convert the protocol of a URL to a number.
