@@ -59,8 +59,8 @@ class MemoryReader:
     limited, so their cost does not grow with the number of memories.
 
     A search uses the snapshot. If no memory in it has enough words of the query, older memories are
-    read from the table. A recall always reads the table: the latest and the most important
-    memories, or all if too few of these pass its filters. Results of both are recorded for the
+    read from the table. A recall always reads the table: the latest, the most important and the
+    matching memories, or all (see ``UserMemoryStore.recall``). Results of both are recorded for the
     access counts.
     """
 

@@ -1,4 +1,4 @@
-"""Preferences, passages and topics in the transcripts of sessions."""
+"""Preferences and passages in transcripts of sessions, and removal of texts from transcripts."""
 
 from __future__ import annotations
 

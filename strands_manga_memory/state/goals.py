@@ -428,14 +428,17 @@ class GoalsLayer(Layer):
             StateError: The remaining texts of the active goal exceed the limit.
         """
         limit, warn_from = self._store.limits.goal_tokens, self._store.limits.goal_warn_tokens
-        while self.archive and part_tokens(self) > limit:
-            self.archive = self.archive[1:]
-        if (goal := self.active) is not None:
-            short = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
-            for dropped in ({"context": ""}, {"context": "", "subtasks": short}):
-                if part_tokens(self) > limit:
-                    self.active = goal.replaced(**dropped)
         tokens = part_tokens(self)
+        while self.archive and tokens > limit:
+            self.archive = self.archive[1:]
+            tokens = part_tokens(self)
+        if (goal := self.active) is not None and tokens > limit:
+            self.active = goal.replaced(context="")
+            tokens = part_tokens(self)
+        if goal is not None and tokens > limit:
+            short = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
+            self.active = goal.replaced(context="", subtasks=short)
+            tokens = part_tokens(self)
         if tokens > limit:
             raise StateError(
                 f"the goal and its subtasks have {tokens} tokens, over the limit of {limit};"
@@ -466,7 +469,7 @@ class GoalsLayer(Layer):
         calls, failures = goal.tools.get(name, (0, 0))
         now = round(self._store.wall(), 3)
         self.active = goal.replaced(
-            first_at=goal.first_at or now,
+            first_at=now if goal.first_at is None else goal.first_at,
             last_at=now,
             calls=goal.calls + 1,
             raw_characters=goal.raw_characters + size,

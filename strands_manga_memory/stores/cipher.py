@@ -242,5 +242,5 @@ def _opened(aead: AESGCM, data: bytes, bound: bytes) -> bytes:
         return aead.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], bound)
     except InvalidTag as error:
         raise ValueError(
-            "it was encrypted with another key, or copied from another storage key"
+            "it was changed, encrypted with another key, or copied from another storage key"
         ) from error

@@ -423,6 +423,14 @@ def test_completing_archives_counts_errors_and_the_time_range() -> None:
     assert len(archive.model_dump_json(exclude_defaults=True)) < 0.1 * archive.raw_characters
 
 
+def test_first_call_of_a_goal_keeps_its_time_even_if_that_is_zero() -> None:
+    times = iter(range(9))
+    goals = StateCoordinator(wall_clock=lambda: float(next(times)) - 1).goals
+    goals.set("find it")
+    call(goals, 3)
+    assert (goals.goal().first_at, goals.goal().last_at) == (0.0, 2.0)
+
+
 def test_a_new_goal_archives_the_one_before_and_the_caps_hold() -> None:
     goals = goals_of()
     for number in range(30):

@@ -32,5 +32,5 @@ def test_a_value_moved_to_another_place_or_read_with_another_key_is_refused() ->
     sealed = cipher.encrypt(b"secret", "a")
     assert cipher.decrypt(sealed, "a") == b"secret"
     for other, place in ((cipher, "b"), (AesGcmCipher({"k": b"p" * 32}, current="k"), "a")):
-        with pytest.raises(ValueError, match="another key, or copied from another storage key"):
+        with pytest.raises(ValueError, match="changed, encrypted with another key, or copied"):
             other.decrypt(sealed, place)
