@@ -75,7 +75,7 @@ class ArchivedMessage:
 
     @property
     def searched(self) -> str:
-        """Text for the search index: without field names, which all results of a tool share."""
+        """Text for the search index. Tool results are without field names, such as ``price:``."""
         return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
@@ -86,8 +86,9 @@ class RecallHit:
     Attributes:
         number: Position of the message in the conversation, counted from 1.
         message: The message.
-        score: Degree to which the message fits the question. Higher is better.
-        by_words: Whether only the search by words found the message, and no retriever.
+        score: How well the message fits the question. Higher is better.
+        by_words: Whether the message was found by its words alone. False if a ``Retriever`` also
+            found it.
     """
 
     number: int
@@ -97,13 +98,15 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Protocol for a search engine that an archive uses besides its own search by words.
+    """Protocol for a second search engine of an archive, such as a vector database.
 
-    A retriever begins empty and serves one conversation. The archive makes one call at a time, and
-    none on an event loop.
+    The archive itself searches by words. It adds messages to the retriever with ``put``, and
+    combines the results of both searches. Each retriever serves one conversation, and is empty at
+    first.
 
-    If ``put`` or ``remove`` raises an error, the archive sends the same changes again with its next
-    change. If ``search`` raises an error, the archive searches by words alone.
+    The archive never calls a retriever from two threads at once, and never on an event loop. After
+    an error in ``put`` or ``remove``, the archive sends the same changes again later. After an
+    error in ``search``, the archive returns the results of its own search.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
@@ -125,22 +128,23 @@ class Retriever(Protocol):
 class MessageArchive:
     """Searchable messages of a conversation, numbered from 1. Thread-safe.
 
-    A search finds English and Japanese messages that share a term with the question. The ranking is
-    BM25, in memory. A message takes about 700 bytes in addition to its text.
+    A search finds English and Japanese messages that share a term with the question, and ranks them
+    with BM25. All data is in memory. A message takes about 700 bytes in addition to its text.
 
-    The method ``update`` adds new messages of an agent's history, and replaces changed messages. A
-    new message is added only after its turn, because a guardrail may redact the message until then.
+    The method ``update`` copies new and changed messages from an agent's history into the archive.
+    A message is copied after the end of its turn, because a guardrail may redact the message until
+    then.
 
-    If the history contains no message of the archive, it belongs to another conversation, or the
-    session was deleted. The archive is then emptied, so that nobody reads the messages of another
-    user.
+    If the history has no message in common with the archive, the session was deleted or the history
+    belongs to another conversation. ``update`` then empties the archive, so that no user can find
+    the messages of another user.
 
     Args:
         retriever: Second search engine. A quarter of its score is added to the BM25 score. None:
             BM25 alone.
         source: Function that returns the messages from before the start of this process. It is
-            called once, and again after the archive was emptied. A failed call is repeated at most
-            twice, in later turns.
+            called once, and once more after the archive was emptied. A failed call is repeated at
+            most twice.
         most: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
@@ -235,7 +239,7 @@ class MessageArchive:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages, and send all unsent changes to the retriever."""
+        """Remove messages, and send the retriever all changes that it has not received yet."""
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
@@ -253,18 +257,18 @@ class MessageArchive:
     # --- Conversation -----------------------------------------------------------------------------
 
     def note(self, message: Message, at: float) -> None:
-        """Queue a message, which ``update`` adds after the turn of the message.
+        """Record a new message. ``update`` adds it to the archive once its turn has ended.
 
         ``at`` is the time of the message in seconds since the epoch. 0 if unknown.
         """
         self._pending.append((message, at))
 
     def begin_turn(self) -> None:
-        """Record that a new turn begins: ``update`` may add the messages of earlier turns."""
+        """Record the beginning of a turn, after which messages of earlier turns can be added."""
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add the queued messages of ended turns, and all new or changed messages of the history.
+        """Add new and changed messages of a history, and the recorded messages of ended turns.
 
         Blocks: must not run on an event loop.
         """
@@ -388,12 +392,11 @@ def archived_messages(
     """Convert messages to searchable ones, with redacted identifiers (such as card numbers).
 
     These messages are skipped: summaries, truncated messages, quotes of earlier messages, small
-    talk, and failed tool results. If all tool results of a message failed, the assistant's message
-    after it is skipped too.
+    talk, failed tool results, and the assistant's comment on a message whose tools all failed.
 
     Args:
         messages: The messages and their times, oldest first.
-        with_truncated: If true, truncated messages are included, with their truncated text.
+        with_truncated: If true, truncated messages are not skipped.
     """
     has_failed = False
     for message, at in messages:
@@ -433,9 +436,10 @@ def _result_values(result: Any) -> str:
 
 
 def _is_of_guard(value: Any) -> bool:
-    """Return whether a JSON value is an error report of the tool guard.
+    """Return whether a JSON value is an error report of this package's tool guard.
 
-    The guard may answer a failed call with an earlier result, to which it appends such a report.
+    The tool guard blocks calls of failing tools. It may answer with an earlier result of the tool,
+    followed by such a report.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 

@@ -50,7 +50,10 @@ class Run(Future[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the coroutine runs in the process from which this process was forked."""
+        """Whether the coroutine will never end here, because it was started before a fork.
+
+        Threads of the parent process do not exist in the forked process.
+        """
         return self._process != os.getpid()
 
     def join(self, seconds: float) -> bool:

@@ -40,7 +40,7 @@ MOST_SCORES = 10_000
 
 
 class Line(NamedTuple):
-    """Text of a message to be judged, with the role of its speaker."""
+    """Text of a message that is to be rated, with the role of its speaker."""
 
     role: str
     text: str
@@ -55,12 +55,11 @@ It may block, and never runs on the agent's event loop.
 class BackgroundScorer:
     """Scorer that asks a slow function, the judge, for scores in the background.
 
-    The method ``score`` never waits. Until the judge has answered, or if the judge fails, a message
-    has the score of a ``RuleScorer``.
+    The method ``score`` never waits. A message has the score of a ``RuleScorer`` until the judge
+    has rated it. This score stays if the judge fails.
 
-    The judge rates each message once. Scores are cached in this process under the ``tracking_id``
-    and content of a message. Tool calls, tool results and messages without text are always scored
-    by rules.
+    The judge rates each message once. Tool calls, tool results and messages without text are always
+    scored by rules.
 
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each
@@ -86,7 +85,8 @@ class BackgroundScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message, from 0 to 1, without waiting.
 
-        A message that the judge has not rated yet is queued for the judge, and scored by rules.
+        A message that the judge has not rated is scored by rules. The judge rates it later, unless
+        the message has no text or is of a tool.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)

@@ -41,8 +41,7 @@ def history_tokens(window: int | None) -> int:
 
     The budget is a quarter of the window, but at most 16,384 tokens. If the window is unknown
     (None), it is 4,096 tokens. The rest of the window is for the system prompt, tools, quotes of
-    evicted messages and the answer. With summaries, the history may grow to three times the budget
-    before model calls wait for a summary.
+    evicted messages and the answer.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -110,8 +109,8 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the tokens of a whole request, one number for each part.
 
-    The sum is more than a request needs. ``ImportanceWeightedConversationManager`` counts the
-    current message and its tool results as history, but the plan also has separate parts for both.
+    The sum is higher than the size of a request, because the plan counts the current message and
+    its tool results twice: as parts of their own, and in the history.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.
@@ -167,10 +166,10 @@ def window_of(model: Any) -> int | None:
 def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
     """Return the sizes at which a history is compacted (made smaller), for a context window.
 
-    Part of the window is reserved: 13,000 tokens as a safety margin, and 20,000 tokens for the
-    summary. In a window of less than 100,000 tokens, the reserve is proportionally smaller.
-    Compaction starts when a request reaches the share ``trigger`` of the window, or the reserve if
-    that is earlier.
+    A request should leave some tokens of the window unused: 13,000 as a safety margin, and 20,000
+    for writing a summary. A window of less than 100,000 tokens has proportionally smaller reserves.
+    Compaction starts at the share ``trigger`` of the window, or earlier to keep the reserves
+    unused.
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.
@@ -209,12 +208,12 @@ _MOST_BELOW, _STEP = 0.02, 0.04
 class Calibration:
     """Ratio of the model's token counts to the counts of the local ``TokenCounter``.
 
-    Each request is counted before it is sent. The ratio is learned from the token usage that the
-    model then reports. Its range is 1.0 to 1.6 for an exact counter, and 0.8 to 1.6 for a counter
-    that estimates. The ratio rises faster than it falls.
+    Example: the local counter finds 1,000 tokens in a request, and the model reports 1,200. The
+    ratio then moves toward 1.2. It rises faster than it falls, and changes less after a small
+    request.
 
-    Small requests change the ratio less than large ones. Requests of less than 200 tokens and
-    implausible reports (a ratio below 0.5 or above 2.5) are ignored. The ratio has two decimals.
+    The ratio is at least 1.0 (0.8 if the counter only estimates) and at most 1.6. Requests of less
+    than 200 tokens, and implausible reports (a ratio below 0.5 or above 2.5), are ignored.
 
     Args:
         counter: The local counter.
@@ -247,9 +246,9 @@ class Calibration:
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
-        """Return the largest local count that the model should count as at most ``max_tokens``.
+        """Convert a limit in tokens of the model to a limit in tokens of the local counter.
 
-        The result is never above ``max_tokens``.
+        The result is at most ``max_tokens``.
         """
         return int(max_tokens / max(1.0, self.ratio))
 
@@ -315,17 +314,15 @@ _MOST_GIVEN_UP = 3
 class HistoryLimits:
     """Limits of one agent's history, in tokens and in turns.
 
-    Most sizes are in tokens of the model. The property ``tokens`` is in tokens of the local
-    ``TokenCounter``, whose counts can differ from the model's.
+    Two counts of tokens occur: those of the model, and those of the local ``TokenCounter``. All
+    sizes are counts of the model, except the property ``tokens``.
 
     Attributes:
         max_tokens: Budget of the history.
         grow_to: Size above which the history is trimmed. Default ``max_tokens``.
-        trim_every: Number of future turns that should fit before the next trimming. 0 to make no
-            room for them.
+        trim_every: Number of later turns for which each trimming makes room. 0 to make no room.
         max_turns: Largest number of turns. None for as many turns as fit.
-        reserved: Part of ``max_tokens``, in tokens, that is reserved for quotes of evicted
-            messages.
+        reserved: Tokens of ``max_tokens`` that are reserved for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the local counter.
     """
 
@@ -340,39 +337,43 @@ class HistoryLimits:
 
     @property
     def most(self) -> int:
-        """Budget of the history without the tokens for quotes, as the model counts."""
+        """Tokens for the history, without those reserved for quotes, as the model counts."""
         return self.max_tokens - self.reserved
 
     @property
     def tokens(self) -> int:
-        """Budget of the history without the tokens for quotes, as the local counter counts."""
+        """The size ``most``, as the local counter counts."""
         return self.calibration.budget(self.most)
 
     def reserve(self, tokens: int) -> int:
-        """Reserve tokens for quotes of evicted messages, and return their number (at least 1).
+        """Reserve a part of the history's budget for quotes of evicted messages.
 
-        At most half of the budget is reserved, for every request, with or without quotes. So quotes
-        do not change the history, and the provider's prompt cache stays usable.
+        The part is at most ``tokens``, and at most half of the budget. It stays reserved in
+        requests without quotes, so that the history, and with it the provider's prompt cache, does
+        not depend on quotes.
+
+        Returns:
+            The number of tokens for quotes, at least 1.
         """
         self.reserved = min(tokens, self.max_tokens // 2)
         return max(1, self.reserved)
 
     @property
     def lowest(self) -> int:
-        """Smallest size to which a history over its budget may be trimmed, as the model counts.
+        """Smallest size to which a full history is trimmed, as the model counts.
 
-        If this size is below ``most``, each trimming makes room for later turns. Otherwise, a full
-        history is trimmed a little in every turn.
+        With ``trim_every``, a trimming may free up to a third of the tokens for the history.
+        Without it, a full history is trimmed only until it fits.
         """
         return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
 
     def low_mark(
         self, messages: Sequence[Message], total: Callable[[Sequence[Message]], int]
     ) -> int:
-        """Return the size to which a history over its budget is trimmed, as the model counts.
+        """Return the size to which a full history is trimmed, as the model counts.
 
-        If ``trim_every`` is set, the result leaves room for this number of turns of the same size
-        as the latest turns.
+        With ``trim_every=3``, for example, the result leaves room for three turns as large as the
+        latest three. It is never below ``lowest``.
 
         Args:
             messages: The latest messages, not truncated.
@@ -387,8 +388,8 @@ class HistoryLimits:
     def next_request(self, messages: Sequence[Message], count: Callable[[Message], int]) -> int:
         """Return the number of tokens to leave free for the user's next message.
 
-        This is the size of the largest of the user's last four messages, but at most a sixteenth of
-        the budget. 0 if the budget is less than 1,024 tokens.
+        The next message is assumed to be as large as the largest of the user's last four. At most a
+        sixteenth of the budget is left free, and nothing of a budget of less than 1,024 tokens.
         """
         if self.tokens < _LEAST_WITH_ROOM:
             return 0

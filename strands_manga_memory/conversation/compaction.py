@@ -81,10 +81,10 @@ class Stage(Protocol):
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return a smaller history, which the compaction manager installs.
+        """Return a smaller history, or None.
 
-        None if there is nothing to install: the stage changed nothing, or changed the agent's list
-        of messages in place.
+        A returned history replaces the agent's messages. None means that there is nothing to
+        replace: the stage changed nothing, or it changed the agent's list of messages itself.
         """
 
 
@@ -118,7 +118,11 @@ class Snip:
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history without unimportant turns. None if there are none."""
+        """Return the history without its oldest unimportant turns. None if there are none.
+
+        Turns are removed until the history is small enough. The first turn and the latest messages
+        stay.
+        """
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
         gone: set[int] = set()
@@ -139,7 +143,7 @@ class Snip:
 
 
 class MicroCompaction:
-    """Compaction stage that truncates tool results which the assistant has already used.
+    """Compaction stage that truncates tool results, except those of the latest messages.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -187,9 +191,9 @@ class VerifiedSummary:
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Replace older turns of the history by a summary.
 
-        A finished summary is installed. Then a further summary is started in the background if one
-        is due. After an overflow of the context window, older turns are instead replaced by facts
-        that rules extract, without a summarizer.
+        A finished summary is installed, and the next summary is started in the background. If the
+        model's context window has overflowed, there is no time for a summary: older turns are
+        replaced by a list of facts, which rules extract.
 
         Always returns None, because the agent's list of messages is changed in place.
         """
@@ -239,14 +243,14 @@ def _ends_turn(messages: Sequence[Message], end: int) -> bool:
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Return the history with truncated tool results before position ``until``.
+    """Return the history with its large tool results truncated. None if nothing changed.
 
-    Pinned messages stay unchanged. None if nothing changed.
+    Pinned messages stay unchanged.
 
     Args:
         compaction: The history and the size to reach.
-        until: Position after the last message to truncate.
-        most: Function that returns how many characters of tool results a message may have.
+        until: Number of messages at the start of the history that may be truncated.
+        most: Function that returns the most characters of a message's tool results.
         until_enough: If true, stop as soon as the history has the size to reach.
     """
     excess, cut = compaction.excess, dict[int, Message]()
@@ -297,7 +301,7 @@ class StageStats:
 
     Attributes:
         runs: Number of runs of the stage.
-        enough: Number of runs after which no later stage was needed.
+        enough: Number of runs after which the history was small enough.
         freed: Tokens that the stage freed.
     """
 
@@ -339,22 +343,21 @@ class TieredCompactionConversationManager(StackedConversationManager):
     After three failures in a row, compaction logs a warning and stops. A compaction that finds
     nothing to do is not a failure.
 
-    One manager serves one agent. The manager restores the exact history under every session
-    manager.
+    One manager serves one agent. After a restart, the manager restores exactly the history that the
+    agent had.
 
     Args:
         stages: The stages in their order. Default: all five.
-        trigger: Share of the context window at which the history is compacted. Default 0.80.
-            Compaction starts earlier if requests would otherwise use the tokens reserved for a
-            safety margin and the summary.
+        trigger: Share of the context window at which the history is compacted. Default 0.80. In a
+            small window, compaction starts earlier (see ``thresholds``).
         untouched: Number of latest messages that stay unchanged, apart from truncated tool results.
             Default 10.
         window: Tokens of the context window. Default: as the model states, or 128,000.
         log: Function that returns all raw messages of the conversation, as a session stores them.
             After a restart, the full texts of truncated results are read from this log.
         trimmer: Manager that evicts messages if the stages cannot make the history small enough.
-            Its budget is set from the context window. Default: the trimmer of the summary stage, or
-            an ``ImportanceWeightedConversationManager``.
+            Its budget is set from the context window. Default: the ``trimmer`` of the manager in
+            the ``VerifiedSummary`` stage, or an ``ImportanceWeightedConversationManager``.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor:
@@ -403,7 +406,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         )
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then those of the wrapped managers."""
+        """Register the hooks of this manager, then those of the managers that it wraps.
+
+        The wrapped managers write summaries and evict messages.
+        """
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         super().register_hooks(registry, **kwargs)
 
@@ -419,7 +425,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Compact the history if it is too large, then apply the wrapped managers."""
+        """Compact the history if it is too large, then run the managers that this manager wraps."""
         self._compact(agent)
         super()._manage(agent)
 
@@ -473,10 +479,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Set the wrapped managers' token limits from the context window, and return them.
+        """Return the sizes of the history, without prompt and tools, at which compaction acts.
 
-        The limits are for the history alone: the tokens of the system prompt and the tools are
-        subtracted.
+        The managers that this manager wraps get these sizes as their limits.
         """
         bounds = self.thresholds(agent)
         overhead = self.trimmer.prompt_tokens(agent)

@@ -1,15 +1,15 @@
-"""An agent's history: its list class, its difference from the message log, and evicted messages.
+"""History of an agent, and the data that a restart needs to restore it.
 
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
-a log. A restore skips the oldest log records, and returns all later messages of the log. An agent's
-history differs from the log if messages were evicted, truncated, pinned or edited. This difference
-is called the layout of the history. The conversation manager's state contains the layout, so that a
-restart restores the exact history.
+a log. The history of the agent is not the same as the log: messages may have been evicted,
+truncated, pinned or edited. The difference between both is called the layout of the history. The
+conversation manager saves the layout in its state, so that a restart restores the exact history.
 
-Usually, the latest messages of the history and of the log are the same. For the messages before
-these, the layout contains the ids, and the full content of each message that differs from its log
-record.
+Usually, the history and the log end with the same messages. The layout therefore describes only the
+beginning of the history: the ids of its messages, and the full content of each message that differs
+from its log record.
 
+The module also has ``LogTail``, which remembers recently evicted messages so that they can return.
 This module does no I/O.
 """
 
@@ -92,16 +92,17 @@ _BODY = "#"
 class Layout:
     """Difference between an agent's history and the session manager's message log.
 
-    The history consists of the messages in ``keys``, followed by the latest messages of the log.
+    The history consists of two parts: the messages in ``keys``, then the latest messages of the
+    log.
 
     Attributes:
         skip: Index of the first log record that a restore needs.
-        keys: Messages at the start of the history. Each is given by its tracking id in the log, or
-            by a key of ``bodies``.
-        bodies: Full messages that are not in the log in this form, or whose log record is too old
-            to read at a restore.
-        after: Tracking id of the log record after which the end of the history begins. None: the
-            end of the history is the whole log, except the first ``skip`` records.
+        keys: One key for each message of the first part: the tracking id of a log record, or a key
+            of ``bodies``.
+        bodies: Full messages of the first part that cannot be read from the log, because they were
+            changed or their log record is too old.
+        after: Tracking id of the last log record before the second part. None: the second part is
+            the whole log, except the first ``skip`` records.
     """
 
     skip: int = 0
@@ -110,10 +111,9 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout as JSON values, without the attribute ``skip``.
+        """Return the layout as JSON values. The attribute ``skip`` is stored separately.
 
-        None if there is no difference: the history equals the log without its first ``skip``
-        records.
+        None if the history equals the log without its first ``skip`` records.
         """
         if not self.keys and self.after is None:
             return None
@@ -164,8 +164,8 @@ class Layout:
             restored: The message log without its first ``skip`` records, or the history itself.
 
         Returns:
-            The history. None if ``restored`` should be used unchanged, because it is the history
-            already or lacks needed records.
+            The history. None if the layout cannot be applied, because ``restored`` lacks a needed
+            message or is the history itself. ``restored`` is then used unchanged.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -210,20 +210,23 @@ class MessageLog:
         return self._skipped + len(self._records)
 
     def adding(self, message: Message) -> None:
-        """Record a message that is about to be written to the log. ``added`` confirms the write."""
+        """Record a message just before the session manager writes it to the log.
+
+        The record is removed again by ``settle``, unless ``added`` confirms the write.
+        """
         self.settle()
         self.add(message)
         self._is_confirmed = False
 
     def added(self) -> None:
-        """Confirm that the latest recorded message was written to the log."""
+        """Confirm that the message of the last call of ``adding`` was written to the log."""
         self._is_confirmed = True
 
     def settle(self) -> None:
-        """Forget the latest recorded message if its write was not confirmed.
+        """Remove the record of the last call of ``adding`` if ``added`` has not confirmed it.
 
-        If the message was written without confirmation, the number of log records is too small by
-        one, which does no harm.
+        A failed write thus leaves no record. If the message was written nevertheless, the known
+        length of the log is too small by one, which does no harm.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
@@ -238,10 +241,10 @@ class MessageLog:
         self._records.append(record)
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record that the log contains the restored messages.
+        """Record the messages that a session has read from the log.
 
-        Results that Strands adds for interrupted tool calls are left out, because the log does not
-        contain them.
+        Strands adds error results for interrupted tool calls at a restore. The log does not contain
+        these messages, so they are not recorded.
         """
         for message in messages:
             if not is_repair(message):
@@ -282,14 +285,15 @@ class MessageLog:
         )
 
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
-        """Find the longest end part of a history that equals the end of the message log.
+        """Find the longest sequence of messages with which both the history and the log end.
 
-        A restore finds this part by the id of the log record before it. If that record is not
-        known, or its id occurs several times in the log, the part begins later.
+        A restore finds the sequence by the id of the log record before it. If necessary, the
+        sequence is shortened until there is a known record before it whose id occurs only once in
+        the log.
 
         Returns:
-            Position in the history and index in the known log records at which the equal parts
-            begin.
+            Start of the sequence: its position in the history, and its index in the known log
+            records.
         """
         position, at = len(messages), len(self._records)
         while position and at and self._records[at - 1] == _record_of(messages[position - 1]):
@@ -302,12 +306,13 @@ class MessageLog:
         return position, at
 
     def _readable_from(self, at: int) -> int:
-        """Return the index in the whole log from which a restore must read to get a known record.
+        """Return the index in the whole log at which a restore must begin to read.
 
-        If the known record is a tool result, reading begins one record earlier, with the tool call.
+        A restore must not begin with a tool result. If the needed record is one, the restore begins
+        one record earlier, with the tool call.
 
         Args:
-            at: Index of the record in the known log records.
+            at: Index of the first needed record in the known log records.
         """
         is_result = 0 <= at < len(self._records) and self._records[at].is_result
         return max(0, self._skipped + at - is_result)
@@ -324,7 +329,10 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a hash of a message's content and custom metadata, which may change after logging."""
+    """Return a hash of the parts of a message that may differ from its log record.
+
+    These are its content and its custom metadata, such as ``pinned``.
+    """
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
@@ -377,15 +385,15 @@ Evicted messages are considered again once this part is free, or this many token
 class LogTail:
     """Latest messages of a conversation in full: the history, and evicted messages that may return.
 
-    The log tail never changes the history; the trimmer does. "Other code" means all code except the
-    trimmer. If other code changes a message in the history, the log tail stores the new form. If
-    other code removes or inserts messages (such as a summary), the messages evicted before never
-    return.
+    The trimmer evicts and truncates messages of the history, and asks this class for the full ones.
+    All code except the trimmer is called "other code" here, for example a plugin that edits a
+    message. An edited message replaces the stored one. After other code has removed or inserted
+    messages, for example a summary, the messages evicted before never return.
 
     Attributes:
         settled: Tracking id of the newest message when other code last removed or inserted
-            messages. ``restore`` adds no evicted messages up to this message. None if other code
-            has done neither.
+            messages. Evicted messages up to this message never return. None if other code has done
+            neither.
     """
 
     def __init__(self) -> None:
@@ -401,10 +409,9 @@ class LogTail:
         return iter(self._messages.values())
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Record the ids of a history's messages.
+        """Forget all evicted messages if other code has removed or inserted messages.
 
-        Forget all evicted messages if other code has removed or inserted messages. Messages
-        appended at the end do not count as inserted.
+        Messages appended at the end do not count as inserted.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -443,11 +450,10 @@ class LogTail:
                 self._messages[id_] = shown
 
     def restore(self, log: Sequence[Message]) -> None:
-        """Add messages that an earlier process evicted, read from the conversation's log.
+        """Add the messages that an earlier process evicted, and the full forms of truncated ones.
 
-        Messages that an earlier process truncated are replaced by their full form. Nothing changes
-        if the log has the messages of this log tail in another order, or lacks a message between
-        two others.
+        Nothing changes if the log does not fit: it has known messages in another order, or lacks a
+        message between two known ones.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -469,10 +475,9 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the untruncated form of a message.
+        """Return the untruncated form of the message with the id ``id_``.
 
-        This is ``logged`` (the form in the conversation's log) if an earlier process truncated the
-        message.
+        This is ``logged``, the form in the log, if an earlier process truncated the message.
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -481,10 +486,10 @@ class LogTail:
         return logged
 
     def is_due(self, budget: int, room: int) -> bool:
-        """Return whether the trimmer should consider evicted messages again.
+        """Return whether evicted messages should be considered for the history again.
 
-        True if an eighth of the budget is free, or if the messages added since the last call of
-        ``candidates`` take an eighth of the budget.
+        They are considered if an eighth of the budget is free. They are also considered if new
+        messages since the last call of ``candidates`` take an eighth of the budget.
 
         Args:
             budget: Budget of the history, in tokens.
@@ -505,8 +510,7 @@ class LogTail:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that selects messages within a number of tokens. It is called if
-                there are too many candidates.
+            narrowed: Function that reduces too many candidates to a number of tokens.
         """
         self._said = 0
         ids = {*self._window}
@@ -518,7 +522,10 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return how many messages of a log to read, to select a history of ``budget`` tokens."""
+        """Return the number of latest log messages from which to select a history.
+
+        ``budget`` is the budget of the history, in tokens.
+        """
         return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
 
     @staticmethod
@@ -526,10 +533,10 @@ class LogTail:
         return budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
 
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record that a selection of messages replaces the history.
+        """Record that the trimmer replaces the history by selected messages.
 
-        Truncated messages are remembered, so that ``follow`` does not mistake them for changes by
-        other code.
+        The truncated messages are remembered, because ``follow`` would otherwise take them for
+        messages that other code has edited.
 
         Args:
             history: The history before the replacement.

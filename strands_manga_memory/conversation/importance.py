@@ -203,9 +203,9 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Properties of the text alone, such as numbers and names.
-        answers: Whether the message follows a question that is not a recommendation.
+        answers: Whether the previous message ends with a question and is not a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
-        takes_back: Whether the user may end an earlier instruction with this message.
+        takes_back: Whether the message may revoke an earlier instruction of the user.
         condensed: Shortened form of the message and its number of tokens. None until needed.
     """
 
@@ -220,10 +220,10 @@ class MessageFeatures:
 
 
 def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
-    """Return the weighted signals of a message, keyed by name, without those that are 0.
+    """Return the signals of a message and their weighted values, keyed by name.
 
     A signal is a property that raises or lowers the value of a message, such as a number in the
-    text.
+    text. Signals with the value 0 are left out.
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
@@ -284,9 +284,10 @@ def _key(message: Message) -> int:
 
 
 class Vocabulary:
-    """Statistics of the words in a conversation, and of the assistant's texts about itself.
+    """Words of a conversation, and statistics about the style of the assistant.
 
-    The oldest 10,000 words are removed when there are more than 20,000.
+    The words show which words of a later message are new. The statistics show whether the assistant
+    acts like a help desk or like a companion.
     """
 
     __slots__ = ("_texts", "_texts_of_self", "_tokens", "_words")
@@ -308,7 +309,7 @@ class Vocabulary:
         Args:
             role: Role of the message.
             words: Words of the text.
-            tells: Whether the assistant talks about itself in this text. Ignored for the user.
+            tells: Whether speakers talk about themselves in this text. Ignored for the user.
             tokens: Tokens of the message.
         """
         self._tokens[role] = self._tokens.get(role, 0) + tokens
@@ -368,7 +369,11 @@ class FeatureCache:
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, with the required placeholders."""
+        """Return the tokens of messages in a request.
+
+        They include the placeholder messages that providers require, for example between
+        consecutive user messages.
+        """
         placeholders = placeholder_count(messages)
         return sum(map(self.tokens, messages)) + (
             placeholders * self.tokens(_PLACEHOLDER) if placeholders else 0
@@ -389,9 +394,9 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Return the features of a message, from the cache if possible.
 
-        The dialogue act of a user's message may depend on the previous message of the assistant,
-        which the user may be answering. The previous message is ignored if the message revokes an
-        instruction, and in conversations in which the assistant acts as a companion of the user.
+        The dialogue act of a user's message may depend on the previous message of the assistant:
+        "the second one" answers a question. The previous message is ignored if the user's message
+        revokes an instruction, or if the assistant acts as a companion of the user.
 
         Args:
             message: The message.

@@ -67,13 +67,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
     exception is raised only if the model's context window overflows.
 
     A user message of more than half of ``max_tokens`` raises the budget until the next user
-    message. The raised budget is at most three quarters of the context window. A window that the
-    model does not state counts as 128,000 tokens.
+    message, to at most three quarters of the context window (128,000 tokens if the model does not
+    state it).
 
     With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the
-    next trimming, each request begins with the whole previous request, so a provider's prompt cache
-    can be used. Without this setting, a full history is trimmed a little in every turn. It then
-    contains more messages, but the prompt cache is of less use.
+    next trimming, each request begins with the whole previous request, so that the provider's
+    prompt cache serves it. Without this setting, a full history is trimmed a little in every turn.
+    The history is then fuller, but the prompt cache is of less use.
 
     One manager serves one agent. With a session manager that logs all messages, such as
     ``FileSessionManager``, this manager restores exactly the history that the agent had. A session
@@ -207,7 +207,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Rebuild the history from the restored log, and register the middleware that trims."""
+        """Rebuild the history from the restored log when the agent has been constructed.
+
+        Also registers the middleware that trims each request.
+        """
         agent = event.agent
         messages = agent.messages
         if self.persist_layout:
@@ -249,7 +252,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Trim the messages of one request to the budget. The agent's history does not change.
 
-        The history was trimmed before, but other code may have added messages since.
+        The history was trimmed already, but other hooks may have added messages since.
         """
         with logged_errors(logger, "the request could not be trimmed, sending it as it is"):
             messages, added = without_added(context)
@@ -287,7 +290,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.history.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state for a session to store. Without changes in between, states are equal."""
+        """Return the state for a session to store. It stays equal until something changes."""
         state = super().get_state()
         if (ratio := self.history.limits.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -307,11 +310,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned.
+        """Read a state that :meth:`get_state` returned.
 
-        Always returns None: Strands need not prepend messages.
+        The history itself is restored later, at the end of the agent's constructor.
 
-        The history is restored later, when the agent has been constructed.
+        Returns:
+            None: Strands need not prepend messages.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -363,10 +367,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.limits.calibration.prompt_tokens(agent.system_prompt, tools)
 
     def reserve(self, tokens: int) -> int:
-        """Return the tokens that ``HistoryRecall`` may use for quotes in a request.
+        """Return how many tokens ``HistoryRecall`` may use for quotes in a request.
 
-        At most ``tokens``. If the manager has ``includes_recall``, at most half of its budget, and
-        the history can no longer use these tokens.
+        This is ``tokens``. If the manager has ``includes_recall``, it is at most half of the
+        history's budget, and the history gets the rest.
         """
         return self.history.limits.reserve(tokens) if self.includes_recall else tokens
 
@@ -377,20 +381,19 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Hook event that asks for the conversation manager of an agent's history.
+    """Hook event that finds the conversation manager of an agent's history.
 
-    Each manager registers a callback for the event. Therefore, a manager is found even if another
-    object wraps the manager.
+    Each importance-weighted manager answers the event, also if another manager wraps it.
 
     Attributes:
-        found: List to which each manager's callback appends the manager.
+        found: List to which each manager adds itself.
     """
 
     found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the manager of an agent's history. None if it is not of this package."""
+    """Return the importance-weighted manager of an agent's history. None if there is none."""
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
     return lookup.found[0] if lookup.found else None
@@ -399,12 +402,12 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
 class StackedConversationManager(ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
-    The wrapped manager restores the agent's history. A session stores the states of both managers
-    as one state.
+    Each manager does its work, then the manager that it wraps. The innermost manager is the
+    ``trimmer``, which also restores the agent's history. A session stores the states of all these
+    managers as one state.
 
     Attributes:
-        trimmer: The importance-weighted manager that is wrapped, directly or by another wrapped
-            manager.
+        trimmer: The importance-weighted manager, which evicts and truncates messages.
     """
 
     def __init__(
@@ -422,9 +425,10 @@ class StackedConversationManager(ConversationManager):
 
     @property
     def persist_layout(self) -> bool:
-        """Whether the saved state contains the layout (the history's difference from the log).
+        """Whether the saved state contains the layout, from which a restart restores the history.
 
-        Session managers that store the history themselves set this value to False.
+        The layout is the history's difference from the message log. Session managers that store the
+        history themselves set this value to False.
         """
         return self.trimmer.persist_layout
 
@@ -450,19 +454,19 @@ class StackedConversationManager(ConversationManager):
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Keep the history within the budget before a model call. Errors are logged, not raised.
 
-        The wrapped managers follow this manager.
+        This manager works first, then the managers that it wraps.
         """
         await self._before_model_call(event)
         await self._below.keep_within_budget(event)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Do the work before a model call, without the wrapped managers. For subclasses."""
+        """Make the history smaller before a model call. Subclasses override this method."""
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Keep the history within the budget at the end of an invocation.
 
-        Errors are logged, not raised. If the work would block the event loop for long, a hook does
-        it in a thread before the agent returns its answer.
+        Errors are logged, not raised. Long work would block a running event loop, and is left to a
+        hook, which runs it in a thread before the agent returns its answer.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -483,9 +487,10 @@ class StackedConversationManager(ConversationManager):
         return {**state, "__name__": type(self).__name__}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Restore a state that :meth:`get_state` returned.
+        """Read a state that :meth:`get_state` returned.
 
-        Always returns None: Strands need not prepend messages.
+        Returns:
+            None: Strands need not prepend messages.
 
         Raises:
             ValueError: The state is that of another conversation manager.

@@ -49,7 +49,10 @@ def name_of(message: Message) -> str:
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether a truncated message shows a name by which its full text can be requested."""
+    """Return whether the model can request the full text of one of the messages.
+
+    It can if a truncation marker in the message shows the name of the full text.
+    """
     texts = (
         text for message in messages for text in _strings(message["content"]) if READER in text
     )
@@ -65,9 +68,10 @@ def is_truncated(message: Message) -> bool:
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the size to which large blocks must be truncated to free ``excess`` in total.
+    """Return the largest size for blocks, so that truncating larger blocks frees ``excess``.
 
-    Smaller blocks stay unchanged. If truncation cannot free enough, the result is ``floor``.
+    Example: for the sizes 100, 80 and 10, and an excess of 60, the result is 60. If truncation
+    cannot free enough, the result is ``floor``.
 
     Args:
         sizes: Sizes of the blocks before truncation.
@@ -117,7 +121,7 @@ class MessageTruncator:
         return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions. If one of them is locked, remove none."""
+        """Remove the messages at the given positions, or none if one of them is locked."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
@@ -317,13 +321,11 @@ _LONGEST_IDLE = 200
 def condensed_message(message: Message) -> Message | None:
     """Return a short form of a user message or of a message with tool results.
 
-    Tool results keep their identifiers, and their media are replaced by notes. Long texts of a user
-    are reduced to the passages that state something important, such as a wish, a correction or a
-    condition. If the message has several content blocks, texts without information, such as thanks,
-    are replaced by ``[…]``.
+    Of tool results, the identifiers and short notes on media stay. Of a user's long text, the
+    important passages stay, such as a wish or a correction. In a message with several content
+    blocks, ``[…]`` replaces texts without information, such as thanks.
 
-    None if the message is of another kind, has no information, is short already, or was truncated
-    before.
+    None if the message has another form, is short, has no information, or was truncated before.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []
@@ -354,11 +356,10 @@ def _is_idle(text: str) -> bool:
 
 
 def _telling_passages(text: str, message: Message) -> str:
-    """Reduce a user's long text to its most important passages, with a truncation marker.
+    """Return the important passages of a user's long text, with a truncation marker.
 
-    A short text stays unchanged. A long text is truncated if it has no important passage of
-    suitable length. However, it stays unchanged if no dialogue act (such as a wish) is recognized
-    in it.
+    A short text stays unchanged. So does a text in which no dialogue act, such as a wish, is
+    recognized. If no important passage is short enough, the text is truncated.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -439,7 +440,9 @@ Beyond this, the oldest texts are removed, and are later read from the log.
 
 
 class FullTextArchive:
-    """Full texts of one agent's truncated messages, keyed by the short names that these show.
+    """Full texts of an agent's truncated messages, which the model can read with a tool.
+
+    Each text has a short name. The truncation marker in the message shows this name.
 
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
@@ -447,9 +450,9 @@ class FullTextArchive:
 
     Attributes:
         log: The argument ``log``. Without a log, only texts in memory can be read.
-        is_offered: Whether the agent has been given the tool that reads these texts. Later agents
-            of the conversation then get the tool too, because a changed list of tools would
-            invalidate the provider's prompt cache.
+        is_offered: Whether the agent has the tool. A restored agent of the conversation then gets
+            the tool at once, because a changed list of tools would invalidate the provider's prompt
+            cache.
     """
 
     __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")
@@ -462,10 +465,10 @@ class FullTextArchive:
         self._characters = 0
 
     def keep(self, agent: Agent, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
-        """Keep the full texts of truncated messages, and give the agent the tool that reads them.
+        """Store the full texts of truncated messages, and give the agent the tool that reads them.
 
-        A full text that is already in memory is not replaced, because ``messages`` may contain a
-        truncated form.
+        A stored text is never replaced, because ``messages`` may contain messages that were
+        truncated before.
 
         Args:
             agent: The agent.
@@ -483,9 +486,9 @@ class FullTextArchive:
         self.offer(agent, cut.values())
 
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads truncated messages, if any shows a name.
+        """Give an agent the tool that reads full texts, if one of ``messages`` shows a name.
 
-        The messages that count are those of the conversation, such as ``messages``.
+        An agent whose ``is_offered`` is true always gets the tool.
         """
         if READER in agent.tool_names:
             return
@@ -494,10 +497,10 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message by the name in its truncated form. None if unknown.
+        """Return the full text of a message by its short name. None if the name is unknown.
 
-        The log is searched before the texts in memory, because a redaction may have changed the
-        message in the log.
+        The log is searched before the stored texts, because the message may have been redacted in
+        the log.
         """
         for message in self.log() if self.log is not None and name else ():
             if name_of(message) == name:

@@ -111,7 +111,7 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
-        """Select further messages, the best first, and return the text to quote from each.
+        """Select further messages to quote, the best first, while tokens remain.
 
         Args:
             hits: Messages that may be quoted, the best first.
@@ -120,6 +120,9 @@ class QuoteFormatter:
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Their passages are not quoted.
             latest: Result of ``_latest_passages``.
+
+        Returns:
+            The text to quote from each selected message.
         """
         chosen: dict[RecallHit, str] = {}
         days = {_day(hit.message) for hit in quoted}
@@ -151,10 +154,10 @@ class QuoteFormatter:
         asked: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens of the whole line.
+        """Return the text to quote from a message, and the tokens of its whole line.
 
-        Of a long message, only the passages that fit are quoted. If nothing can be quoted, the text
-        is empty, and the number of tokens is above ``room``.
+        Of a long message, only the best passages are quoted. If nothing can be quoted, the text is
+        empty and the number of tokens is above ``room``, the number of tokens that remain.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -198,9 +201,10 @@ class QuoteFormatter:
 
 
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
-    """Find the last message that contains each long passage with numbers.
+    """Find the latest message with each passage that contains numbers.
 
-    Passages that differ only in their numbers count as the same passage.
+    "Total: 12 euros" and "Total: 15 euros" count as the same passage, so that the later message
+    replaces the outdated one. Short passages are ignored.
 
     Args:
         hits: Messages that may be quoted. Messages of the user are ignored.
@@ -208,7 +212,7 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
             with None are ignored.
 
     Returns:
-        Position of the last message, keyed by the passage with ``#`` in place of each number.
+        Position of the latest message, keyed by the passage with ``#`` in place of each number.
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
     texts += [(text, number) for text, number in shown.items() if number is not None]
@@ -220,11 +224,18 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
-    """Return whether a passage is not quoted: it is outdated, or long and in the text ``known``.
+    """Return whether a passage of a message is not quoted.
 
-    A passage with numbers is outdated if a later message repeats it, usually with other numbers,
-    such as a new price. Passages of the user are never outdated: "I bought volume 1" and "I bought
-    volume 2" are both true. ``latest`` is the result of ``_latest_passages``.
+    A long passage is omitted if the text ``known`` contains it. A passage of the assistant or of a
+    tool is also omitted if a later message repeats it with other numbers, such as a new price.
+    Passages of the user do not become outdated: "I bought volume 1" and "I bought volume 2" are
+    both true.
+
+    Args:
+        hit: Message that contains the passage.
+        known: Texts that the request already contains.
+        latest: Result of ``_latest_passages``.
+        passage: The passage.
     """
     plain = passage.strip()
     is_outdated = (
@@ -247,7 +258,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with ``#`` for each number. Empty if it is short or has no number."""
+    """Return a passage with ``#`` for each number. Empty if short or without a number."""
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""

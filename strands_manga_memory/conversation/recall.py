@@ -105,19 +105,20 @@ class HistoryRecall(Plugin):
     user's text in the message that opened the turn. Each quote is escaped, and names the speaker
     and the time in UTC.
 
-    A message is quoted if it contains a content word of the question, or shares a content word with
-    such a message next to it. The user's reply to a quoted question of the assistant is quoted too.
-    So is a message that a custom retriever found by its meaning.
-    Small talk, failed tool results, and messages that the history contains in full are not quoted.
-    No quotes are added after a greeting, thanks or a farewell.
+    A message fits if it contains a content word of the question (a word about its subject, not
+    "what" or "please"). A message also fits if it is next to such a message and shares a content
+    word with it, or if it is the user's reply to a quoted question of the assistant. A custom
+    ``retriever`` can find further messages by their meaning. Small talk, failed tool results, and
+    messages that the history contains in full are not quoted. No quotes are added after a greeting,
+    thanks or a farewell.
 
     The plugin works with any conversation manager. A thread indexes the messages, by default in
     memory only. A message is indexed after its turn, and again if it changes later, so redacted
     text is not quoted. Call ``forget`` for a message that is redacted after it has left the
     history.
 
-    The index is emptied if the history has no indexed message, for example after the session was
-    deleted. One plugin serves one agent.
+    The index is emptied if the history contains none of the indexed messages, for example after the
+    session was deleted. One plugin serves one agent.
 
     Args:
         max_tokens: Most tokens of all quotes and their introduction. None: 1,024, but at most a
@@ -291,8 +292,8 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
       word with ``question``.
     - The retriever of ``archive`` found the message by its meaning.
 
-    Messages of the user with nothing but questions are returned in the last case only, and do not
-    count as neighbours.
+    A message of the user that only asks is returned only in the last case, and does not count as a
+    neighbour.
 
     Args:
         archive: The archive to search.
@@ -364,9 +365,7 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a user's message replies to the question in the assistant's message before.
-
-    False if the assistant's question is not among the ``related`` messages.
+    """Return whether a user's message replies to the assistant's related question just before.
 
     Args:
         number: Number of the user's message in the conversation.
@@ -383,10 +382,10 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message shares a content word with a ``related`` neighbour.
+    """Return whether a message continues, or precedes, a message that fits the searched question.
 
-    False for tool results, long messages, neighbours that only ask, and confirmations that repeat
-    their neighbour.
+    The two messages are neighbours and share a content word. Tool results, long messages and
+    confirmations that only repeat their neighbour do not count, nor do neighbours that only ask.
 
     Args:
         number: Number of the message in the conversation.
@@ -435,16 +434,19 @@ def _subject_terms(text: str) -> frozenset[str]:
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
-    """Return the numbers of corrected messages, keyed by the number of the user's correction.
+    """Find the earlier messages that the user corrects.
 
-    A correction that repeats a number ("13,870, not 14,720") belongs to the user's latest earlier
-    message with this number. A correction such as "move Thursday to Friday" belongs to the latest
-    with a word of it. Any other correction belongs to the user's previous message.
+    "13,870, not 14,720" corrects the user's latest earlier message with one of these numbers. "Move
+    Thursday to Friday" corrects the latest with one of these words. Any other correction is about
+    the user's previous message.
 
     Args:
         found: Messages that the search found, keyed by number.
         related: Numbers of the messages that share a content word with the searched question. Only
             these can be corrected.
+
+    Returns:
+        Number of the corrected message, keyed by the number of the correction.
     """
     users = [number for number in sorted(found) if found[number].speaker == "user"]
     numbers = {number: long_numbers(found[number].text) for number in users if number in related}
@@ -466,7 +468,7 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search hits with the assistant's question before each of the user's ``replies``."""
+    """Return search hits with each answered question before its reply, one of ``replies``."""
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:
@@ -485,7 +487,7 @@ def _only_asks(message: ArchivedMessage) -> bool:
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of found messages, with a part of their neighbours' scores."""
+    """Return the scores of found messages, increased by a part of their neighbours' scores."""
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:

@@ -6,8 +6,9 @@ Three kinds of messages always stay:
 - the current turn
 - pinned messages
 
-If these messages exceed the budget, they are truncated (except pinned messages). All other messages
-are optional. They are ranked by importance level, then by benefit per token, then the newest first.
+These messages are truncated if they exceed the budget, except pinned messages. All other messages
+are optional: the most important ones stay. Among equally important messages, those with more
+benefit per token stay, then the newest.
 
 A tool call and its result stay together or are evicted together. A question may stay without its
 answer, and an answer without its question.
@@ -64,14 +65,14 @@ class SelectionBudget:
             number.
         may_truncate: Whether messages may be truncated. If false, each message stays in full or is
             evicted.
-        service: How much the assistant acts like a help desk (1) and not like a companion (0). Old
-            messages of a help desk count less.
-        fill_to: Most tokens of the history when optional messages are added. None: ``tokens``. All
-            messages are optional except the first turn, the current turn and pinned messages.
+        service: How much the assistant acts like a help desk (1) and not like a companion (0). A
+            help desk's old messages are worth less.
+        fill_to: Most tokens of the history when optional messages are added. Messages that always
+            stay may use all ``tokens``. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
-        lasting_turns: Number of later turns that the selection should serve. Messages are rated as
-            if they were older by this many turns.
+        lasting_turns: Number of later turns for which the selection should hold. Messages are rated
+            by their age after these turns.
     """
 
     tokens: int
@@ -188,8 +189,8 @@ def select(
 class _Unit(NamedTuple):
     """Messages that stay together in the history or are evicted together.
 
-    A unit is one text message, one pair of a tool call and its result, or all other tool messages
-    of a turn.
+    A unit is one text message, or one pair of a tool call and its result. The tool messages of a
+    turn that form no such pair are one unit, too.
 
     Attributes:
         positions: Positions of the messages in the history.
@@ -245,13 +246,14 @@ def _required(
     *,
     spares_request: bool,
 ) -> tuple[dict[int, str], frozenset[int]]:
-    """Return the messages that always stay, and those that must not be truncated.
+    """Find the messages that always stay, and those that must not be truncated.
 
-    The first turn, the current turn and pinned messages stay. If several messages have the same
-    tracking id, only the first of them can belong to the first turn.
+    The first turn, the current turn and pinned messages always stay. Of several messages with the
+    id of a message in the first turn, only the first one counts.
 
-    These messages must not be truncated: pinned messages, tool calls in the last message (the tools
-    may be about to run), and, with ``spares_request``, the user's message of the current turn.
+    Pinned messages must not be truncated, nor tool calls in the last message, which may be about to
+    run. With ``spares_request``, the user's message of the current turn must not be truncated
+    either.
 
     Returns:
         The reason why each message stays, keyed by position, and the positions of messages that
@@ -300,9 +302,9 @@ def _make_room(
 ) -> None:
     """Truncate the messages that always stay in a history until they fit the budget.
 
-    A long answer of the first turn is always truncated. Large tool results and a final answer of
-    the current turn are truncated even if they fit, to make room for important optional messages.
-    Further steps follow while the messages exceed the budget:
+    A long answer in the first turn is always truncated. Large tool results, and a final answer in
+    the current turn, may be truncated even if they fit. This makes room for optional messages (all
+    messages that need not stay). Further steps follow while the messages exceed the budget:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -310,16 +312,16 @@ def _make_room(
     4. Truncate other texts, and the inputs of tool calls.
     5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    Locked messages, such as pinned ones, are never truncated. If they alone fill the budget, step 5
-    is left out.
+    Locked messages, such as pinned ones, are never truncated. Step 5 is left out if they alone fill
+    the budget.
 
     Args:
         truncator: The messages that always stay.
         required: Reason why each of these messages stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens of the optional messages of each importance level. At most half of
-            ``most - headroom`` is freed for all optional messages, and at most a quarter for those
-            of middle importance.
+        demand: Tokens of the optional messages of each importance level. At most half of ``most -
+            headroom`` is freed for all optional messages, and at most a quarter for those of middle
+            importance.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
         budget: Most tokens of the messages that always stay.
         most: Most tokens of the history with optional messages. At most ``budget``.
@@ -374,11 +376,11 @@ def _make_room(
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Candidate for the selection of optional messages.
+    """Candidate for the selection of optional messages: a group of messages, or a part of one.
 
-    A candidate is a group of messages that stay together or are evicted together. If the last
-    message of the group has a short form, there are two candidates: the group with the short form,
-    and the omitted part of this message. Selecting both keeps the full message.
+    The messages of a group stay together. If the last message of a group can be shortened, there
+    are two candidates: the group with the short form, and the rest of the message. Selecting both
+    keeps the full message.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
@@ -386,9 +388,8 @@ class _Item:
         positions: Positions of the messages in the history.
         tokens: Tokens that the candidate adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
-        condensed: Short form of the group's last message, or None.
-        needs: For an omitted part, the candidate with the short form of the same message. None for
-            other candidates.
+        condensed: Short form of the group's last message. None if the candidate has no short form.
+        needs: For the rest of a message, the candidate with its short form. Otherwise None.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -451,13 +452,13 @@ def _take(
 ) -> list[_Item]:
     """Select candidates by rank, and return the selected ones in this order.
 
-    Candidates that do not fit are skipped. The omitted part of a message is selected only together
-    with the short form of the message.
+    Candidates that do not fit are skipped. The rest of a shortened message is selected only
+    together with its short form.
 
     Args:
         items: The candidates, the highest rank first.
         room: Most tokens to add.
-        opened: Numbers of the turns that have selected messages. Updated in place.
+        opened: Numbers of the turns of which messages stay. Updated in place.
         most_turns: Most turns. None: no limit.
         reasons: Reason why each message stays or is evicted, keyed by the position of the message
             in the history. Updated in place for candidates over the limit of turns.

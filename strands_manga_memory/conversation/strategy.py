@@ -40,10 +40,10 @@ def as_strategy(policy: ConversationManager) -> PolicyStrategy:
     """Wrap a conversation manager as a Strands context strategy.
 
     Use the result in ``Agent(context_manager={"strategies": [as_strategy(policy), ...]})``. The
-    policy works as in ``Agent(conversation_manager=...)``. The result can be combined with Strands'
-    own strategies and with Strands' stash (storage for offloaded messages). One policy serves one
-    agent, either as a strategy or directly. Plugins such as ``HistoryRecall`` are given to the
-    agent as ``plugins``.
+    manager (``policy``) works as in ``Agent(conversation_manager=...)``. The result can be combined
+    with Strands' own strategies and with Strands' stash (storage for offloaded messages). One
+    manager serves one agent. Plugins such as ``HistoryRecall`` are given to the agent as
+    ``plugins``.
 
     Args:
         policy: ``ImportanceWeightedConversationManager``,
@@ -77,10 +77,10 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks of the manager, and hooks that apply, restore and save it.
+        """Register the hooks with which the conversation manager works as a strategy.
 
-        The agent itself applies, restores and saves only the manager that was given as
-        ``conversation_manager``.
+        An agent applies, restores and saves only the manager that was given as
+        ``conversation_manager``. For a strategy, hooks do this.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
@@ -115,8 +115,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the state of the conversation manager after the session was restored.
 
-        If the session has restored the whole message log, messages that the manager had removed are
-        removed again. If the session has restored only the history, no message is removed.
+        A session that logs all messages also restores those that the manager had removed. They are
+        removed again. A session that stores only the history restores no such messages.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

@@ -123,8 +123,8 @@ class SummarySpan:
 
     Attributes:
         summary: The summary that the history contains. None if there is no summary.
-        old: Messages of the old turns, including those that show the summary.
-        fresh: Messages of the old turns that no summary covers yet.
+        old: Messages of the old turns, with the messages that show the summary.
+        fresh: Those of the old messages that are not summarized yet.
         recent: Messages of the recent turns.
     """
 
@@ -139,9 +139,9 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Divide this history again: the old messages end with the message whose id is ``last``.
+        """Divide the history again, so that the old messages end with the message ``last`` (an id).
 
-        None if ``last`` is not the id of a message in ``fresh``.
+        None if ``fresh`` does not contain this message.
         """
         history = (*self.old, *self.recent)
         found = [
@@ -157,7 +157,10 @@ Marks = list[tuple[str | None, int]]
 
 
 def marks(messages: Iterable[Message]) -> Marks:
-    """Return the id and content hash of each message, by which later changes are noticed."""
+    """Return the id and content hash of each message.
+
+    They show later whether the messages have changed.
+    """
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
@@ -174,10 +177,10 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history into old messages and recent messages.
+    """Divide a history into old and recent messages at about position ``split``.
 
-    The old messages end with the last message before position ``split`` that no summary covers. If
-    there is no such message, the old messages end at ``split``. All other messages are recent.
+    The old messages end with the last message before ``split`` that is not summarized yet. If there
+    is none, they end at ``split``.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -293,8 +296,7 @@ class SummaryRun(Run[Summary]):
         key: Ids of the first and last message, and settings of the summary. Other agents of the
             process find the run by its key.
         replaced: Ids and content hashes of the messages that the summary replaces.
-        asked: Whether a summarizer writes the summary. If not, the summary consists of facts that
-            rules extract.
+        asked: Whether a summarizer is asked. If false, rules write the summary as a list of facts.
     """
 
     def __init__(
@@ -333,16 +335,14 @@ class SummaryStats:
         failed: Number of summaries without any usable text, because the summarizer refused, failed
             or invented facts.
         waits: Number of model calls that had to wait for a summary.
-        warnings: Number of times that the history reached 75 % of the tokens at which a summary is
-            due.
+        warnings: Number of times that the history reached 75 % of ``trigger_tokens``, the size at
+            which it is summarized.
         attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
         cache_hit_rate: Share of summary texts that were found in the cache. 0.0 without a cache.
-        resting: Whether the summarizer is not called at present, because it failed several times in
-            a row.
+        resting: Whether the summarizer is not called for a while, after several failures in a row.
         tokens_freed: Tokens by which summaries made the history smaller.
-        enough: Number of summaries after which the history was below the tokens at which a summary
-            is due.
+        enough: Number of summaries after which the history was smaller than ``trigger_tokens``.
     """
 
     runs: int = 0
@@ -370,13 +370,13 @@ class SummaryJobs:
         writer: Writer of the summaries.
         summarizer: Function that the writer asks for summary texts. None: the agent's ``aux_model``
             is asked.
-        breaker: Circuit breaker. While the breaker is open, summaries consist of facts that rules
-            extract.
+        breaker: Circuit breaker, which opens after failures of the summarizer. While it is open,
+            rules write the summaries.
         stats: Counts of summaries and waits, updated in place.
-        covered: Range of the messages for which a summary is being written. Another agent or
-            process may be writing the summary. None if no summary is being written.
-        pending: Run of this process that writes the summary. None if this process writes no
-            summary.
+        covered: Range of the messages of which a summary is being written, by this or another
+            process. None if no summary is being written.
+        pending: Background run that writes the summary in this process. None if there is no such
+            run.
     """
 
     writer: SummaryWriter
@@ -387,14 +387,17 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Continue with the run that an earlier agent of this conversation started."""
+        """Use the summary that an earlier agent of this conversation started in this process."""
         if not self.is_writing:
             self.pending = None
             if self.covered is not None:
                 self.pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether another process has taken ``seconds`` seconds for a missing summary."""
+        """Return whether another process has been writing a summary for ``seconds`` seconds.
+
+        This process then need not wait for it any longer.
+        """
         return (
             self.covered is not None
             and not self.is_writing
@@ -403,7 +406,7 @@ class SummaryJobs:
 
     @property
     def is_writing(self) -> bool:
-        """Whether this process is writing a summary, or has one that has not been fetched."""
+        """Whether this process is writing a summary, or has one that ``take`` will return."""
         return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
@@ -436,7 +439,7 @@ class SummaryJobs:
     def take(self) -> tuple[Summary, Marks] | None:
         """Return a finished summary, and the ids and content hashes of the messages it replaces.
 
-        None if no summary run has ended, or if the run failed.
+        None if no summary has been finished, or if its writing failed.
         """
         pending = self.pending
         if pending is None or not pending.done():
@@ -463,7 +466,7 @@ class SummaryJobs:
         return summary, pending.replaced
 
     def forget(self) -> None:
-        """Discard the summary that is being written, because its messages left the history."""
+        """Discard a summary that is being written, for example if its messages have changed."""
         if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self.pending)
@@ -479,9 +482,9 @@ class SummaryJobs:
                 )
 
     def finish(self, seconds: float) -> bool:
-        """Block at most ``seconds`` seconds until no summary is being written.
+        """Block at most ``seconds`` seconds until the summary has been written.
 
-        Return False if the time expired before.
+        Return False if it takes longer.
         """
         return self.pending is None or self.pending.is_lost or self.pending.join(seconds)
 

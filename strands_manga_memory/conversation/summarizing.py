@@ -96,12 +96,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     out.
 
     Each draft of the text is checked. A draft is rejected if it refuses, gives instructions,
-    invents facts, is empty or is too long.
-    After three summaries without a usable draft, the summarizer is not called for a while.
-    Meanwhile, summaries consist of facts only.
+    invents facts, is empty or is too long. After three summaries without a usable draft, the
+    summarizer is not called for a while. Meanwhile, summaries consist of facts only.
 
-    One manager serves one agent. The manager restores the exact history under every session
-    manager.
+    One manager serves one agent. After a restart, the manager restores exactly the history that the
+    agent had.
 
     Args:
         trigger: Conditions for a summary. Default: from 8,000 tokens or 20 turns on; the last 3
@@ -192,10 +191,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks that install summaries, and those of the manager that evicts messages.
+        """Register the hooks that install summaries and trim the history.
 
-        Another hook reads the restored summary, so that the agent's constructor raises an error for
-        an unreadable summary.
+        One of the hooks reads the summary of a restored history. An unreadable summary thus raises
+        an error in the agent's constructor, not in a later turn.
         """
         registry.add_callback(
             BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST
@@ -236,9 +235,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
         """Install a finished summary before a model call or before new messages.
 
-        If the history exceeds ``hard_tokens``, the summary is waited for first. If the history
-        still exceeds this limit, older turns are replaced by facts that rules extract. ``coming``
-        are messages that will be added next; they count as history.
+        A history above ``hard_tokens`` waits for the summary first. If the history is still too
+        large, facts that rules extract replace its older turns. ``coming`` are messages that will
+        be added next; they count as history.
         """
         await self._history.off_loop(
             [*agent.messages, *coming], lambda: self._begin_if_full(agent, coming)
@@ -267,7 +266,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Start a summary if it is due, then trim the history."""
+        """Install a finished summary, start the next one if needed, then trim the history."""
         self._swap_in(agent)
         self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
@@ -333,12 +332,12 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Installation of summaries ----------------------------------------------------------------
 
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
-        """Start to write a summary if one is due and none is being written.
+        """Start to write a summary if the history needs one and none is being written.
 
         Args:
             agent: The agent.
-            is_wanted: If true, a summary is due at any size of the history.
-            patience: Seconds that another process may take for a summary. After this time, this
+            is_wanted: If true, summarize a history of any size.
+            patience: Seconds to wait for a summary of another process. After this time, this
                 process summarizes the same messages.
         """
         self._jobs.resume(agent)
@@ -360,9 +359,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
         """Return whether old turns should be summarized now. ``tokens`` is the size of the history.
 
-        A summary is due if at least ``trigger_turns`` turns have no summary. A summary is also due
-        if the history has at least ``trigger_tokens`` tokens, of which an eighth is in old turns
-        without a summary. Otherwise, no summary is due.
+        They should if at least ``trigger_turns`` turns have no summary. They also should if the
+        history has reached ``trigger_tokens`` and enough of it, an eighth of ``trigger_tokens``,
+        can be summarized.
         """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
@@ -388,10 +387,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             )
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace the summarized turns by a finished summary, if these turns have not changed.
+        """Replace old turns by their finished summary, if these turns have not changed.
 
-        If no summary has finished, and another process has restored the turns of the latest
-        summary, that summary replaces them again.
+        Another process may have restored the turns that the previous summary replaced. They are
+        then replaced by this summary again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -413,8 +412,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _fits(self, replaced: Marks, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.
 
-        It may if the history begins with the unchanged messages that the summary covers, and if
-        none of them is in a recent turn.
+        The history must begin with the messages that the summary covers, unchanged, and none of
+        them may be in a recent turn.
         """
         history = agent.messages[:]
         return marks(history[: len(replaced)]) == replaced and (
@@ -435,16 +434,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         )
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace all but the recent turns by facts that rules extract from them.
+        """Replace all but the recent turns by facts that rules extract, without a summarizer.
 
-        If there are no turns to replace, nothing changes. Errors are logged, not raised.
+        Errors are logged, not raised.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Most tokens of the history afterwards. The list of facts is limited accordingly.
-            only_fresh: If true, the turns are replaced if some of them have no summary yet, even if
-                the history becomes larger. If false, they are replaced if the history becomes
-                smaller.
+            only_fresh: If true, act only if some of the turns have no summary yet. If false, act
+                only if the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -468,7 +466,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             summary: The summary.
             history: The history.
             split: Number of messages to replace.
-            room: Tokens that the history should have at most afterwards.
+            room: Most tokens that the history should have afterwards.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
         kept = [covered[at] for at in pinned_positions(covered)]
@@ -548,9 +546,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Install a finished summary, then start another at any size of the history.
+        """Install a finished summary, and start to write the next one at any size of the history.
 
-        Nothing is started if a summary is being written already.
+        Nothing is started while a summary is being written.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)

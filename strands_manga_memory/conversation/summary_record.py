@@ -1,7 +1,7 @@
 """Record of a summary, and its rendering as messages for the model.
 
-The record is part of the metadata of the message that contains the summary. A store that saves,
-restores, merges or deletes the message does the same to the record.
+The record is stored in the metadata of the message that shows the summary, so that a store handles
+both together.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ class Summary:
 
     Attributes:
         segments: Summary text about each sequence of turns, the oldest first.
-        slots: Facts that the summary must contain, the oldest first. Each fact has the
-            ``tracking_id`` of its source message.
+        slots: Facts from the summarized turns that the model must not lose, the oldest first.
         turns: Number of summarized turns.
         version: Number of this summary among the summaries of the conversation, from 1.
         attempts: Number of requests to the summarizer for the latest summary.
@@ -204,13 +203,13 @@ def render_summary(
 ) -> list[Message]:
     """Render a summary as one or two user messages, each acknowledged by the assistant.
 
-    The last user message contains the summary text. Facts that the text does not mention are listed
-    below it: the latest that fit. Earlier facts are listed in a user message before the summary.
+    The last user message contains the summary text, and below it the latest facts that the text
+    does not mention. Earlier facts are listed in a user message before. Corrections are listed even
+    if the text mentions them.
 
-    If there is no room for all facts, some are left out. Tasks, findings and minor statements are
-    left out first. Identifiers, decisions, preferences and corrections are left out last. Of one
-    kind, the oldest are left out first. Omitted facts stay in the summary's record, as far as
-    ``summary_tokens + facts_tokens`` tokens allow.
+    If there is no room for all facts, the less important ones are left out, the oldest first. For
+    example, minor statements are left out before decisions. Facts that were left out stay in the
+    summary's record, as far as ``summary_tokens + facts_tokens`` tokens allow.
 
     Args:
         summary: The summary.
@@ -334,7 +333,7 @@ def _lines(slots: Iterable[Fact]) -> list[str]:
     """Return the lines of text that list the facts.
 
     Facts of the same message share a line, because a later fact may be about the subject of the
-    first. A labelled fact, such as a promise or a correction, has a separate line.
+    first. A fact with a label, such as "promise:", has a line of its own.
     """
     lines: list[str] = []
     source: str | None = None

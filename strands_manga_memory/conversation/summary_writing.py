@@ -60,11 +60,11 @@ _KEY = "content"
 
 
 class SummaryCache:
-    """Cache of verified summary drafts in a hot tier. Needs the ``encryption`` extra.
+    """Cache of verified drafts of summaries, in a hot store. Needs the ``encryption`` extra.
 
     A draft is found by a hash of the summarizer's name, the instructions and the whole source text.
-    The draft is encrypted with a key derived from the same texts. So only a process that can read
-    the conversation can find and read its drafts. A failing store acts as an empty cache.
+    The draft is encrypted with a key derived from the same texts. Only a process that can read the
+    conversation can therefore find and read its drafts. A failing store acts as an empty cache.
 
     Args:
         store: Store in which drafts are kept.
@@ -134,9 +134,8 @@ def _entry(*content: str) -> tuple[str, Codec]:
 class SummarySizes:
     """Sizes of a summary.
 
-    Facts that do not fit into the summary may take half of the history's budget. One prompt of the
-    summarizer has at most 12,000 tokens of raw turns, and at most 60 % of the model's context
-    window.
+    A summary consists of text and listed facts. Facts that do not fit into ``summary_tokens`` may
+    take half of the history's budget in addition.
 
     Attributes:
         summary_tokens: Most tokens of the summary. Default 500.
@@ -349,9 +348,9 @@ class SummaryWriter:
     ) -> Summary:
         """Return a summary of the given messages and of the turns that an earlier summary covers.
 
-        The earlier text is kept, and text about the messages is added. If the summary then has many
-        parts, some are merged and written again from the original turns. Without a summarizer, only
-        facts are added.
+        Text about the messages is added to the earlier text. If the summary then has many parts,
+        some are merged: their original turns are summarized again. Without a summarizer, only facts
+        are added.
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
@@ -401,12 +400,12 @@ class SummaryWriter:
         return tokens_of(self.counter, text)
 
     def _source_of(self, summarizer: Summarizer) -> int:
-        """Return the most tokens of the transcript in a prompt for the summarizer."""
+        """Return the most tokens of conversation that one prompt for the summarizer may contain."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
 
     def _source(self, messages: Sequence[Message], most_tokens: int) -> str:
-        """Return the transcript of messages without its middle, if it exceeds ``most_tokens``."""
+        """Return messages as text, without its middle if longer than ``most_tokens`` tokens."""
         text = render_transcript(messages)
         tokens = self._count(text)
         most = len(text) if tokens <= most_tokens else int(len(text) * most_tokens / tokens * 0.9)
@@ -423,9 +422,9 @@ class SummaryWriter:
         return RuleFactExtractor(self.types).extract(messages)
 
     def _logged(self, ids: set[str]) -> list[Message]:
-        """Return the part of the log from the first to the last message whose id is in ``ids``.
+        """Return the original messages from the log, from the first to the last of the given ids.
 
-        Empty if there is no log, or if the log lacks one of the ids.
+        Empty if there is no log, or if it lacks one of the ids.
         """
         with logged_errors(logger, "the log cannot be read, the history is summarized"):
             log = list(self.log()) if self.log is not None else []
@@ -445,12 +444,12 @@ class SummaryWriter:
         *,
         share: int,
     ) -> DraftWork:
-        """Ask the summarizer at most three times for a text about messages, and return the best.
+        """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
 
-        ``share`` is the number of texts in the whole summary. The more texts, the fewer tokens each
-        text may take, down to a quarter of the tokens of a single text.
+        ``share`` is the number of texts in the whole summary. The more texts, the shorter each may
+        be, down to a quarter of the length of a single text.
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
@@ -526,8 +525,9 @@ class SummaryWriter:
     ) -> list[Segment]:
         """Merge four neighbouring parts of a summary into one part, as often as possible.
 
-        Only parts of the same level (number of earlier merges) are merged. The new text is written
-        from the original turns in the log. Without a log, nothing is merged.
+        The original turns of the four parts are read from the log and summarized together. Only
+        parts with the same number of earlier merges (``level``) are merged. Without a log, nothing
+        is merged.
         """
         while self.log is not None:
             levels = [segment.level for segment in segments]
@@ -560,7 +560,10 @@ class SummaryWriter:
         return segments
 
     def _shortened(self, segments: list[Segment]) -> list[Segment]:
-        """Shorten parts, the oldest first, to 60 % of ``summary_tokens`` in total."""
+        """Remove the last sentences of parts, from the oldest part on, until all parts fit.
+
+        All parts together may have 60 % of ``summary_tokens``. The rest is for facts.
+        """
         room = int(self.sizes.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):

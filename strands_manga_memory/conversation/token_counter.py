@@ -219,10 +219,9 @@ _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Return the tokens of a text, estimated from five samples if the text is very long.
+    """Count the tokens of a text. Those of a very long text are estimated from five samples.
 
-    A very long text is about to be truncated. Counting the whole text would block the event loop
-    for a second.
+    Counting a whole text of this length would block the event loop for a second.
     """
     if len(text) <= _LONGEST:
         return count(text)

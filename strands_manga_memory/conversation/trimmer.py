@@ -71,8 +71,8 @@ class MessageOutcome:
         tokens: Size of the message in tokens.
         outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
         reason: Reason for the outcome, in words.
-        signals: Contribution of each signal (a property, see ``SIGNAL_WEIGHTS``) to the logarithm
-            of the odds that the message is needed.
+        signals: Properties of the message that raise (above 0) or lower its value, such as
+            ``number``. ``SIGNAL_WEIGHTS`` lists them.
     """
 
     tracking_id: str | None
@@ -96,7 +96,7 @@ class Trimmer:
         features: Cache of the messages' token counts, importance scores and other measured
             properties.
         recent_log: Function that returns the last messages of the session's log, at most the given
-            number. None: there is no log, or the log has been read already.
+            number. None if there is no log, or after its only call.
     """
 
     def __init__(
@@ -154,10 +154,11 @@ class Trimmer:
         return self.limits.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens by which the user's latest message raises a token limit.
+        """Return the tokens by which a large latest message of the user raises a token limit.
 
-        These are the message's tokens above half of the limit, as far as the model's context window
-        has room for them. All counts are the model's.
+        Example: for a limit of 4,000 tokens, a message of 3,000 raises the limit by 1,000, which is
+        its excess over half of the limit. The model's context window bounds the result. All counts
+        are the model's.
         """
         tokens, _ = self._headroom(messages, self.limits.calibration.budget(limit))
         return self.limits.calibration.reported(tokens)
@@ -165,10 +166,9 @@ class Trimmer:
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages exceed the limits of the history and must be trimmed.
 
-        ``tokens`` is their token count.
-
-        If each trimming makes room for several turns, a history within the limits may also be
-        trimmed: at the beginning of a turn, because of large tool results in the previous turn.
+        With ``trim_every``, the result can also be true for a history within its limits: if a turn
+        begins and the previous turn had large tool results. ``tokens`` is the token count of the
+        messages.
         """
         limits, in_tokens = self.limits, self.limits.calibration.budget
         full = in_tokens(max(limits.most, limits.grow_to - limits.reserved))
@@ -184,14 +184,13 @@ class Trimmer:
         return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the additional budget for the user's latest message if this message is large.
+        """Return the tokens by which a large latest message of the user raises a budget.
 
-        A message is large if it takes more than half of ``budget``. Its tokens above this half are
-        added. The raised budget is at most three quarters of the model's context window. Without an
-        agent or a user message, nothing is added.
+        The message raises ``budget`` by its excess over half of ``budget``, to at most three
+        quarters of the model's context window.
 
         Returns:
-            The additional tokens, and whether the user's message fits the raised budget without
+            The additional tokens, and whether the message fits the raised budget without
             truncation.
         """
         said, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
@@ -213,7 +212,7 @@ class Trimmer:
 
         Args:
             messages: The messages to select from.
-            beside: Tokens of the budget that the selection must leave free.
+            beside: Tokens of the budget to leave free for other content.
             trim_to: Most tokens of the selection, as the model counts. Only a large message of the
                 user and messages that always stay, such as pinned messages, may exceed this number.
                 None: the whole budget.
@@ -250,8 +249,8 @@ class Trimmer:
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:
         """Select messages that stay within a number of tokens.
 
-        The messages of the first turn are remembered by id. Otherwise, after eviction, later
-        messages could be mistaken for them.
+        The ids of the first turn's messages are remembered, because after eviction the history may
+        begin with another turn.
         """
         if self._first_turn.isdisjoint(map(id_of, messages)):
             self._first_turn = _ids_of_first_turn(messages)
@@ -275,8 +274,9 @@ class Trimmer:
     def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
-        This is so if there are many messages to count or select, or if the session's log must be
-        read. ``beside`` tokens count towards the budget in addition to the messages.
+        It would if there are many messages to count or select, or if the session's log must be
+        read. ``beside`` is a number of tokens that count towards the budget in addition to the
+        messages.
         """
         try:
             asyncio.get_running_loop()
@@ -301,8 +301,8 @@ class Trimmer:
     def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Trim an agent's history in this thread, unless that would block a running event loop.
 
-        At the end of a turn, the history is trimmed a little further, so that the user's next
-        message usually fits.
+        At the end of a turn, room is left for the user's next message, unless ``trim_every`` is
+        set.
         """
         messages, room = agent.messages[:], 0
         if ends_turn and self.limits.lowest == self.limits.most:
@@ -419,11 +419,10 @@ class Trimmer:
     def _select_from_tail(
         self, history: list[Message], coming: Sequence[Message], room: int
     ) -> tuple[Selection, list[Message]]:
-        """Select the messages of a new history from the current one and, if due, evicted messages.
+        """Select the messages of a new history from the current history and evicted messages.
 
-        Evicted messages are considered after many new messages, or if the history would leave much
-        of the budget unused. If each trimming makes room for several turns, evicted messages are
-        always considered.
+        Evicted messages are left out if the budget has little free room and few messages are new.
+        With ``trim_every``, they are always considered.
 
         Args:
             history: The current history.
@@ -453,7 +452,7 @@ class Trimmer:
         )
 
     def _restore_tail(self) -> None:
-        """Read messages that an earlier process evicted from the session's log, at most once.
+        """Read the messages that an earlier process evicted from the session's log, at most once.
 
         A restored agent then selects from the same messages as before the restart.
         """
@@ -468,8 +467,8 @@ class Trimmer:
     ) -> None:
         """Replace the agent's history by a selection in one step.
 
-        Messages that other code has appended to the history meanwhile stay. If other code has
-        changed the history in another way, the selection is discarded.
+        Other code may have changed the agent's messages since the selection was made. Messages
+        appended at the end stay. After any other change, the selection is discarded.
         """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
@@ -511,7 +510,7 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Apply a selection to a history.
+    """Return the history after a selection, and the messages that the selection evicts.
 
     Args:
         history: The history before the selection.
@@ -519,8 +518,8 @@ def _window(
         candidates: Messages from which the selection was made.
 
     Returns:
-        The new history, and the positions of evicted messages in ``candidates``. Messages that do
-        not change are the same objects as before.
+        The new history, and the positions of evicted messages in ``candidates``. Unchanged messages
+        are the same objects as before.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     is_same = same_objects(candidates, history)
@@ -547,8 +546,8 @@ def _window(
 def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
     """Return the tracking ids of the messages in the first turn, up to its final answer.
 
-    Empty if there is only one turn. Later messages are not included: after eviction, answers of
-    other turns may follow the answer of the first turn.
+    Empty if there is only one turn. Messages after the final answer may belong to another turn
+    whose beginning was evicted, so they are left out.
     """
     found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     ids: list[str] = []

@@ -136,7 +136,7 @@ _ERROR_LINE = re.compile(
 
 
 def _error_lines(text: str) -> list[tuple[int, str]]:
-    """Return the start and the text of each line that reports an error.
+    """Return the position and the text of each line of prose or of a log that reports an error.
 
     Very long lines, and rows of tables and code, are left out.
     """
@@ -148,7 +148,10 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
 
 
 class _KeptText(NamedTuple):
-    """Lengths of a text's kept beginning and end, and the error lines between them."""
+    """Part of a text that stays: its beginning, its end, and error lines from the middle.
+
+    The attributes ``head`` and ``tail`` are numbers of characters. ``hidden`` are the error lines.
+    """
 
     head: int
     tail: int
@@ -158,7 +161,10 @@ class _KeptText(NamedTuple):
 def _kept_text(
     text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]
 ) -> _KeptText:
-    """Divide ``characters`` between a text's beginning, end and error lines between them."""
+    """Choose how much of the beginning and the end of a text stays, of ``characters`` in total.
+
+    ``errors`` are the positions and texts of the error lines in the whole text.
+    """
     of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
     of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
     end = len(text) - of_tail
@@ -224,7 +230,10 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Groups of members (keys with values) that a JSON object keeps, from the fewest to all."""
+    """Detail in which a JSON object is written: the group of members that stay.
+
+    A member is a key with its value.
+    """
 
     KEY = 0
     IDS = 1
@@ -233,15 +242,15 @@ class _Members(IntEnum):
 
 
 class _Form(NamedTuple):
-    """Form in which a text with JSON is written: complete, or with less detail.
+    """Detail in which a text with JSON is written. Later items of a list can have less detail.
 
     Attributes:
         members: Group of members (keys with values) that each object in a list keeps.
         characters: Most characters of a string.
         items: Most items of each list.
         is_strict: Whether objects outside of lists lose members, too.
-        detailed: Number of first items in each list whose objects keep the next larger group of
-            members.
+        detailed: Number of items at the start of each list that are written in more detail: with
+            the next larger group of members.
     """
 
     members: _Members
@@ -319,10 +328,14 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse the JSON documents in a text that is to be shortened to ``tokens`` tokens.
+        """Parse the JSON documents in a text that is too long.
 
-        ``most_characters`` limits the length of the forms in which the text can be written. None if
-        less than half of the characters are JSON.
+        None if less than half of the characters are JSON.
+
+        Args:
+            text: The text.
+            tokens: Tokens to which the text will be shortened. Longer lists are shortened at once.
+            most_characters: Most characters of a shorter form of the text.
         """
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
@@ -340,10 +353,11 @@ class _JsonText:
         return self._written(_LEAST, is_limited=False) or ""
 
     def first_that(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
-        """Return the text in the first form for which ``fits`` is true. None if there is none.
+        """Return the text in the most detailed form for which ``fits`` is true.
 
-        If the form limits the items or the detailed items of lists, the result has as many of these
-        items as fit.
+        None if there is none. ``forms`` are tried from most to least detail. If the form leaves out
+        items of lists, or writes only some of the items in more detail, the result has as many of
+        these items as fit.
         """
 
         @cache
@@ -386,7 +400,7 @@ class _JsonText:
 
 
 def _capped(value: Any, most: int) -> Any:
-    """Return a JSON value whose lists have at most ``most`` items, as more would be too long."""
+    """Return a JSON value whose lists have at most ``most`` items."""
     if isinstance(value, dict):
         return {key: _capped(each, most) for key, each in value.items()}
     if not isinstance(value, list):
@@ -496,7 +510,7 @@ def _gap(value: Any) -> int:
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members of a JSON object that are kept at a level of detail."""
+    """Return the members of a JSON object that stay when it is written in less detail."""
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:

@@ -1,11 +1,12 @@
-"""Addition, escaping and removal of the texts that this package adds to requests.
+"""Text that this package adds to requests: adding, escaping and removing it.
 
-The added texts are placeholders for removed content, and tagged blocks, such as ``<context>``. The
-history does not contain the tagged blocks.
+There are two kinds of added text. Placeholders stand for removed content. Tagged blocks, such as
+``<context>``, hold data for one request, and are not in the history.
 
-Plugins add sections to the context block, which precedes the user's text in the message that opened
-the turn. The sections have a fixed order and share one token budget. The metadata of the message
-contains the number of added content blocks, so that the blocks can be removed again.
+Plugins add sections, such as quotes, to the context block. The block precedes the user's text in
+the message that opened the turn. The sections have a fixed order and share one token budget. The
+metadata of the message contains the number of added content blocks, so that they can be removed
+again.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return a request with text added to its system prompt, before a cache point at the end."""
+    """Return a request with text added at the end of its system prompt.
+
+    A cache point at the end of the prompt stays behind the text.
+    """
     if not text:
         return context
     prompt = context.system_prompt
@@ -228,14 +232,14 @@ def begins_turn(messages: Sequence[Message]) -> bool:
 
 
 def injected_count(message: Message) -> int:
-    """Return the number of content blocks that plugins added at the beginning of a message."""
+    """Return the number of content blocks that plugins added before the text of a message."""
     metadata = message.get("metadata")
     count = metadata.get(INJECTED, 0) if isinstance(metadata, dict) else 0
     return min(count, len(message["content"])) if isinstance(count, int) else 0
 
 
 def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -> list[Message]:
-    """Return messages with ``blocks`` before the text of the message that opened the turn."""
+    """Add content blocks before the user's text in the message that opened the turn."""
     at = opening_position(messages)
     if at is None or not blocks:
         return list(messages)
@@ -271,9 +275,9 @@ class Added(NamedTuple):
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
     """Split a request into the messages of the history and the blocks that plugins added.
 
-    Blocks that a plugin added after tool results are returned in ``Added.before``. ``with_added``
-    then puts them before the user's text, because Llama and Mistral on Bedrock refuse text next to
-    tool results.
+    Llama and Mistral on Bedrock refuse text next to tool results. Blocks that a plugin added there
+    are therefore returned in ``Added.before``, so that ``with_added`` puts them before the user's
+    text.
     """
     messages = list(context.messages)
     opening = opening_position(messages)
@@ -295,9 +299,10 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
 
 
 def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:
-    """Copy tracking ids from the history to the message that opened the turn, and to the last.
+    """Copy tracking ids from the history to the messages that plugins change.
 
-    A plugin may have rebuilt these messages of the request without ids.
+    These are the message that opened the turn and the last message. A plugin may have rebuilt them
+    without ids.
     """
     for at in {opening, len(messages) - 1} if len(history) == len(messages) else ():
         if at is not None and (id_ := history[at].get("tracking_id")):
@@ -305,7 +310,7 @@ def _restore_id(messages: list[Message], history: Sequence[Message], opening: in
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Return the messages of a request with the plugins' blocks put back into their places."""
+    """Add the blocks that ``without_added`` removed to the messages of a request again."""
     if added.after:
         messages = [
             *messages[:-1],
@@ -315,15 +320,18 @@ def with_added(messages: list[Message], added: Added) -> list[Message]:
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Return escaped lines between tags with the section's name."""
+    """Return a section of the context block: tags with its name around its lines.
+
+    The lines must be escaped already.
+    """
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
     """Return a request with a section in its context block.
 
-    A section with the same name is replaced. The request is returned unchanged if the section is
-    empty or the last message is not the user's.
+    A section with the same name is replaced. Nothing changes if the section is empty or the last
+    message is not the user's.
 
     Args:
         context: Request to change.

@@ -61,8 +61,7 @@ class Documents:
 def find_json(text: str) -> tuple[str, list[Documents]]:
     """Find the JSON documents in a text.
 
-    If they fill less than half of the text, dictionaries and lists in Python's notation are
-    rewritten as JSON. The rewritten text is used if JSON documents then fill at least half of it.
+    A text that is mostly Python notation, such as ``{'a': None}``, is first rewritten as JSON.
 
     Returns:
         The text, possibly rewritten, and the documents in order, with positions in the returned
@@ -195,7 +194,7 @@ def describe_json(value: Any) -> str:
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield one line for each object in a list, and one line for other members."""
+    """Yield one line for each object in a list of objects, and one line for all other members."""
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

@@ -123,7 +123,7 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts in a tool result, and its JSON values converted with ``written``."""
+    """Return the texts of a tool result. The function ``written`` converts JSON values to text."""
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -143,7 +143,10 @@ def calls_tools(message: Message) -> bool:
 
 
 def is_repair(message: Message) -> bool:
-    """Return whether a message has only results that Strands adds for interrupted calls."""
+    """Return whether a message has only the error results of interrupted tool calls.
+
+    Strands adds such a message at a restore.
+    """
     return bool(message["content"]) and all(
         "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}]
         for block in message["content"]
@@ -176,7 +179,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Return whether ``result`` has exactly the results of the tool calls in ``use``."""
+    """Return whether two messages are tool calls and exactly their results."""
     ids = tool_use_ids(use)
     return (
         bool(ids)
@@ -187,7 +190,10 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value with its types and order, valid in this process."""
+    """Return a hash of a nested value, such as the content of a message.
+
+    The hash is valid in this process only.
+    """
     try:
         return hash(repr(value))  # implemented in C, and handles cycles
     except Exception:  # noqa: BLE001 - a foreign __repr__, deep nesting, or a number of thousands of digits
@@ -213,7 +219,7 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text with ``written``. If that fails, return its type's name."""
+    """Convert a value to text with ``written``. If that fails, return the name of its type."""
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -292,13 +298,13 @@ def _is_call(part: Any, *names: str) -> bool:
 
 
 class ToolResultSeparator:
-    """Hook callbacks that give each tool call a separate copy of its result.
+    """Hook callbacks that keep the results of an agent's tool calls apart.
 
-    A tool may return the same dict for two calls. Strands writes the id of the call into that dict,
-    so without copies both results would have the id of the second call.
+    A tool may return the same dict for two calls. Strands writes the id of the call into the dict,
+    so both results would have the id of the second call. Each call therefore gets a copy.
 
-    If several calls of a message have the same id, only the order shows which result belongs to
-    which call. The results of such calls are therefore put in the order of the calls.
+    A model may also give several calls the same id. Their results are put in the order of the
+    calls, because only the order shows which result belongs to which call.
     """
 
     __slots__ = ("_calls",)

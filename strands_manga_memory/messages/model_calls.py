@@ -59,9 +59,10 @@ process.
 
 
 def error_level(model: Any, error: Exception) -> int:
-    """Return ``WARNING`` for the first error of its type from a model class, else ``DEBUG``.
+    """Return the log level for an error of a model: ``WARNING`` the first time, then ``DEBUG``.
 
-    A model without structured output, for example, fails in every turn.
+    The first error of each type from a class of models is a warning. A model without structured
+    output, for example, would otherwise log a warning in every turn.
     """
     failed = type(model).__qualname__, type(error).__name__
     level = logging.DEBUG if failed in _logged else logging.WARNING

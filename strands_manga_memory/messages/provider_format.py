@@ -42,14 +42,13 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged, except the last of several user messages. A
-    placeholder message of the assistant precedes this message, so that the model answers only the
-    last message. Placeholders are also inserted before a history that starts with the assistant,
-    into an empty message, and between tool results and the user's next text.
+    Consecutive messages of one role are merged into one. The last of several user messages stays
+    alone, after a placeholder message of the assistant, so that the model answers only this
+    message. Placeholders also fill empty messages, precede a history that starts with the
+    assistant, and separate tool results from the user's next text.
 
-    If a tool call has several results, only the last result stays. A call without a result gets an
-    error result. Results without a call are left out. A repeated id of a tool call gets a suffix,
-    in the call and in the result.
+    Each tool call gets exactly one result: its last result, or an error if it has none. Other
+    results are left out. A repeated id of a tool call gets a suffix, in the call and in the result.
 
     Args:
         messages: History, which is not changed.
@@ -104,10 +103,10 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether a block is allowed at index ``at`` of its message.
+    """Return whether providers accept a block at index ``at`` of its message.
 
-    Reasoning must precede the last content block. A cache point must follow the first. All other
-    blocks count as content, and are always allowed. ``contents`` are their indexes.
+    Reasoning must not be the last block, and a cache point must not be the first. ``contents`` are
+    the indexes of all blocks that are neither.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -212,7 +211,10 @@ class _Call:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which each tool call has one result, its last, in the next message."""
+    """Return messages in which each tool call has exactly one result, in the next message.
+
+    Of several results, the last is used. A call without a result gets an error.
+    """
     ids = UniqueNames(_MOST_IN_ID, "_{}")
     calls: dict[int, list[_Call]] = {}
     latest: dict[str, list[_Call]] = {}
@@ -247,14 +249,14 @@ def _answered(messages: list[Message]) -> list[Message]:
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign the tool results in a message to the tool calls with the same ids.
 
-    If several calls in one message have the same id, the results with this id are assigned in the
-    order of the calls. If there are more results than calls, the last results are assigned.
+    Calls with the same id get the results with this id in order. Of too many results, the last are
+    assigned.
 
     Args:
         message: Message with tool results.
         at: Index of the message in the history.
-        latest: Tool calls before ``message``, keyed by id. If several messages have calls with one
-            id, only the calls of the latest message are included. The results of the calls are set.
+        latest: Latest earlier tool calls, keyed by id. Their results are set. Several calls with
+            one id are from the same message.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -330,10 +332,10 @@ def _alternating(messages: list[Message]) -> list[Message]:
 
 
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
-    """Return whether a request needs a placeholder message before a message of the history.
+    """Return whether a placeholder message must precede a message in a request.
 
-    A placeholder is needed in three cases: the history starts with the assistant, the user writes a
-    text after tool results, or the message is the last of several consecutive user messages.
+    It must in three cases: the history starts with the assistant, the user writes a text after tool
+    results, or the message is the last of several consecutive user messages.
 
     Args:
         before: Previous message in the history, or None.
@@ -433,10 +435,10 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Apply ``change`` to each media block of a message or tool result, also to nested blocks.
+    """Apply ``change`` to each media block of a message, also to those in tool results.
 
-    The same object is returned if nothing changes. With ``step=-1``, the last block is changed
-    first.
+    With ``step=-1``, the last block is changed first. If nothing changes, the same object is
+    returned.
     """
     after = []
     content = owner.get("content") or []
@@ -479,10 +481,9 @@ class.
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the tokens of a whole prompt, including cached tokens. 0 if none are reported.
 
-    Some providers include cached tokens in ``inputTokens``, and others report them separately.
-    ``model_class`` shows which case applies. For an unknown class, cached tokens count as included
-    if ``inputTokens`` and ``outputTokens`` add up to ``totalTokens``, and ``inputTokens`` is at
-    least the number of cached tokens.
+    Some providers include cached tokens in ``inputTokens``, and others report them separately. The
+    class of the model shows which case applies. For an unknown class, the counts themselves show
+    it.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

@@ -62,11 +62,10 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of a pattern in a text, as ``finditer`` does.
+    """Yield the matches of a pattern in a text, as ``finditer`` does, but in linear time.
 
-    A text of over 4,500 characters is searched in parts, so that the time grows only linearly with
-    the length. A match that depends on text more than 500 characters after its part may then be
-    missed.
+    A text of over 4,500 characters is searched in parts. A match that depends on text more than 500
+    characters after its part may be missed.
     """
     return (
         pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
@@ -88,9 +87,10 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply ``change`` to parts of a text of at most 4,000 characters, and join the results.
+    """Apply ``change`` to a text in parts of at most 4,000 characters, and join the results.
 
-    ``change`` must replace each character independently of the other characters.
+    ``change`` must replace each character independently of the other characters, so that the
+    division has no effect.
     """
     if len(text) <= _AT_ONCE:
         return change(text)

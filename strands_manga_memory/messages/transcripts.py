@@ -35,8 +35,7 @@ class Transcript:
         tenant: Name of the tenant, or None.
         session_id: Id of the session.
         agent_id: Id of the agent.
-        mark: Text that distinguishes the conversation from others with the same ids, such as a
-            deleted one.
+        mark: Text that distinguishes the conversation from a deleted one with the same ids.
         utterances: Texts of the messages, in order.
         turns: Number of turns (user requests).
         covered: Number of messages of the conversation, including messages without text.

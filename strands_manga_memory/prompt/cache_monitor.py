@@ -100,11 +100,11 @@ class CacheStats(CacheUse):
         saved_tokens: Cost that the cache saved, as a number of uncached input tokens with the same
             price. A token read from the cache costs 0.1 of an uncached token, and a token written
             to it 1.25. Negative if writing cost more than reading saved.
-        drops: Number of calls that missed the cache or had a changed prefix, keyed by cause.
+        drops: Number of calls that missed the cache or had a changed prefix, for each cause.
         prefix_changes: Number of calls with a changed prefix.
         prefix_stability: Share of calls with an unchanged prefix. 1 without calls.
-        whole_prefixes: Share of requests that began with the whole previous request. 1 without
-            calls. Text that plugins add after the cache point of the last message does not count.
+        whole_prefixes: Share of requests that began with all messages of the previous request. 1
+            without calls. Text that plugins add to a single request does not count.
     """
 
     by_hour: dict[str, CacheUse]
@@ -125,7 +125,7 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the content blocks of message number ``at`` that are in the history, too."""
+    """Return the blocks of message ``at`` without those that plugins added to this request."""
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]
