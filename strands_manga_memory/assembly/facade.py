@@ -133,7 +133,9 @@ class MangaMemory:
         self._memory_options: Any = {"pii": self._pii, "embed": self._embed, **sealed}
         self._memory_options |= {"retention": ours.retention(), "hot": self._stores["hot"]}
         reader = memory.ProfileReader.of(profile, deadline=ours.profile_deadline)
-        outbox = sink and memory.PreferenceOutbox(self._memory_table(), sink=sink, **sealed)
+        outbox = None
+        if sink is not None:
+            outbox = memory.PreferenceOutbox(self._memory_table(), sink=sink, **sealed)
         self._memory_options |= {"profile": reader, "outbox": outbox}
         self._user_table: Any = False if memories is False else self._stores["memories"]
         for table in filter(None, (self.durable, self.memories) if creates else ()):

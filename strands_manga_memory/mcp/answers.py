@@ -72,8 +72,12 @@ class ResultCache:
         """
         try:
             content = list(result.get("content") or ())
-            size = sum(len(str(block).encode(errors="replace")) for block in content)
-            fits = size <= MOST_BYTES and all(set(one) <= {"text", "json"} for one in content)
+            # images are not serialized to measure their size
+            fits = all(set(one) <= {"text", "json"} for one in content)
+            fits = (
+                fits
+                and sum(len(str(one).encode(errors="replace")) for one in content) <= MOST_BYTES
+            )
             content = copy.deepcopy(content) if fits else []
         except Exception:  # noqa: BLE001 - a tool may return anything
             fits = False

@@ -291,6 +291,9 @@ class AgentConversation:
             logged = (entry for entry in log if entry.message.get("tracking_id") == identity)
             found = [(entry.key, entry.number) for entry in logged]
         with self.lock:
+            base = self.local.base
+            if base.incarnation and base.is_empty and not self.local.own:
+                found = []  # the conversation was deleted while the log was read
             for key, number in found:
                 self.local.redact(key, {number: dump(message)})
         return bool(found)

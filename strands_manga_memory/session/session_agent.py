@@ -9,7 +9,7 @@ import re
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
-from strands_manga_memory.lifecycle import attachments
+from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
 from strands_manga_memory.session.agent_snapshot import NOTES
@@ -64,7 +64,9 @@ class SessionAgent:
         self.conversation = conversation
         self._initial_states = _states_of(agent)
         self._unsettled: list[Future[None]] = []
+        self._redactions: list[Future[None]] = []
         self.in_turn = False
+        renew_in_child(self)
 
     def begin(self, agent: Agent, messages: list[Message] | None) -> None:
         """Restore an agent from its stored conversation, or begin a new conversation.
@@ -233,15 +235,8 @@ class SessionAgent:
         if conversation.redact(message):
             saver.request()  # the hot tier gets the redaction without waiting for the flush
             futures.append(saver.request_flush())
-        else:
-            stored = Future[None]()
-            futures.append(stored)
-
-            def redact_logged() -> None:
-                conversation.redact(message, read_log())
-                saver.request_flush().add_done_callback(lambda _: stored.set_result(None))
-
-            writer.repeat((self, "redact"), redact_logged)
+        elif message.get("tracking_id"):
+            futures.append(self._redact_logged(message, read_log))
         agent = self.agent()
         manager = None if agent is None else agent.context_manager
         if manager is not None and (stash := manager.stash) is not None:
@@ -252,6 +247,33 @@ class SessionAgent:
             futures.append(writer.submit((self, "stash"), replace_in_stash, slow=True))
         return futures
 
+    def _redact_logged(
+        self, message: Message, read_log: Callable[[], Iterable[LogEntry]]
+    ) -> Future[None]:
+        conversation, stored = self.conversation, Future[None]()
+
+        def end(flush: Future[None]) -> None:
+            if (error := flush.exception()) is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(error)
+
+        def redact() -> None:
+            try:
+                conversation.redact(message, read_log())
+            except StoreUnavailableError:
+                raise  # repeated by the writer
+            except Exception as error:  # noqa: BLE001 - the waiting caller gets it
+                name = type(error).__name__
+                logger.warning("error=<%s> | a logged message could not be redacted", name)
+                stored.set_exception(error)
+                return
+            conversation.saver.request_flush().add_done_callback(end)
+
+        self._redactions = [one for one in self._redactions if not one.done()] + [stored]
+        conversation.tiers.writer.repeat((self, "redact"), redact)
+        return stored
+
     def settle_later(self, future: Future[None]) -> None:
         """Let the next beginning or end of a turn wait until a redaction is stored.
 
@@ -261,15 +283,21 @@ class SessionAgent:
         left = [one for one in self._unsettled if not one.done() or one.exception()]
         self._unsettled = [*left, future]
 
-    def wait_settled(self) -> None:
-        """Block the thread until redactions are stored, each at most for ``durable_deadline``.
+    def wait_for_redactions(self) -> None:
+        """Block the thread until logged messages are redacted, at most for ``durable_deadline``.
 
         Raises:
-            StoreUnavailableError: A redaction takes longer.
+            StoreUnavailableError: A redaction takes longer. It is completed in the background.
         """
-        for future in self._unsettled:
+        pending, tiers = self._redactions, self.conversation.tiers
+        wait(pending, timeout=tiers.durable_deadline)
+        for future in pending:
             if not future.done():
-                wait_for(future, self.conversation.tiers, must=True)
+                wait_for(future, tiers, must=True, has_waited=True)
+
+    def renew_after_fork(self) -> None:
+        """Leave pending redactions to the parent process."""
+        self._redactions, self._unsettled = [], []
 
     async def _settle(self) -> None:
         futures, self._unsettled = self._unsettled, []

@@ -265,7 +265,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 
         Raises:
             StoreUnavailableError: The durable tier (without one, the hot tier) did not take the
-                changes. They are saved later.
+                changes, or a redaction is not complete. Both are done later.
             ConflictError: Another writer's change cannot be merged with the unsaved ones.
         """
         futures = []
@@ -276,7 +276,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         for future in futures:
             future.result()
         for live in self._agents.copy().values():
-            live.wait_settled()
+            live.wait_for_redactions()
 
     def close(self) -> None:
         """Flush all changes of the session, and mark its durable copy as complete.

@@ -772,6 +772,21 @@ def test_signals_after_an_erasure_have_higher_numbers(tmp_path: Path) -> None:
     assert numbers == sorted(numbers)
 
 
+class BufferSink(list[PreferenceSignal]):
+    """Sink that is false while it is empty."""
+
+    send = list.append
+
+
+def test_sink_that_is_an_empty_collection_gets_signals(tmp_path: Path) -> None:
+    sink = BufferSink()
+    url = f"sqlite:///{tmp_path}/m.sqlite3"
+    with MangaMemory.open("memory://", url, memories=True, sink=sink) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)
+        agent("My favorite genre is horror.")
+        wait_until(lambda: len(sink) == 1, "the signal")
+
+
 def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals that the table has are not lost, so a slow sink is no error of the table."""
     is_sending, may_end = threading.Event(), threading.Event()

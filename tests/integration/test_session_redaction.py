@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from strands.agent.conversation_manager import (
 )
 from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 
-from strands_manga_memory.exceptions import StoreUnavailableError
+from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests.servers import wait_until
@@ -501,4 +502,112 @@ def test_redaction_of_a_logged_message_is_repeated_after_an_outage(
         "the redaction of the log",
         within=20,
     )
+    check_gone(both, restored)
+
+
+@pytest.mark.parametrize("waited", ["the call", "a turn"])
+def test_flush_waits_for_a_redaction_that_took_longer_than_its_deadline(
+    both: Stores, waited: str
+) -> None:
+    restored = restored_with_older_secret(both, durable_deadline=0.2)
+    manager = restored._session_manager
+    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    both.durable.down = True
+
+    async def redact_in_a_turn() -> None:
+        manager.redact_latest_message(message, restored)
+        await restored.invoke_async("four")
+
+    if waited == "a turn":
+        asyncio.run(redact_in_a_turn())
+    else:
+        manager.redact_latest_message(message, restored)
+    both.durable.down = False
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            manager.flush()
+            break
+        except StoreUnavailableError:
+            time.sleep(0.05)
+    assert SECRET.encode() not in everything_stored(both)
+    check_gone(both, restored)
+
+
+def test_redaction_in_a_log_that_cannot_be_read_is_an_error(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = restored_with_older_secret(both)
+    manager = restored._session_manager
+    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+
+    def query(*arguments: Any, **named: Any) -> Any:
+        raise CorruptRecordError("damaged", record="head")
+
+    monkeypatch.setattr(both.durable, "query", query)
+    with pytest.raises(CorruptRecordError):
+        manager.redact_latest_message(message, restored)
+    monkeypatch.undo()
+    manager.flush()
+    manager.redact_latest_message(message, restored)
+    check_gone(both, restored)
+
+
+@pytest.mark.parametrize("identity", [None, "unknown"])
+def test_redaction_of_a_message_in_no_store_changes_nothing(both: Stores, identity: Any) -> None:
+    restored = restored_with_older_secret(both)
+    manager = restored._session_manager
+    before = list(manager.records())
+    both.durable.calls.clear()
+    message = {"role": "user", "content": [{"text": REDACTED}], "tracking_id": identity}
+    manager.redact_latest_message(message, restored)
+    assert bool(both.durable.calls) == bool(identity), "the log is searched for an id only"
+    manager.close()
+    assert list(both.manager().records()) == before
+
+
+def test_deletion_while_the_log_is_searched_for_a_redaction_leaves_nothing(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = restored_with_older_secret(both)
+    manager = restored._session_manager
+    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    read = both.durable.query
+
+    def query(*arguments: Any, **named: Any) -> Any:
+        rows = list(read(*arguments, **named))
+        monkeypatch.undo()
+        manager.delete_session()
+        return iter(rows)
+
+    monkeypatch.setattr(both.durable, "query", query)
+    manager.redact_latest_message(message, restored)
+    manager.close()
+    assert not both.manager().exists()
+    assert SECRET.encode() not in everything_stored(both)
+    assert REDACTED.encode() not in everything_stored(both)
+
+
+def test_forked_process_leaves_a_redaction_to_its_parent(
+    both: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = restored_with_older_secret(both, durable_deadline=10.0)
+    manager = restored._session_manager
+    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
+    both.durable.down = True
+
+    async def redact() -> None:
+        manager.redact_latest_message(message, restored)
+
+    asyncio.run(redact())
+    begin = time.monotonic()
+    if not (child := os.fork()):
+        both.durable.down = False
+        try:
+            manager.flush()
+        finally:
+            os._exit(int(time.monotonic() - begin > 5))
+    assert os.waitpid(child, 0)[1] == 0
+    both.durable.down = False
+    manager.flush()
     check_gone(both, restored)
