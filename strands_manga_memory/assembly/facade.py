@@ -400,8 +400,7 @@ class MangaMemory:
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
         """Return a page of at most ``limit`` users who have sessions.
 
-        Each call reads the expiry index, which lists all sessions. ``after`` is ``next`` of the
-        previous page.
+        Each call reads the expiry index of all sessions. ``after``: ``next`` of the previous page.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.

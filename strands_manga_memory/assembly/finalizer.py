@@ -108,6 +108,7 @@ class SessionFinalizer:
         """Store memories made from a closed conversation, and return its summary or None.
 
         The result is None if there is nothing to summarize.
+
         Close the session manager first, otherwise unsaved messages are missed. If there is a
         durable tier, the conversation is removed from the hot tier. A user who returns before the
         session expires then continues from the durable tier. After new messages, the conversation
@@ -133,9 +134,6 @@ class SessionFinalizer:
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
         """Claim a conversation in the hot tier for finalization, and return its record.
-
-        Return None if the conversation is not in the hot tier. A claim of another process that is
-        older than ``lease`` seconds is replaced.
 
         Return None if the conversation is not in the hot tier. A claim of another process that is
         older than ``lease`` seconds is replaced.
