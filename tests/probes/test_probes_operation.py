@@ -117,6 +117,8 @@ def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
     """
     memory = deployment.process()
     agent, _ = deployment.agent(memory)
+    flushed = memory.stats()["operations"].get("flush")
+    before = 0 if flushed is None else flushed.count
     ticks: list[float] = []
 
     async def turns() -> None:
@@ -134,13 +136,25 @@ def test_the_tiers_are_written_off_the_response(deployment: Deployment) -> None:
     assert max(b - a for a, b in pairwise(ticks)) < 0.5
     again, _ = deployment.agent(memory)  # another worker of the same process, before any close
     assert len(again.messages) == 8
-    agent("and one more")
     manager: Any = agent._session_manager
-    servers.wait_until(
-        lambda: manager.stats("default")["unsaved_messages"] == 0, "everything to be stored"
-    )
+
+    def flushes() -> int:
+        found = memory.stats()["operations"].get("flush")
+        return (0 if found is None else found.count) - before
+
+    counts = {4: flushes()}
+    for turn in range(5, 13):
+        agent(f"question {turn}")
+        servers.wait_until(
+            lambda: manager.stats("default")["unsaved_messages"] == 0, "everything to be stored"
+        )
+        if turn % 5 == 0:
+            servers.wait_until(lambda turn=turn: flushes() == turn // 5, "the flush")
+        counts[turn] = flushes()
+    # Without a hot tier that processes share, the second flush may be a turn earlier.
+    assert [counts[turn] for turn in (4, 5, 6, 7, 8, 10, 11, 12)] == [0, 1, 1, 1, 1, 2, 2, 2]
     manager.close()
-    assert len(list(deployment.process().session(SCOPE).history("default"))) == 10
+    assert len(list(deployment.process().session(SCOPE).history("default"))) == 24
 
 
 def test_two_devices_agree(deployment: Deployment) -> None:
@@ -273,7 +287,7 @@ def test_instruction_files_are_merged_and_guarded(tmp_path: Path, deployment: De
 
 @pytest.mark.parametrize("script", ["English", "Japanese"])
 def test_personal_data_are_found(script: str) -> None:
-    """Thirteen kinds of personal data are found with a recall of .9 and a precision of .97, in
+    """Thirteen kinds of personal data are found with a recall of .95 and a precision of .97, in
     English and Japanese.
     """
     policy, personal, harmless = PiiPolicy(), rows("personal_data"), rows("no_personal_data")
@@ -297,7 +311,7 @@ def test_personal_data_are_found(script: str) -> None:
     wrong = sum(
         policy.applied(line) != line for line in harmless if line.isascii() == (script == "English")
     )
-    assert found / len(lines) >= 0.9
+    assert found / len(lines) >= 0.95
     assert found / (found + wrong) >= 0.97
 
 
