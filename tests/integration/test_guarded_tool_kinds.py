@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,18 @@ import pytest
 from strands import Agent, tool
 from strands.tools import ToolProvider
 from strands.types.tools import AgentTool
+from strands_tools import file_read
 
 from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.testing import ScriptedModel
-from tests.integration.module_tools import price_lookup, stock
 
-_PRICE, _STOCK = Path(price_lookup.__file__), "tests.integration.module_tools.stock"
+_FILE = str(Path(file_read.__file__))
+
+
+@tool
+def in_stock(title: str) -> str:
+    """Say whether a volume is in stock."""
+    return f"{title}: in stock"
 
 
 class Shelf(ToolProvider):
@@ -26,7 +33,7 @@ class Shelf(ToolProvider):
         self.consumers: set[Any] = set()
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        return [stock.in_stock]
+        return [in_stock]
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
         self.consumers.add(consumer_id)
@@ -35,7 +42,7 @@ class Shelf(ToolProvider):
         self.consumers.discard(consumer_id)
 
 
-def _agent(tools: list[Any], *calls: tuple[str, dict[str, Any]]) -> Agent:
+def calling_agent(tools: list[Any], *calls: tuple[str, dict[str, Any]]) -> Agent:
     uses: list[Any] = [
         {"toolUse": {"toolUseId": f"t{at}", "name": name, "input": given}}
         for at, (name, given) in enumerate(calls)
@@ -45,7 +52,7 @@ def _agent(tools: list[Any], *calls: tuple[str, dict[str, Any]]) -> Agent:
     )
 
 
-def _results(agent: Agent) -> list[dict[str, Any]]:
+def results_of(agent: Agent) -> list[dict[str, Any]]:
     return [
         block["toolResult"]
         for message in agent.messages
@@ -54,19 +61,33 @@ def _results(agent: Agent) -> list[dict[str, Any]]:
     ]
 
 
+_ARGUMENTS: dict[str, dict[str, str]] = {
+    "clerk": {"input": "How much?"},
+    "file_read": {"path": "prices.txt", "mode": "view"},
+    "in_stock": {"title": "Gyo"},
+    "slack": {"action": "get_recent_events"},
+    "slack_send_message": {"channel": "C1", "text": "Gyo"},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with a list of prices."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prices.txt").write_text("Gyo: 12 dollars")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of slack
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        (lambda: price_lookup, ["price_lookup"]),
-        (lambda: "tests.integration.module_tools.price_lookup", ["price_lookup"]),
-        (lambda: str(_PRICE), ["price_lookup"]),
-        (lambda: {"name": "price_lookup", "path": str(_PRICE)}, ["price_lookup"]),
-        (lambda: f"{_STOCK}:in_stock", ["in_stock"]),
-        (lambda: stock, ["in_stock", "on_order"]),
-        (
-            lambda: [price_lookup, stock.in_stock, [stock.on_order]],
-            ["in_stock", "on_order", "price_lookup"],
-        ),
+        (lambda: file_read, ["file_read"]),
+        (lambda: "strands_tools.file_read", ["file_read"]),
+        (lambda: _FILE, ["file_read"]),
+        (lambda: {"name": "file_read", "path": _FILE}, ["file_read"]),
+        (lambda: "strands_tools.slack:slack", ["slack"]),
+        (lambda: import_module("strands_tools.slack"), ["slack", "slack_send_message"]),
+        (lambda: [file_read, [in_stock]], ["file_read", "in_stock"]),
         (lambda: Shelf(), ["in_stock"]),
         (
             lambda: Agent(model=ScriptedModel(["12 dollars"]), name="clerk", callback_handler=None),
@@ -87,24 +108,24 @@ def _results(agent: Agent) -> list[dict[str, Any]]:
 )
 def test_each_kind_of_tool_is_guarded(kind: Callable[[], Any], names: list[str]) -> None:
     """An agent gets the same tools as without the guard, each with a breaker, and calls them."""
-    agent = _agent([guard_tool(kind())])
+    agent = calling_agent([guard_tool(kind())])
     assert sorted(agent.tool_names) == names
     for name in names:
-        given = {"input": "How much?"} if name == "clerk" else {"title": "Gyo"}
-        result = getattr(agent.tool, name)(**given)
+        result = getattr(agent.tool, name)(**_ARGUMENTS[name])
         assert result["status"] == "success", result
         assert agent.tool_registry.registry[name].status()["calls"] == 1
 
 
 def test_a_failing_module_tool_opens_its_breaker() -> None:
     """Errors of a module tool reach the model, and open the breaker of that tool alone."""
-    guarded = guard_tool([price_lookup, stock], BreakerPolicy(failures=2))
-    failing = ("price_lookup", {"title": "unknown"})
-    agent = _agent([guarded], failing, failing, failing, ("in_stock", {"title": "Gyo"}))
+    guarded = guard_tool([file_read, in_stock], BreakerPolicy(failures=2))
+    failing = ("file_read", {"path": "missing.txt", "mode": "view"})
+    calls = [failing, failing, failing, ("in_stock", _ARGUMENTS["in_stock"])]
+    agent = calling_agent([guarded], *calls)
     agent("What does it cost?")
-    results = _results(agent)
+    results = results_of(agent)
     assert [result["status"] for result in results] == ["error", "error", "error", "success"]
-    assert "no such volume" in str(results[0])
+    assert "No files found" in str(results[0])
     assert "circuit_open" in str(results[2])
 
 
@@ -112,21 +133,22 @@ def test_a_module_tool_is_a_fallback() -> None:
     """A module tool answers for a tool that is unavailable."""
 
     @tool
-    def price(title: str) -> str:
+    def price(path: str, mode: str) -> str:
         """Fail."""
         raise OSError("down")
 
-    guarded = guard_tool(price, BreakerPolicy(failures=1), fallbacks=[price_lookup])
-    agent = _agent([guarded], ("price", {"title": "Gyo"}), ("price", {"title": "Gyo"}))
+    guarded = guard_tool(price, BreakerPolicy(failures=1), fallbacks=[file_read])
+    asked = ("price", _ARGUMENTS["file_read"])
+    agent = calling_agent([guarded], asked, asked)
     agent("What does it cost?")
-    assert "Gyo: 12 dollars" in str(_results(agent)[1])
+    assert "Gyo: 12 dollars" in str(results_of(agent)[1])
 
 
 def test_a_provider_keeps_its_consumers_and_breakers() -> None:
     """The agents of a guarded provider are its consumers, and share the breakers of its tools."""
     shelf = Shelf()
     provider = guard_tool(shelf)
-    one, two = _agent([provider]), _agent([provider])
+    one, two = calling_agent([provider]), calling_agent([provider])
     assert len(shelf.consumers) == 2
     assert one.tool_registry.registry["in_stock"] is two.tool_registry.registry["in_stock"]
 
@@ -142,7 +164,7 @@ def test_what_an_agent_does_not_take_is_refused(given: Any) -> None:
 def test_a_guarded_tool_is_not_guarded_again(given: Callable[[Any], Any]) -> None:
     """A tool that is guarded already is refused, also in a list."""
     with pytest.raises(ValueError, match="guarded already"):
-        guard_tool(given(guard_tool(stock.in_stock)))
+        guard_tool(given(guard_tool(in_stock)))
 
 
 def _errors_of_one_user(policy: BreakerPolicy | None, *others: str) -> str:
@@ -155,9 +177,9 @@ def _errors_of_one_user(policy: BreakerPolicy | None, *others: str) -> str:
 
     guarded = guard_tool(order, policy)
     for user in others:
-        known = _agent([guarded], ("order", {"number": "known"}))
+        known = calling_agent([guarded], ("order", {"number": "known"}))
         known("Where is my order?", invocation_state={"user_id": user})
-    agent = _agent([guarded], *(("order", {"number": str(number)}) for number in range(6)))
+    agent = calling_agent([guarded], *(("order", {"number": str(number)}) for number in range(6)))
     agent("Where is my order?", invocation_state={"user_id": "u1"})
     return str(guarded.status()["state"])
 

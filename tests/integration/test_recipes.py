@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -18,13 +19,23 @@ from starlette.testclient import TestClient
 
 from strands_manga_memory import MangaMemorySettings
 from tests import servers
+from tests.integration.test_guarded_tool_kinds import calling_agent, results_of
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples/recipes"
 
 
 def test_each_is_tested() -> None:
-    tested = {"a2a_server", "agentcore", "aws_lambda", "graph", "harness", "squad", "web_streaming"}
+    tested = {
+        "a2a_server",
+        "agentcore",
+        "aws_lambda",
+        "graph",
+        "harness",
+        "squad",
+        "strands_agents_tools",
+        "web_streaming",
+    }
     assert {path.stem for path in RECIPES.glob("*.py")} == tested
     assert [path.name for path in RECIPES.glob("*/*.yaml")] == ["compose.yaml"]
 
@@ -122,6 +133,38 @@ def test_the_harness_goes_on(
     for _ in range(2):
         run("harness")["main"]()
     assert capsys.readouterr().out.split() == ["2", "4"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # of a prompt for consent
+def test_guarded_tools_go_on_without_a_server_and_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BYPASS_TOOL_CONSENT", raising=False)
+    prompt, file, good, failed, stale, denied, asked = run("strands_agents_tools")["run"]()
+    gc.collect()  # while the warnings are ignored
+    assert prompt == "AGENT.md is in the prompt: True"
+    assert file == "file_read (success): Content of shelf.txt:\nParasyte 1-7"
+    assert good == "http_request (success): Status Code: 200\nBody: in stock: 3"
+    assert failed.startswith("http_request (error): ")
+    assert stale.startswith("http_request (success): Note: http_request is unavailable")
+    assert stale.endswith(good.partition(": ")[2])
+    assert denied.startswith("use_aws (error): Operation canceled by user.")
+    assert asked.startswith("handoff_to_user (success): ")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_denied_calls_leave_the_breaker_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also calls of unknown users, each of which counts against a tool."""
+    monkeypatch.delenv("BYPASS_TOOL_CONSENT", raising=False)
+    recipe = run("strands_agents_tools")
+    _, aws, _ = recipe["shop_tools"]()
+    agent = calling_agent([aws], *[("use_aws", recipe["DELETION"])] * 6)
+    agent("Delete the orders.")
+    gc.collect()
+    assert ["canceled by user" in str(result) for result in results_of(agent)] == [True] * 6
+    assert aws.status()["state"] == "closed"
 
 
 async def test_the_squad_goes_on(

@@ -1,1 +1,0 @@
-"""Modules that are tools, as ``strands-agents-tools`` has them."""
