@@ -428,9 +428,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._latest = summary, replaced
         self._has_warned = False
         logger.debug(
-            "messages=<%d>, turns=<%d> | a summary took the place of old turns",
+            "messages=<%d>, last_turn=<%d> | a summary took the place of old turns",
             len(replaced),
-            summary.turns,
+            summary.last_turn,
         )
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:

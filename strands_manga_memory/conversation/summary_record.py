@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strands.types.content import Message, Role
@@ -30,7 +30,13 @@ new text.
 KEY = "summary"
 """Key of the record in ``metadata.custom`` of the message that shows the summary."""
 
-_NUMBERS = ("turns", "version", "attempts", "tokens")
+_NUMBERS = {
+    "last_turn": "last_summarized_turn",
+    "version": "summary_version",
+    "attempts": "attempts",
+    "tokens": "tokens",
+}
+"""Name of each number in the stored record, keyed by the attribute of ``Summary``."""
 
 PART = "part"
 """Value under ``KEY`` in the other messages of a summary, which do not have the record."""
@@ -60,7 +66,7 @@ class Summary:
     Attributes:
         segments: Summary text about each sequence of turns, the oldest first.
         slots: Facts from the summarized turns that the model must not lose, the oldest first.
-        turns: Number of summarized turns.
+        last_turn: Number of the last summarized turn, from 1.
         version: Number of this summary among the summaries of the conversation, from 1.
         attempts: Number of requests to the summarizer for the latest summary.
         model: Name of the summarizer that wrote the latest summary. ``RULES`` if no summarizer
@@ -72,7 +78,7 @@ class Summary:
 
     segments: tuple[Segment, ...] = ()
     slots: tuple[Fact, ...] = ()
-    turns: int = 0
+    last_turn: int = 0
     version: int = 1
     attempts: int = 0
     model: str = RULES
@@ -84,8 +90,8 @@ class Summary:
         """Text of the summary: the texts of its segments, each on a line, without repetitions."""
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
-    def to_state(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
+    def to_state(self, facts: str = "") -> dict[str, Any]:
+        """Return the summary as JSON values. ``facts`` are the facts that its text lacks."""
         sources = list(
             dict.fromkeys(id_ for slot in self.slots for id_ in (slot.source, *slot.corrects))
         )
@@ -101,10 +107,15 @@ class Summary:
             ]
             for slot in self.slots
         ]
-        segments = [list(astuple(segment)) for segment in self.segments]
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        text = self.text
+        segments = [
+            [text.find(part.text), len(part.text), part.first, part.last, part.level]
+            for part in self.segments
+        ]
+        numbers = {stored: getattr(self, name) for name, stored in _NUMBERS.items()}
         state = {
             "v": VERSION,
+            "summary_text": "\n".join(filter(None, (text, facts))),
             "segments": segments,
             "sources": sources,
             "slots": rows,
@@ -126,7 +137,8 @@ class Summary:
                     f"the summary has version {state['v']!r}, this package reads {VERSION}",
                     record=KEY,
                 )
-            numbers = {name: state[name] for name in _NUMBERS}
+            numbers = {name: state[stored] for name, stored in _NUMBERS.items()}
+            written = str(state["summary_text"])
             if not all(isinstance(number, int) for number in numbers.values()):
                 raise CorruptRecordError("the record of the summary is malformed", record=KEY)
             sources = [str(source) for source in state["sources"]]
@@ -142,8 +154,8 @@ class Summary:
                 for kind, text, source, key, weight, corrects in state["slots"]
             )
             segments = (
-                Segment(str(text), str(first), str(last), int(level))
-                for text, first, last, level in state["segments"]
+                Segment(written[at : at + length], str(first), str(last), int(level))
+                for at, length, first, last, level in state["segments"]
             )
             kept = tuple(str(id_) for id_ in state.get("kept", ()))
             return cls(
@@ -244,7 +256,8 @@ def render_summary(
     while fitting and (tokens := _tokens(fitting[-1], count)) <= room:
         room -= tokens
         appended.insert(0, fitting.pop())
-    lines = [*head, *([APPENDED, *_lines(appended)] if appended else []), CLOSING]
+    listed = [APPENDED, escape_tags(_lines(appended))] if appended else []
+    lines = [*head, *listed, CLOSING]
     # What has no room now may have room when the recent turns are shorter again.
     kept = said.union(
         appended,
@@ -252,26 +265,16 @@ def render_summary(
         _fitting(list(enumerate(left_out)), summary_tokens + facts_tokens, count)[0],
     )
     record = replace(summary, slots=tuple(slot for slot in summary.slots if slot in kept))
-    messages = _synthesized("\n".join(lines), record)
+    messages = _synthesized("\n".join(lines), record.to_state(_lines([*fitting, *appended])))
     if fitting:
-        messages = [
-            *_synthesized(
-                "\n".join([FACTS_OPENING, FACTS_HEADING, *_lines(fitting), FACTS_CLOSING])
-            ),
-            *messages,
-        ]
+        lines = [FACTS_OPENING, FACTS_HEADING, escape_tags(_lines(fitting)), FACTS_CLOSING]
+        messages = [*_synthesized("\n".join(lines)), *messages]
     return messages
 
 
-def _synthesized(text: str, record: Summary | None = None) -> list[Message]:
-    """Return a user message with the given text, and the assistant's acknowledgement.
-
-    If ``record`` is given, the metadata of the user message contain this summary.
-    """
-    return [
-        _message("user", text, record.to_state() if record else PART),
-        _message("assistant", ACKNOWLEDGED, PART),
-    ]
+def _synthesized(text: str, record: Any = PART) -> list[Message]:
+    """Return a user message with a text and a record, and the assistant's acknowledgement."""
+    return [_message("user", text, record), _message("assistant", ACKNOWLEDGED, PART)]
 
 
 def _message(role: Role, text: str, record: Any) -> Message:
@@ -315,7 +318,7 @@ def _fitting(
 
 
 def _tokens(slot: Fact, count: Callable[[str], int]) -> int:
-    return count(_line(slot)) + 1
+    return count(escape_tags(_line(slot))) + 1
 
 
 _PLAIN = frozenset(
@@ -324,12 +327,10 @@ _PLAIN = frozenset(
 
 
 def _line(slot: Fact) -> str:
-    return escape_tags(
-        f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}"
-    )
+    return f"- {slot.text}" if slot.kind in _PLAIN else f"- {slot.kind.value}: {slot.text}"
 
 
-def _lines(slots: Iterable[Fact]) -> list[str]:
+def _lines(slots: Iterable[Fact]) -> str:
     """Return the lines of text that list the facts.
 
     Facts of the same message share a line, because a later fact may be about the subject of the
@@ -339,8 +340,8 @@ def _lines(slots: Iterable[Fact]) -> list[str]:
     source: str | None = None
     for slot in slots:
         if slot.kind in _PLAIN and slot.source == source:
-            lines[-1] += f"; {escape_tags(slot.text)}"
+            lines[-1] += f"; {slot.text}"
         else:
             lines.append(_line(slot))
         source = slot.source if slot.kind in _PLAIN else None
-    return lines
+    return "\n".join(lines)

@@ -354,10 +354,11 @@ class SummaryWriter:
         """
         earlier = earlier or Summary(version=0)
         # As the log has them, if it has them all: in the history they may have been shortened.
-        raw = self._logged({id_of(message) for message in messages}) or list(messages)
-        # The log may have turns of other processes between these, which a later summary counts.
-        turns = earlier.turns + sum(is_turn_start(message) for message in messages)
-        ruled = replace(self.from_rules(earlier, raw), turns=turns)
+        raw, before = self._logged({id_of(message) for message in messages})
+        if not raw:
+            raw, before = list(messages), earlier.last_turn
+        last_turn = before + sum(map(is_turn_start, raw))
+        ruled = replace(self.from_rules(earlier, raw), last_turn=last_turn)
         if summarizer is None:
             return ruled
         parts = split_chunks(raw, most_tokens=self._source_of(summarizer), count=self._count)
@@ -390,7 +391,7 @@ class SummaryWriter:
             slots=tuple(
                 merge_facts(self._extracted(messages), earlier=earlier.slots, types=self.types)
             ),
-            turns=earlier.turns + sum(is_turn_start(message) for message in messages),
+            last_turn=earlier.last_turn + sum(map(is_turn_start, messages)),
             version=earlier.version + 1,
             attempts=0,
             model=RULES,
@@ -421,17 +422,18 @@ class SummaryWriter:
             ]
         return RuleFactExtractor(self.types).extract(messages)
 
-    def _logged(self, ids: set[str]) -> list[Message]:
-        """Return the original messages from the log, from the first to the last of the given ids.
+    def _logged(self, ids: set[str]) -> tuple[list[Message], int]:
+        """Return the log's messages from the first id to the last, and the number of turns before.
 
-        Empty if there is no log, or if it lacks one of the ids.
+        The list is empty if there is no log, or if the log lacks one of the ids.
         """
         with logged_errors(logger, "the log cannot be read, the history is summarized"):
             log = list(self.log()) if self.log is not None else []
             found = [at for at, message in enumerate(log) if message.get("tracking_id") in ids]
             if ids <= {id_of(log[at]) for at in found}:
-                return log[found[0] : found[-1] + 1]
-        return []
+                start = found[0]
+                return log[start : found[-1] + 1], sum(map(is_turn_start, log[:start]))
+        return [], 0
 
     # --- Prose ------------------------------------------------------------------------------------
 
@@ -535,7 +537,7 @@ class SummaryWriter:
             at = next((at for at in starts if len(set(levels[at : at + FAN_IN])) == 1), None)
             if at is None:
                 break
-            raw = self._logged(
+            raw, _ = self._logged(
                 {
                     id_
                     for segment in segments[at : at + FAN_IN]

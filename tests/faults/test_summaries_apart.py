@@ -74,7 +74,7 @@ def assert_covered(agent: Agent, sessions: Any) -> None:
     gone = [at for at, id_ in enumerate(logged) if id_ not in window]
     assert gone
     assert set(gone) <= set(range(first, last + 1))
-    assert len(gone) // 2 <= record.turns <= (last + 1 - first) // 2
+    assert len(gone) // 2 <= record.last_turn <= (last + 1 - first) // 2
 
 
 @pytest.mark.parametrize("backend", ["services", "sqlite"])

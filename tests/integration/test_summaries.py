@@ -11,6 +11,8 @@ import os
 import shutil
 import tempfile
 import threading
+import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ from strands.session import FileSessionManager
 from strands.types.exceptions import ContextWindowOverflowException
 
 from strands_manga_memory import (
+    ConversationScope,
     ImportanceWeightedConversationManager,
     InMemoryHotStore,
     MangaMemory,
+    MangaMemorySettings,
     SQLiteTable,
     TieredSessionManager,
     VerifiedSummarizingConversationManager,
@@ -41,6 +45,7 @@ from strands_manga_memory.conversation import (
 )
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.language import Prompt
+from strands_manga_memory.stores import open_table
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.histories import problems
 from tests.support import open_session
@@ -126,7 +131,7 @@ def test_after_so_many_turns_all_but_the_last_three_become_a_summary() -> None:
     assert agent.conversation_manager.summary(agent) is None
     talk(agent, 1, start=5)
     summary = agent.conversation_manager.summary(agent)
-    assert (summary.turns, summary.version, summary.attempts) == (3, 1, 3)
+    assert (summary.last_turn, summary.version, summary.attempts) == (3, 1, 3)
     assert summary.model == "<lambda>"
     assert [message["content"][0]["text"] for message in agent.messages[-6::2]] == [
         f"Series number {number} is for my friend Name{number}x." for number in (3, 4, 5)
@@ -434,7 +439,7 @@ def test_turns_that_came_meanwhile_stay() -> None:
     talk(agent, 3, start=6, finish=False)
     held.go.set()
     agent.conversation_manager.finish(agent)
-    assert agent.conversation_manager.summary(agent).turns == 3
+    assert agent.conversation_manager.summary(agent).last_turn == 3
     assert [
         f"Name{number}x" in json.dumps(plain(agent.messages[-12:])) for number in range(3, 9)
     ] == [True] * 6
@@ -606,11 +611,11 @@ def test_a_record_that_cannot_be_read_stops_the_restore_and_is_left_alone(tmp_pa
     talk(agent, 7)
     (file,) = tmp_path.rglob("agent.json")
     state = file.read_text()
-    assert '"turns": 3' in state
-    file.write_text(state.replace('"turns": 3', '"turns": "x"'))
+    assert '"last_summarized_turn": 3' in state
+    file.write_text(state.replace('"last_summarized_turn": 3', '"last_summarized_turn": "x"'))
     with pytest.raises(CorruptRecordError, match="the record of the summary is malformed"):
         made(agent={"session_manager": FileSessionManager("s", storage_dir=str(tmp_path))})
-    assert '"turns": "x"' in file.read_text()
+    assert '"last_summarized_turn": "x"' in file.read_text()
 
 
 def test_the_state_of_another_manager_is_refused() -> None:
@@ -664,7 +669,7 @@ def test_a_turn_that_is_unpinned_while_the_summary_is_written_is_in_it() -> None
     held.go.set()
     assert agent.conversation_manager.finish(agent)
     assert "- I prefer hardcover editions\n" in view(agent)
-    assert agent.conversation_manager.summary(agent).turns == 3
+    assert agent.conversation_manager.summary(agent).last_turn == 3
 
 
 def test_an_unpinned_statement_does_not_come_after_its_correction() -> None:
@@ -872,11 +877,65 @@ def test_the_facade_hands_it_out(tmp_path: Path) -> None:
         4_096,
     )
     talk(live, 25)
-    assert manager.summary(live).turns >= 17
+    assert manager.summary(live).last_turn >= 17
     restored = agent()
     assert plain(restored.messages) == plain(live.messages)
     assert restored.conversation_manager.summary(restored) == manager.summary(live)
     memory.close()
+
+
+# --- Stored summaries -----------------------------------------------------------------------------
+
+
+def stored_summary(url: str) -> dict[str, Any]:
+    """Read the summary of the session ``s`` of ``u`` from its table, without this package."""
+    with closing(open_table(url)) as table:
+        item = table.get(":u:s", "A:default#HEAD") or {}
+    data = item["data"]
+    head = json.loads(zlib.decompress(data[7:], wbits=-15) if data[0] == 0xB7 else data)
+    notes = [entry["note"] for entry in head["window"] if "note" in entry]
+    found = [note["metadata"]["custom"]["summary"] for note in notes]
+    (summary,) = [each for each in found if each != "part"]
+    return dict(summary)
+
+
+@pytest.mark.parametrize("answer", [PROSE, "I cannot help with that."])
+def test_a_service_reads_text_last_turn_and_version_from_the_table(
+    answer: str, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/t.sqlite3"
+    defaults = MangaMemorySettings(durable_url=url, history="summarize", summary_trigger_turns=6)
+    options: Any = {
+        "scope": ConversationScope("u", "s"),
+        "summary_schedule": SummarySchedule(strategy="inline"),
+        "callback_handler": None,
+    }
+    read = []
+    for start in (0, 6, 12):
+        with MangaMemory.open(defaults=defaults) as memory:
+            agent = memory.agent(quiet("Yes."), aux_model=quiet(answer), **options)
+            talk(agent, 6, start=start, finish=False)
+            window = {message["tracking_id"] for message in agent.messages}
+            records = [*memory.session(options["scope"]).records()]
+        left = [each["turn"] for each in records if each["message"]["tracking_id"] not in window]
+        read.append(stored_summary(url))
+        assert read[-1]["last_summarized_turn"] == max(left)
+        assert (PROSE in read[-1]["summary_text"]) == (answer == PROSE)
+        assert all(f"Name{at}x" in read[-1]["summary_text"] for at in range(max(left)))
+    turns = [each["last_summarized_turn"] for each in read]
+    assert turns == sorted(set(turns))
+    # each summary replaces three more turns
+    assert [each["summary_version"] for each in read] == [turn // 3 for turn in turns]
+
+
+def test_the_last_turn_of_a_summary_counts_turns_that_left_the_history_before() -> None:
+    earlier = made(trigger_turns=100)
+    talk(earlier, 4)
+    log = list(earlier.messages)
+    agent = made(log=lambda: list(log))
+    agent.add_hook(lambda event: log.append(dict(event.message)), MessageAddedEvent)
+    talk(agent, 6, start=4)
+    assert agent.conversation_manager.summary(agent).last_turn == 7
 
 
 # --- Settings -------------------------------------------------------------------------------------

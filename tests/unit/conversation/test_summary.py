@@ -25,7 +25,7 @@ COUNT = default_counter().text
 
 def summary(*slots: Fact, text: str = "They talked about books.") -> Summary:
     return Summary(
-        (Segment(text, "a", "b"),), slots, turns=4, version=2, attempts=1, model="m", tokens=90
+        (Segment(text, "a", "b"),), slots, last_turn=4, version=2, attempts=1, model="m", tokens=90
     )
 
 
@@ -57,7 +57,7 @@ def test_a_record_comes_back_as_it_was() -> None:
     [
         {"v": 2},
         {"slots": [["said"]]},
-        {"turns": "4"},
+        {"last_summarized_turn": "4"},
         {"segments": None},
         {"slots": [["no kind", "x", 0, "", 1]]},
         {"sources": None},
