@@ -159,8 +159,6 @@ def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[
     return arguments
 
 
-_SUMMARY_TOKENS = 500
-
 _RECALL_TOKENS = 1_024
 """Tokens reserved for quotes, unless a quarter of the history's tokens is less."""
 
@@ -221,8 +219,8 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: Time of writing summaries, and longest wait of a model call for a summary. None:
-            the default.
+        schedule: Rules for the warning before a summary, and for waiting for the summary. None:
+            those of the settings.
         session: Session manager, whose log has all messages of the conversation. None if there is
             none.
         hot: Hot store, in which verified drafts of summaries are cached.
@@ -232,29 +230,41 @@ def make_history_manager(
     """
     from strands_manga_memory import conversation
 
-    if schedule is not None:
-        of_kind("summary_schedule", schedule, conversation.SummarySchedule)
+    if schedule is None:
+        schedule = conversation.SummarySchedule(
+            strategy=settings.summary_strategy, warn_share=settings.summary_warn_share
+        )
+    of_kind("summary_schedule", schedule, conversation.SummarySchedule)
     log = None if session is None else session.history
     shared: dict[str, Any] = {
         "includes_recall": settings.recall,
         "log": log,
         "max_turns": settings.max_turns,
     }
-    if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
-        from strands_manga_memory.conversation.compaction import default_stages
-
-        trimmer = conversation.ImportanceWeightedConversationManager(**shared)
-        stages = default_stages(trimmer=trimmer, log=log, cache=_drafts(hot), schedule=schedule)
-        return conversation.TieredCompactionConversationManager(stages, log=log)
-    tokens, trigger = settings.max_tokens, settings.summary_trigger_tokens
-    if settings.history == "summarize" and tokens is not None and trigger is not None:
-        tokens = min(tokens, trigger)
-    shared["trim_every"] = settings.trim_every
+    tokens, trim_every = settings.max_tokens, settings.trim_every
     if settings.history == "importance":
         if session is not None:
             shared["recent_log"] = _end_of_log(session)
-        return conversation.ImportanceWeightedConversationManager(tokens, **shared)
-    summary_tokens = max(1, min(_SUMMARY_TOKENS, (tokens or 4 * _SUMMARY_TOKENS) // 4))
+        return conversation.ImportanceWeightedConversationManager(
+            tokens, trim_every=trim_every, **shared
+        )
+    summary: dict[str, Any] = {"log": log, "schedule": schedule}
+    summary["cache"] = _drafts(hot, settings.summary_cache_hours * 3600)
+    summary_tokens = settings.summary_tokens
+    if settings.history == "compact":  # bounded by the model's context window, not by max_tokens
+        from strands_manga_memory.conversation.compaction import default_stages
+
+        summary["trimmer"] = conversation.ImportanceWeightedConversationManager(**shared)
+        sizes = conversation.SummarySizes(summary_tokens=summary_tokens)
+        stages = default_stages(sizes=sizes, **summary)
+        return conversation.TieredCompactionConversationManager(stages, log=log)
+    trigger = settings.summary_trigger_tokens
+    if tokens is not None:
+        tokens = min(tokens, trigger or tokens)
+        summary_tokens = max(1, min(summary_tokens, tokens // 4))
+    summary["trimmer"] = conversation.ImportanceWeightedConversationManager(
+        tokens, trim_every=trim_every, **shared
+    )
     return conversation.VerifiedSummarizingConversationManager(
         conversation.SummaryTrigger(
             tokens=trigger,
@@ -262,10 +272,7 @@ def make_history_manager(
             keep_recent_turns=settings.summary_keep_turns,
         ),
         sizes=conversation.SummarySizes(summary_tokens=summary_tokens),
-        schedule=schedule,
-        trimmer=conversation.ImportanceWeightedConversationManager(tokens, **shared),
-        log=log,
-        cache=_drafts(hot),
+        **summary,
     )
 
 
@@ -279,11 +286,13 @@ def _end_of_log(session: TieredSessionManager) -> Callable[[int], list[Message]]
     return read
 
 
-def _drafts(hot: HotStore) -> conversation.SummaryCache | None:
+def _drafts(hot: HotStore, seconds: float) -> conversation.SummaryCache | None:
     from strands_manga_memory import conversation
 
+    if not seconds:
+        return None
     try:
-        return conversation.SummaryCache(hot)
+        return conversation.SummaryCache(hot, seconds=seconds)
     except ImportError:  # without the extra there is no cache: drafts are never stored in the clear
         return None
 

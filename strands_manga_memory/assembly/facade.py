@@ -119,6 +119,7 @@ class MangaMemory:
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
         self._pii = pii or ours.pii_policy(self._memory_codec)
         switch(on=ours.telemetry)
+        self._agent_arguments = ours.agent_arguments()
         self._stores: dict[str, Any] = stores
         if ours.telemetry:
             self._stores = {
@@ -214,9 +215,10 @@ class MangaMemory:
                 fits ``max_tokens`` at every model call. ``summarize``: a summary replaces old turns
                 when the history has about twice ``max_tokens`` (8,000 by default, at most half the
                 model's context window) or 20 turns. The last 3 turns and pinned messages stay. The
-                ``aux_model`` of ``Agent`` (default: its model) writes the summary after a response.
-                Its facts are checked against the replaced turns. ``compact``: the history grows
-                until a request comes near the context window, then shrinks in stages.
+                ``aux_model`` of ``Agent``, unchanged and at its own temperature, writes the summary
+                after a response (default: ``summary_model`` of the settings, else the agent's
+                model). Its facts are checked against the replaced turns. ``compact``: the history
+                grows until a request comes near the context window, then shrinks in stages.
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
                 window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
                 unknown. See ``budget_plan``.
@@ -227,13 +229,12 @@ class MangaMemory:
             recall: Whether requests quote evicted messages that match the user's question, in at
                 most 1,024 tokens and a quarter of ``max_tokens``, and the model gets a tool to
                 search evicted messages. Default False.
-            summary_schedule: Time of writing summaries, and longest wait of a model call for a
-                summary. Default: summaries are written in the background; from 1.5 times the size
-                that starts a summary, a model call waits up to 30 s.
+            summary_schedule: Warning before a summary, and waiting for it. Default: written in the
+                background; from 1.5 times the size that starts it, a model call waits up to 30 s.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and
                 Japanese. ``model``: also by the agent's ``aux_model``, in the background, without
-                values that the message lacks. ``nothing``: not at all. Default: ``model`` if
-                ``options`` include an ``aux_model``, else ``rules``.
+                values that the message lacks. ``nothing``: not at all. Default: ``model`` if there
+                is an ``aux_model`` or ``summary_model``, else ``rules``.
             task_state: Whether a ``StateCoordinator`` shows task state and published ``changes`` to
                 the model; or a mapping with its arguments, such as ``intents``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt;
@@ -258,7 +259,7 @@ class MangaMemory:
         history_manager = agent_parts.make_history_manager(
             wanted, summary_schedule, session=manager, hot=self._stores["hot"]
         )
-        arguments: dict[str, Any] = {"conversation_manager": history_manager}
+        arguments = {**self._agent_arguments, "conversation_manager": history_manager}
         if scope.agent_id != "default":
             arguments["agent_id"] = scope.agent_id
         if manager is not None:

@@ -31,6 +31,8 @@ PREFIX = "MANGA_MEMORY_"
 History = Literal["importance", "summarize", "compact"]
 """Method that limits an agent's history."""
 
+_Strategy = Literal["background", "async", "inline"]
+
 _HOT_SCHEMES = ("memory", "redis", "rediss", "redis+cluster", "rediss+cluster")
 _DURABLE_SCHEMES = ("sqlite", "dynamodb", "postgresql", "postgres")
 _TRUTH = dict.fromkeys(("true", "1", "yes", "on"), True)
@@ -187,6 +189,43 @@ class MangaMemorySettings(BaseModel):
     )
     summary_keep_turns: int = _number(
         3, "turns", "Last turns that a summary does not replace", ge=1, most=1000
+    )
+    summary_tokens: int = _number(
+        500,
+        "tokens",
+        "Most tokens of a summary, at most a quarter of the history's budget",
+        ge=1,
+        most=2_000,
+    )
+    summary_strategy: _Strategy = Field(
+        "background",
+        description="Waiting for a due summary: not at all, in the next model call, or at the end"
+        " of the turn",
+    )
+    summary_warn_share: float = _number(
+        0.75,
+        "(share)",
+        "Share of the tokens at which a summary is due, from which a warning is logged",
+        gt=0,
+        most=1,
+    )
+    summary_cache_hours: float = _number(
+        24.0,
+        "hours",
+        "Time that encrypted drafts of summaries are cached in the hot tier, with the extra"
+        " `encryption`; 0: not at all",
+        ge=0,
+        most=8_760,
+    )
+    summary_model: str | None = _field(
+        None,
+        "a Bedrock model id",
+        "Model that writes summaries and extracts preferences, as `aux_model` of agents without"
+        " one; unset: the agent's model writes summaries",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]*$",
+    )
+    summary_temperature: float = _number(
+        0.1, "(temperature)", "Temperature of `summary_model`", ge=0, most=1
     )
     recall: bool = _switch(
         "Whether agents quote evicted messages, unless set in `agent_kwargs`", default=False
@@ -393,6 +432,15 @@ class MangaMemorySettings(BaseModel):
         """Return the keyword arguments of ``TieredSessionManager`` that these settings set."""
         names = ("flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
         return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
+
+    def agent_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of ``strands.Agent`` that these settings set."""
+        if self.summary_model is None:
+            return {}
+        from strands.models import BedrockModel  # imported only for a summary model
+
+        model = BedrockModel(model_id=self.summary_model, temperature=self.summary_temperature)
+        return {"aux_model": model}
 
 
 def variable(name: str) -> str:

@@ -88,7 +88,7 @@ class SummaryTrigger:
 
 @dataclass(frozen=True, kw_only=True)
 class SummarySchedule:
-    """Rules for waiting for summaries.
+    """Rules for the warning before a summary, and for waiting for the summary.
 
     Attributes:
         strategy: ``background`` (default): the summary is written in the background. ``async``: the
@@ -96,13 +96,17 @@ class SummarySchedule:
             turn ends only when the summary is written; this blocks the event loop.
         wait_seconds: Longest wait for a summary, in seconds. Default 30. If the history is still
             too large after this time, facts that rules extract replace the older turns.
+        warn_share: Share of the tokens at which a summary is due, from which a warning is logged.
+            Default 0.75.
 
     Raises:
-        ValueError: ``strategy`` is none of these, or ``wait_seconds`` is below 0.
+        ValueError: ``strategy`` is none of these, ``wait_seconds`` is below 0, or ``warn_share`` is
+            not above 0 and at most 1.
     """
 
     strategy: Strategy = "background"
     wait_seconds: float = 30.0
+    warn_share: float = 0.75
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -112,6 +116,8 @@ class SummarySchedule:
             )
         if not self.wait_seconds >= 0:
             raise ValueError(f"wait_seconds must be 0 or more, got {self.wait_seconds!r:.80}")
+        if not 0 < self.warn_share <= 1:
+            raise ValueError(f"warn_share must be over 0 to 1, got {self.warn_share!r:.80}")
 
 
 # --- Covered messages -----------------------------------------------------------------------------
@@ -335,8 +341,7 @@ class SummaryStats:
         failed: Number of summaries without any usable text, because the summarizer refused, failed
             or invented facts.
         waits: Number of model calls that had to wait for a summary.
-        warnings: Number of times that the history reached 75 % of ``trigger_tokens``, the size at
-            which it is summarized.
+        warnings: Number of times that a warning was logged, because a summary was nearly due.
         attempts: Number of requests to the summarizer.
         tokens_spent: Tokens that the summarizer read and wrote.
         cache_hit_rate: Share of summary texts that were found in the cache. 0.0 without a cache.

@@ -70,9 +70,6 @@ _RUN, _REST, _WARNED = "summary_run", "summary_rest", "summary_warned"
 was logged.
 """
 
-_WARN_AT = 0.75
-"""Share of the trigger at which a warning is logged."""
-
 _WORTH_A_RUN = 8
 """Divisor of the trigger.
 If the turns without a summary have fewer tokens than this part, the history is only trimmed.
@@ -108,7 +105,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's
             ``aux_model``, which is the agent's own model if no other is set.
         sizes: Sizes of a summary. Default: 500 tokens.
-        schedule: Rules for waiting for a summary. Default: summaries are written in the background.
+        schedule: Rules for the warning before a summary, and for waiting for the summary. Default:
+            summaries are written in the background.
         slots: Extractor of the facts that a summary must contain. Default: rules in English and
             Japanese.
         types: Entity types that are verified. Default: those of a book shop.
@@ -371,11 +369,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _warn_early(self, tokens: int) -> None:
-        """Log a warning when the history reaches 75 % of the tokens at which it is summarized.
+        """Log a warning when the history nears the tokens at which it is summarized.
 
         The next warning is logged only after the history has been smaller.
         """
-        if tokens < _WARN_AT * self.trigger_tokens:
+        if tokens < self.schedule.warn_share * self.trigger_tokens:
             self._has_warned = False
         elif not self._has_warned:
             self._has_warned = True

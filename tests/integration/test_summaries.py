@@ -941,6 +941,94 @@ def test_the_last_turn_of_a_summary_counts_turns_that_left_the_history_before() 
 # --- Settings -------------------------------------------------------------------------------------
 
 
+def summarizing(tmp_path: Path, **settings: Any) -> MangaMemory:
+    url = f"sqlite:///{tmp_path}/t.sqlite3"
+    given = {"history": "summarize", "durable_url": url, "summary_trigger_turns": 6, **settings}
+    return MangaMemory.open(hot=given.pop("hot", None), defaults=MangaMemorySettings(**given))
+
+
+def test_the_summary_model_is_the_aux_model_of_agents_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = quiet(PROSE)
+    monkeypatch.setenv("MANGA_MEMORY_SUMMARY_MODEL", "amazon.nova-lite-v1:0")
+    with MangaMemory.from_env(durable=f"sqlite:///{tmp_path}/t.sqlite3") as memory:
+        agent = memory.agent(quiet("Yes."), user_id="u", session_id="s")
+        other = memory.agent(quiet("Yes."), user_id="u", session_id="t", aux_model=own)
+        config: Any = agent.aux_model.get_config()
+    assert (config["model_id"], config["temperature"]) == ("amazon.nova-lite-v1:0", 0.1)
+    assert other.aux_model is own
+
+
+def test_strategy_and_warning_of_summaries_are_settings(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with summarizing(
+        tmp_path,
+        summary_trigger_tokens=1_000,
+        summary_trigger_turns=1_000,
+        summary_strategy="inline",
+        summary_warn_share=0.25,
+    ) as memory:
+        agent = memory.agent(
+            quiet("Yes, it is in stock. " * 3),
+            aux_model=quiet(PROSE),
+            user_id="u",
+            session_id="s",
+            callback_handler=None,
+        )
+        manager: Any = agent.conversation_manager
+        with caplog.at_level(logging.WARNING):
+            while "will be summarized soon" not in caplog.text:
+                talk(agent, 1, finish=False)
+        assert 250 <= manager.usage(agent)["tokens"] < 600
+        while manager.summary(agent) is None:
+            talk(agent, 1, finish=False)
+    assert manager.stats().swapped == 1
+
+
+def test_the_size_of_summaries_is_a_setting(tmp_path: Path) -> None:
+    def size(**given: int) -> int:
+        (tmp_path / str(given)).mkdir()
+        with summarizing(tmp_path / str(given), summary_strategy="inline", **given) as memory:
+            agent = memory.agent(
+                quiet("Yes."),
+                aux_model=quiet(PROSE),
+                user_id="u",
+                session_id="s",
+                callback_handler=None,
+            )
+            talk(agent, 12, finish=False)
+            texts = [message["content"][0]["text"] for message in agent.messages]
+        return max(
+            default_counter().text(text) for text in texts if "<conversation_summary>" in text
+        )
+
+    assert size(summary_tokens=90) <= 90 < size()
+
+
+@pytest.mark.parametrize(("hours", "hits"), [(24, 1), (1, 0), (0, 0)])
+def test_drafts_are_cached_for_as_many_hours_as_set(
+    hours: float, hits: int, tmp_path: Path
+) -> None:
+    clock = FakeClock(1_800_000_000.0)
+    hot = InMemoryHotStore(clock=clock)
+    with summarizing(
+        tmp_path, hot=hot, summary_cache_hours=hours, summary_strategy="inline"
+    ) as memory:
+        for session in ("s", "t"):
+            agent = memory.agent(
+                quiet("Yes."),
+                aux_model=quiet("The user has friends named Name0x, Name1x and Name2x."),
+                user_id="u",
+                session_id=session,
+                callback_handler=None,
+            )
+            talk(agent, 6, finish=False)
+            clock.advance(2 * 3600)
+        assert agent.conversation_manager.stats().cache_hit_rate == hits
+
+
 # --- A conversation of random events --------------------------------------------------------------
 
 

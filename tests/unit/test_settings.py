@@ -11,6 +11,7 @@ from strands.tools.mcp import MCPClient
 
 from strands_manga_memory import ConversationScope, MangaMemory, MangaMemorySettings, TtlPolicy
 from strands_manga_memory.assembly.settings import rows, takes, variable
+from strands_manga_memory.conversation import SummarySchedule
 from strands_manga_memory.exceptions import PersonalDataError
 from strands_manga_memory.state import StateLimits
 from strands_manga_memory.stores import AesGcmCipher, Codec
@@ -43,6 +44,12 @@ BAD: dict[str, list[str]] = {
     "summary_trigger_tokens": ["0", "all"],
     "summary_trigger_turns": ["0", "1.5"],
     "summary_keep_turns": ["0", "1001"],
+    "summary_tokens": ["0", "2001", "1.5"],
+    "summary_strategy": ["sync"],
+    "summary_warn_share": ["0", "1.1", "75%", "nan"],
+    "summary_cache_hours": ["-1", "8761", "a day"],
+    "summary_model": ["claude haiku", "haiku;"],
+    "summary_temperature": ["-0.1", "1.5", "low"],
     "recall": ["perhaps"],
     "recall_tokens": ["0", "all"],
     "task_state": ["some"],
@@ -177,6 +184,8 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
         "summary_trigger_tokens": "2000",
         "summary_trigger_turns": "6",
         "summary_keep_turns": "2",
+        "summary_strategy": "async",
+        "summary_warn_share": "0.5",
         "recall": "true",
         "recall_tokens": "150",
         "task_state": "true",
@@ -200,6 +209,12 @@ def test_variables_reach_what_they_set(tmp_path: Path, monkeypatch: pytest.Monke
         2,
     )
     assert (manager.trimmer.max_tokens, manager.trimmer.max_turns) == (2_000, 9)
+    assert manager.schedule == SummarySchedule(strategy="async", warn_share=0.5)
+    stages = memory.agent_kwargs(user_id="u", session_id="c", history="compact")
+    (summary,) = [
+        stage for stage in stages["conversation_manager"].stages if "summary" in stage.name
+    ]
+    assert summary.manager.schedule == manager.schedule
     assert made["session_manager"]._tiers.flush_every == 7
     assert parts["HistoryRecall"].max_tokens == 150
     assert parts["StateCoordinator"].layers.limits == StateLimits(
@@ -255,7 +270,7 @@ def test_the_readme_has_the_table_of_all_settings() -> None:
     for name, *_ in rows():
         if re.search(r"\d", takes(name)):
             assert re.search(
-                r"(seconds|tokens|turns|messages|failures|users|days|goals|calls|subtasks|characters|steps)$",
+                r"(seconds|tokens|turns|messages|failures|users|days|goals|calls|subtasks|characters|steps|hours|\((share|temperature)\))$",
                 takes(name),
             )
 
