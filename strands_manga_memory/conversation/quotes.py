@@ -203,8 +203,8 @@ class QuoteFormatter:
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
     """Find the latest message with each passage that contains numbers.
 
-    "Total: 12 euros" and "Total: 15 euros" count as the same passage, so that the later message
-    replaces the outdated one. Short passages are ignored.
+    Passages that differ only in their numbers, such as a price, count as the same passage. The
+    latest message then has the current numbers. Short passages are ignored.
 
     Args:
         hits: Messages that may be quoted. Messages of the user are ignored.

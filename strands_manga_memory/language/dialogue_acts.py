@@ -123,7 +123,7 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
     """Return whether the pattern of a rule matches a text.
 
-    ``starts`` caches the positions at which clauses of the text begin.
+    ``starts`` are the beginnings of clauses in the text. An empty list is filled by this function.
     """
     if not rule.at_clause:
         return rule.pattern.search(text) is not None
@@ -151,7 +151,10 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of small talk, a result of ``plain``. None for other texts."""
+    """Return the dialogue act of small talk, such as a greeting. None for other texts.
+
+    ``text`` must be normalized by ``plain``.
+    """
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
 
 
@@ -196,9 +199,10 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
-    """Return the dialogue act of common English phrases other than greetings and thanks.
+    """Return the dialogue act of English small talk that is no greeting and has no thanks.
 
-    The result is None for an answer of the assistant to a question.
+    For example, "sounds good" is a decision and "okay" an acknowledgement. None if there is no
+    known phrase, or if the assistant answers a question.
     """
     is_answer = words[0] in _ANSWERS
     if role == "assistant" and is_answer and len(words) > 2:
@@ -315,25 +319,28 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(
     text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False
 ) -> str:
-    """Return the dialogue act of a user's message, given the assistant's previous message.
+    """Return the dialogue act of a user's message that may reply to the assistant.
 
-    The result is the argument ``act``, except in these cases:
+    The act by the words alone (``act``) changes in these cases:
 
-    - After a refusal, a proposal of something else becomes a correction: "how about eight?" after
-      "there is no table at seven". This applies to constraints, decisions and unmatched messages.
-    - A decision with a number or a time becomes a constraint.
-    - An unmatched message with a number, a time or a name becomes a constraint.
-    - A Japanese constraint that only withdraws a condition ("any day is fine") becomes unmatched.
-    - In a correction that only declines an offer, as in "no, just the address", the words after
-      "no" determine the act. In Japanese, such a message becomes unmatched.
+    - After a refusal, a proposal of something else is a correction: "how about eight?" after "there
+      is no table at seven". It must be a constraint, a decision or a message without an act.
+    - A decision with a number or a time is a constraint.
+    - A message without an act is a constraint if it has a number, a time or a name.
+    - A correction that only declines an offer has the act of its other words: "no, just the
+      address". In Japanese, it has no act.
+    - A Japanese constraint that only withdraws a condition ("any day is fine") has no act.
 
     Args:
         text: Text of the user's message.
         answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user's message answers a question. An unmatched answer becomes a
-            constraint, unless the answer ends with a question.
+        answers: Whether the user answers a question. A message without an act is then a constraint,
+            unless it ends with a question itself.
+
+    Returns:
+        The dialogue act. ``"unmatched"`` for a message without an act.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -352,7 +359,7 @@ def act_of_reply(
 
 
 def _only_lets_go(said: str) -> bool:
-    """Return whether a Japanese message withdraws a condition and sets no other condition."""
+    """Return whether a Japanese message only withdraws a condition: "any day is fine"."""
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
     rest = "、".join(part for part in _PART.findall(said) if not JA.replies.lets_go.search(part))
@@ -363,9 +370,10 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a decision or unmatched message gives a number, a time or a name.
+    """Return whether a user's message gives a value that the assistant needs.
 
-    In a decision, a name is not a value. For other acts, the result is False.
+    A value is a number, a time or, except in a decision, a name. Only decisions and messages
+    without a dialogue act can give a value.
     """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
@@ -403,8 +411,8 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 def _without_refusal(said: str, before: str) -> str:
     """Return the dialogue act of a user's message that is worded as a correction.
 
-    If the message only declines an offer in the message ``before``, the words after "no" determine
-    the act. In Japanese, such a message is unmatched. Any other message is a correction.
+    "No, just the address" only declines an offer in the message ``before``. Such a message has the
+    act of its other words; in Japanese, it has no act. Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

@@ -283,7 +283,7 @@ def number_of(text: str) -> int:
 
 
 def _parts(match: re.Match[str]) -> dict[str, str]:
-    """Return the filled groups of a match. Their names lose numbers: ``day1`` becomes ``day``."""
+    """Return the matched groups by name. Names lose final digits: ``day1`` becomes ``day``."""
     return {
         name.rstrip("123456789"): value.lower()
         for name, value in match.groupdict().items()

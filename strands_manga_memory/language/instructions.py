@@ -25,14 +25,14 @@ _REVOCATIONS = tuple(rule.pattern for rule, _ in RULES_OF_ROLE["user"] if rule.r
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether it is a standing instruction that still applies.
 
-    A new instruction ends all earlier instructions that it contradicts: "give long answers" ends
-    "keep answers short". "I no longer work nights" ends "never call me in the morning, I work
-    nights".
+    An instruction ends when a later message of the user does one of these things:
 
-    A revocation, such as "you can stop using bullet points", ends the earlier instruction with
-    which it shares the most words and topics. Of several, the latest ends. Without shared words,
-    none ends. A revocation without a topic, such as "forget the rules", ends the latest
-    instruction.
+    - It contradicts the instruction: "give long answers" ends "keep answers short".
+    - It takes back the reason: "I no longer work nights" ends "never call me in the morning, I work
+      nights".
+    - It revokes the instruction: "you can stop using bullet points" ends the earlier instruction
+      with most of these words or topics. "Forget the rules" names no topic, and ends the latest
+      instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -108,10 +108,10 @@ _REPLACED = any_language("instructions.replaced")
 def contradicts_instruction(text: str, earlier: str) -> bool:
     """Return whether an instruction contradicts an earlier one.
 
-    Two instructions contradict each other if they ask for different lengths or politeness of all
-    answers, or if one forbids or replaces the thing that the other asks for. An earlier
-    instruction with a second order, such as "keep answers short, and never use emojis", is never
-    contradicted.
+    Two instructions contradict each other if they ask for opposite lengths or styles of all
+    answers. They also do so if one forbids the thing that the other asks for, or if the later one
+    replaces it. An earlier instruction with two orders, such as "keep answers short, and never use
+    emojis", is never contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -150,10 +150,10 @@ def _clauses(text: str) -> list[str]:
 
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether two clauses, of which one forbids and one orders, have the same subject.
+    """Return whether an order and a prohibition are about the same subject.
 
-    All subject words of the forbidding clause must be in the ordering clause. The two instructions
-    must share more than half of the subject words of the ordering clause.
+    Example: "use bullet points" and "no bullet points". The subject words of the prohibition must
+    all be in the order, and make up most of its subject.
 
     Args:
         clause: Clause of the later instruction.
@@ -168,9 +168,9 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return whether an instruction asks for polite and for long answers (``{"length": True}``).
+    """Return the style that an instruction asks for, such as ``{"length": True}`` for long answers.
 
-    Topics that it does not mention are missing. Empty if it is not about all answers.
+    ``{"length": False}`` means short answers. Empty if the instruction is not about all answers.
     """
     if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}

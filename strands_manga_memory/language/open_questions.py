@@ -91,7 +91,7 @@ def _asking_part(text: str) -> str:
 
 
 def _is_no_answer(text: str, question: str) -> bool:
-    """Return whether a text is empty, or only acknowledges a question for a value ("OK")."""
+    """Return whether a reply is empty, or only "OK" although the question is for a value."""
     return not text or (
         not says_something(text, "assistant")
         and any(kind in _KINDS for kind in _asked_kinds(question)[0])
@@ -127,19 +127,18 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Each value that the question asks for, such as a date or a price, must be in a sentence whose
-    other words are all from the question. ``answer`` and ``asked`` together must contain most terms
-    of the question (all terms of a question for yes or no) and all its numbers, names and katakana
-    words.
+    Only questions for a value (such as a date or a price) or for yes or no can have a certain
+    answer. The value must be in a sentence whose other words are all from the question. In
+    addition, ``answer`` and ``asked`` must contain most terms of the question and all its numbers
+    and names.
 
-    No answer to a question for a reason or a thing is certain. A message that only asks, or a reply
-    such as "I will check", is no answer.
+    In two cases, the answer may be shorter:
 
-    Two cases need no terms of the question:
-
-    - ``asked`` only repeats a question for yes or no, and the answer begins with yes or no.
+    - ``asked`` repeats a question for yes or no, and the answer begins with yes or no.
     - ``asked`` asks for news about the question ("What about the parking?"), and the answer is
       definite.
+
+    A message that only asks, or that promises an answer ("I will check"), is no answer.
 
     Args:
         answer: Text of the assistant's message.
@@ -196,10 +195,11 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _is_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether a definite answer follows a request for news ("What about the parking?").
+    """Return whether an answer follows a request for news about a question, and is definite.
 
-    All terms of this request, a clause of ``asked``, must be terms of the question. The answer to a
-    question for a date, a price or a number must have such a value.
+    The request, such as "What about the parking?", is a clause of ``asked`` with terms of the
+    question only. If the question is for a date, a price or a number, the answer must have such a
+    value.
     """
     kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if _ASKS_FOR_NEWS.search(each)]
@@ -217,9 +217,10 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
 
 
 def _asked_kinds(question: str) -> tuple[list[str], str]:
-    """Return the kinds of values that a text asks for, and its questions without those words.
+    """Return the kinds of values that a text asks for, such as ``price``, and the rest of the text.
 
-    The list is empty if the text asks for anything else, such as a reason.
+    The kind of a question for yes or no is ``yes_or_no`` or ``stock``. There are no kinds if the
+    text asks for something else, such as a reason.
     """
     kinds, rest = [], " ".join(filter(is_question, split_sentences(question))) or question
     for kind in _KINDS:
@@ -231,7 +232,10 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 
 
 def _gives(kind: str, sentence: str, question: str) -> bool:
-    """Return whether a sentence has a value of a kind and otherwise only terms of the question."""
+    """Return whether a sentence has a value of a kind, and otherwise only terms of the question.
+
+    "It costs 12 euros" gives a value of the kind ``price``. A question gives no value.
+    """
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if (
         is_question(sentence)

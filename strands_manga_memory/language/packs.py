@@ -65,7 +65,7 @@ class LanguagePack:
     """Patterns and word lists of one language, or of one subject in both languages.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
-    the section ``replies``.
+    the section ``replies`` in the pack's file. Methods take such a name as ``"replies.declines"``.
 
     Args:
         data: Parsed content of the pack's file.
@@ -83,7 +83,7 @@ class LanguagePack:
         def __getattr__(self, section: str) -> Section: ...
 
     def words(self, name: str) -> frozenset[str]:
-        """Return the word list ``section.name`` of the language pack.
+        """Return a word list of the language pack. ``name`` is ``"section.list"``.
 
         Raises:
             KeyError: The pack has no such list.
@@ -92,7 +92,9 @@ class LanguagePack:
         return frozenset(self._data["words"][section][list_name].split())
 
     def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return the groups ``section.name`` of words with the same meaning, such as "manga".
+        """Return groups of words with the same meaning, such as ``("comic", "comics")``.
+
+        ``name`` is ``"section.list"``.
 
         Raises:
             KeyError: The pack has no such groups.
@@ -105,10 +107,10 @@ class LanguagePack:
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the patterns of an entry in the pack's file to one regular expression.
+        """Compile the alternatives of an entry in the pack's file to one regular expression.
 
         Raises:
-            KeyError: A pattern refers to a fragment (a named part of patterns) that does not exist.
+            KeyError: The entry uses a fragment (a named part of patterns) that does not exist.
         """
         return re.compile(self.source(entry), _flags(entry))
 
@@ -117,7 +119,10 @@ class LanguagePack:
         return "|".join(map(self._expand, entry["any"]))
 
     def entry(self, name: str) -> dict[str, Any] | None:
-        """Return the entry of the pattern ``section.name``. None if there is no such pattern."""
+        """Return the entry of a pattern in the pack's file. None if there is no such pattern.
+
+        ``name`` is ``"section.pattern"``.
+        """
         section, _, pattern = name.partition(".")
         found: dict[str, Any] | None = self._data.get("patterns", {}).get(section, {}).get(pattern)
         return found
@@ -165,7 +170,8 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read the language pack ``packs/<code>.toml``.
 
-    Each keyword argument is a list of words: ``months`` replaces ``{{words.months}}`` in patterns.
+    Each keyword argument is a list of words for the patterns: ``months``, for example, replaces
+    ``{{words.months}}``.
     """
     text = (
         resources.files("strands_manga_memory.language")
@@ -198,7 +204,9 @@ def load_packs() -> tuple[LanguagePack, LanguagePack]:
 
 
 def any_language(name: str) -> re.Pattern[str]:
-    """Combine the patterns ``section.name`` of all language packs to one pattern.
+    """Combine the patterns of one name in all language packs to one pattern.
+
+    ``name`` is ``"section.pattern"``, such as ``"replies.declines"``.
 
     Raises:
         ValueError: No language pack has such a pattern, or the flags of the patterns differ.
@@ -211,6 +219,9 @@ def any_language(name: str) -> re.Pattern[str]:
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Map each word in the groups ``section.name`` of all packs to the first word of its group."""
+    """Map each word in groups of the same meaning to the first word of its group.
+
+    ``name`` is ``"section.list"``, the name of the groups in all packs.
+    """
     groups = (group for pack in load_packs() for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

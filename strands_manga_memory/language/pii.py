@@ -257,9 +257,9 @@ def half_width(text: str) -> str:
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
-    """Yield the valid matches of a rule's pattern in a half-width text.
+    """Yield the valid matches of a rule's pattern in a text with half-width characters.
 
-    A valid match may begin inside an invalid match. In "2024 4111 1111 1111 1111", the card number
+    A valid match may begin inside an invalid one. In "2024 4111 1111 1111 1111", the card number
     begins at the second group of digits.
     """
     end = 0

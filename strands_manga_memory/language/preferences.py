@@ -85,15 +85,16 @@ MOST_PREFERENCES = 5
 
 
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
-    """Extract at most 5 preferences from the texts of a message, in the order of the texts.
+    """Extract at most 5 preferences from the texts of a user's message, in the order of the texts.
 
-    A preference or fact without a slot (a key such as ``genre``) is kept as a whole sentence. Of a
-    text of over 8,000 characters, only the beginning and the end are read.
+    Each preference has a slot, which is a key such as ``genre``. A sentence that fits no slot is
+    kept whole, with an empty slot. Of a text of over 8,000 characters, only the beginning and the
+    end are read.
 
     Args:
         texts: Texts of the message.
         before: Texts of the user's two previous messages. If they mention a gift, a budget in
-            ``texts`` is left out.
+            ``texts`` is taken for the gift's, and left out.
     """
     found: dict[tuple[str, str], Preference] = {}
     earlier = list(before)
@@ -129,9 +130,9 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
-    """Return the new budget if a sentence ("make that 35") changes a budget. Otherwise empty.
+    """Return the new budget if a sentence changes a budget ("make that 35"). Otherwise empty.
 
-    The old budget is in the last text of ``before``.
+    The old budget must be in the last text of ``before``.
     """
     if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
@@ -149,7 +150,10 @@ def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
 
 
 def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the new name if the sentence before has stated a name. Otherwise empty."""
+    """Return the new name if a sentence changes the name in the sentence before. Otherwise empty.
+
+    ``stated`` are the preferences in the sentence before.
+    """
     name = _CHANGES_NAME.search(sentence) if any(said.slot == "name" for said in stated) else None
     return [Preference("name", next(filter(None, name.groups())))] if name else []
 
@@ -163,10 +167,10 @@ def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Prefer
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return the preferences that a user states in several texts, the oldest first, keyed by slot.
+    """Return the preferences that a user states in texts, keyed by slot (such as ``genre``).
 
-    A statement without a slot is keyed by its first 40 characters. Later preferences change or
-    extend earlier preferences.
+    Later texts change or extend earlier preferences. A sentence that fits no slot is keyed by its
+    first 40 characters.
     """
     slots: dict[str, str] = {}
     said_by_user = list(texts)
@@ -183,7 +187,11 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and value, as of a summary, to one preference for each like or dislike."""
+    """Convert the key and value of a summary's preference to preferences.
+
+    A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
+    for each item.
+    """
     key, value = shorten_line(key.strip(), 60), shorten_line(value.strip(), 120)
     if not key or not value:
         return []
@@ -293,7 +301,11 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a found name, place or allergy is only quoted or supposed, or is a genre."""
+    """Return whether a found name, place or allergy is no fact about the user.
+
+    It is none if it is a known value such as a genre, or if the user only quotes or supposes it.
+    ``value`` is its position in the statement.
+    """
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -318,7 +330,7 @@ def _names_a_value(sentence: str) -> bool:
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
     """Yield a whole sentence as a preference.
 
-    An instruction gets the slot (key) ``style``, any other sentence no slot.
+    The preference of an instruction has the slot (key) ``style``. Other sentences have no slot.
     """
     if _REQUEST.search(sentence):
         sentence = sentence.rstrip("?？ ")
@@ -421,7 +433,10 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 
 
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
-    """Return the known values in the object of a verb such as "love", or else the whole object."""
+    """Return the preferences in the object of a verb such as "love".
+
+    Known values, such as genres, are used. Without known values, the whole object is used.
+    """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
@@ -440,7 +455,10 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
 
 
 def _is_at_hand(thing: str) -> bool:
-    """Return whether an object is a particular item ("this volume") or a service of the shop."""
+    """Return whether an object is a particular item ("this volume") or a service of the shop.
+
+    Such an object tells nothing about the user's taste.
+    """
     return _SHOP.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
         and not any(word[:1].isupper() and word != "I" for word in thing.split())
@@ -458,7 +476,10 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return known values in a clause as likes or dislikes, by the sentiment of the other words."""
+    """Return the known values in a clause, such as genres, that its other words evaluate.
+
+    A positive clause gives likes, and a negative clause gives dislikes.
+    """
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
@@ -486,10 +507,10 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 (a like) for a clause that states a habit, -1 (a dislike) for a denied habit, or 0.
+    """Return 1 if a clause states a habit, which shows a like. -1 for a denied habit. 0 otherwise.
 
-    A wish for a format or a language also counts as a like. A clause with a denial and a language
-    gives 0, because the denial is usually about another thing: "not npm; comments in English".
+    "I need it in English" also counts as a like. A denial next to a language gives 0, because it is
+    usually about another thing: "not npm; comments in English".
     """
     if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
         return 1

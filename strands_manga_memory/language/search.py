@@ -88,11 +88,10 @@ def _synonyms(text: str) -> list[str]:
 def content_terms(question: str) -> frozenset[str]:
     """Return the search terms that express the subject of a question.
 
-    A text that contains one of these terms is relevant.
-
-    Words that are common in requests (such as "recommend"), grammatical words, single digits, and
-    single kanji that are no nouns are left out. A question about the user or the assistant, such as
-    "What do I love?", may have no other words. Then only grammatical words are left out.
+    A text with one of these terms is relevant. Grammatical words, words that are common in requests
+    (such as "recommend"), single digits and most single kanji are left out. In a question about the
+    user or the assistant, such as "What do I love?", other words may be missing. Then only
+    grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = REQUEST_WORDS.sub(" ", question)
@@ -114,12 +113,11 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text for a comparison with the ``content_terms`` of a question.
+    """Return the terms of a text that can be compared with the ``content_terms`` of a question.
 
-    For English, these are the ``search_terms``. In Japanese, katakana words give groups of three
-    characters instead of pairs, because カード and ハードカバー share a pair but no group of
-    three. Pairs of a hiragana and another character are left out, because they usually cross the
-    border of two words.
+    English terms are the ``search_terms``. Of Japanese text, terms that often match by accident are
+    left out or replaced. Katakana words give groups of three characters, not pairs: カード (card) and
+    ハードカバー (hardcover) share a pair.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -244,8 +242,8 @@ def excerpt_for_query(
 
     ``[...]`` replaces omitted passages.
 
-    A passage is relevant if it shares a term with the question, or follows a passage that does. If
-    no passage shares a term with the question, passages are taken from the beginning of the text.
+    The best passages share terms with the question, or follow such a passage. Without such
+    passages, the beginning of the text is used.
 
     Args:
         text: Text to quote.
@@ -255,8 +253,8 @@ def excerpt_for_query(
         known: Function that returns True for passages to omit. Default: none.
         records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The
             search ignores the names.
-        follows: Whether a passage may be quoted because it follows a relevant passage. Without
-            effect if ``records`` is True.
+        follows: Whether a passage may be chosen because it follows a passage that shares terms with
+            the question. Without effect if ``records`` is True.
     """
     parts = split_passages(text)
     starts = _record_starts(parts) if records else range(len(parts))
@@ -287,11 +285,11 @@ def without_field_names(text: str) -> str:
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages with a score above 0, the best passage first.
+    """Return the positions of the passages that fit a question, the best passage first.
 
-    The weights of the terms ``asked`` in a passage add up to its own score. Rare terms weigh more.
-    The own score of the previous passage, multiplied by ``context``, is added. If no passage
-    contains a term, all positions are returned in order.
+    A passage scores by the terms ``asked`` in it, rare terms more. The score of the previous
+    passage, multiplied by ``context``, is added. If no passage has a term, all positions are
+    returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -322,8 +320,8 @@ def _lead(record: str) -> str:
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
     """Join the chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
 
-    Each line of the result comes from one line of the text. If the beginning of a line is not
-    chosen, the line's first two fields are added.
+    Passages of one line stay on one line. If its beginning was not chosen, its first two fields are
+    added, because they usually name the record.
 
     Args:
         parts: Passages of the text.
@@ -408,9 +406,9 @@ Rare terms come first, because they distinguish texts best.
 class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 
-    Each text has a name and may have neighbors, such as the turns before and after a turn. The
-    terms of the neighbors weigh 0.3 instead of 1. An answer is therefore also found by the words of
-    its question.
+    Each text has a name, and optionally the text of its neighbors, such as the turns before and
+    after. The neighbors' words count less, with weight 0.3. An answer is therefore also found by
+    the words of its question.
     """
 
     def __init__(self) -> None:
@@ -501,10 +499,10 @@ class LexicalIndex(Generic[_Name]):
             }
 
     def _rarest(self, asked: Sequence[str]) -> list[str]:
-        """Return the terms in ``asked`` that a search of the index uses, the rarest first.
+        """Return the terms of a question that a search uses, the rarest first.
 
-        Terms that no text contains are left out. At most 24 terms are used. The numbers of texts
-        with each term add up to at most 1,500, but the rarest term is always used.
+        Common terms are left out to keep the search fast: the numbers of texts with each term add
+        up to at most 1,500. The rarest term is always used, and at most 24 terms in all.
         """
         placeholders = ",".join("?" * len(asked))
         known = self._database.execute(

@@ -170,8 +170,8 @@ class RuleSessionSummarizer:
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     """Return a summary that quotes the two most specific requests and the answer to the last one.
 
-    Quotes that do not fit into ``max_tokens`` are left out. Preferences are quoted only if there is
-    no other request, because a session summary has a field for preferences.
+    Quotes that do not fit into ``max_tokens`` are left out. Preferences count as requests only if
+    there is no other, because ``SessionSummary`` has a field for them.
     """
     said = [
         (at, each.strip())
@@ -240,7 +240,7 @@ _INNER_QUOTES = str.maketrans("「」", "『』")
 
 
 def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> SessionSummary:
-    """Return a session summary with its text truncated to ``max_tokens`` tokens, if it is usable.
+    """Check a session summary, and return it with its text truncated to ``max_tokens`` tokens.
 
     Args:
         summary: Summary to check.
@@ -248,9 +248,9 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
         max_tokens: Largest number of tokens of the result's text.
 
     Raises:
-        SessionSummaryError: The summary is empty, a refusal, an instruction or longer than its
-            source, names an entity that the source does not contain, or shares too few words with
-            the source.
+        SessionSummaryError: The summary cannot be used. It is empty, a refusal, an instruction or
+            longer than its source, names an entity that the source does not contain, or shares too
+            few words with the source.
     """
     text = " ".join(summary.text.split())
     verdict = verify_draft(
@@ -454,12 +454,9 @@ def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummar
 def summarize_session(
     summarizer: SessionSummarizer, lines: Sequence[Line], *, max_tokens: int, timeout: float = 30.0
 ) -> SessionSummary:
-    """Summarize a session.
+    """Summarize a session with a summarizer, or by rules if the summarizer hangs or fails.
 
-    If the summarizer hangs or fails in all attempts, rules write the summary.
-
-    Preferences and open questions that the summary lacks are added. Facts that the summary lacks
-    are added if they fit into ``max_tokens``.
+    Preferences, open questions and important facts that the summary lacks are added.
 
     Args:
         summarizer: Summarizer to use.
@@ -517,9 +514,9 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether a summary contains all values and 75 % of the words of the fact ``slot``.
+    """Return whether a summary states a fact: all its values and 75 % of its words.
 
-    ``said`` and ``text`` are the same summary in two forms.
+    ``said`` and ``text`` are the same summary in two forms. ``slot`` is the fact.
     """
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):

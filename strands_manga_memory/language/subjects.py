@@ -44,7 +44,10 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 class SubjectTracker:
-    """Tracker of the person whom a user writes about, from sentence to sentence of a message.
+    """Finds the parts of a message that are about the user, and not about another person.
+
+    The sentences are read one after the other, because "she prefers horror" may follow "I have a
+    sister".
 
     Args:
         before: Texts of the user's earlier messages, read only for a gift and its recipient.
@@ -62,8 +65,8 @@ class SubjectTracker:
     def own_part(self, sentence: str) -> str:
         """Read the next sentence of a message and return its clauses about the user.
 
-        The whole sentence is returned if it mentions nobody else or has no clause about the user. A
-        sentence that names no person is about the person of the previous sentence.
+        The whole sentence is returned if it mentions nobody else, or has no clause about the user.
+        Use ``is_own`` to check preferences in it.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
@@ -100,8 +103,8 @@ class SubjectTracker:
     def is_own(self, slot: str) -> bool:
         """Return whether a preference in the last read sentence is lasting and about the user.
 
-        The budget for a gift and the name of a pet are not the user's. A wish just for today does
-        not last.
+        The budget for a gift and the name of a pet are not the user's. A wish just for today is not
+        lasting.
 
         Args:
             slot: Key of the preference, such as ``genre``.

@@ -67,8 +67,9 @@ class Fact:
         kind: Kind of the fact.
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
-        key: Subject of the fact, or empty. A later fact with the same key and kind replaces this
-            fact. Corrections, preferences, decisions and statements count as one kind.
+        key: Subject of the fact, or empty. A later fact of the same kind with the same subject
+            replaces this fact. For this, corrections, preferences, decisions and statements are one
+            kind.
         weight: Amount of specific information in the fact, from ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
@@ -124,9 +125,10 @@ _COMPARED = frozenset(
 
 
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the values in a text that a correction can replace, keyed by entity type and unit.
+    """Return the values in a text that a correction can replace, such as dates and prices.
 
-    Of several values with the same key, the last is returned. Only quantities have a unit.
+    Each is keyed by its entity type and, for a quantity, its unit. Of several values with the same
+    key, the last is returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -136,22 +138,17 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Replace outdated values in facts by the values of later corrections, and return all facts.
+    """Return facts in which the values of later corrections have replaced outdated values.
 
-    A value of a correction replaces a value of the same entity type and unit in an earlier fact of
-    the user, if one of these conditions is met:
+    Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books". A correction changes
+    only earlier facts of the user, with a value of the same entity type and unit. Identifiers (such
+    as order numbers) and quantities with a unit can be in any earlier message, other values only in
+    the user's message before.
 
-    - The values are identifiers, such as order numbers.
-    - The values are quantities with a unit, such as "3 books".
-    - Both facts come from consecutive messages of the user.
-
-    The fact that shares the most words with the correction is changed, the latest of several. A
-    fact more than 6 positions before the correction is changed only if no nearer fact is found,
-    and if it shares two words with the correction, or one word if the values are identifiers.
-
-    If the changed fact is itself a correction, the facts changed by that correction are changed
-    again. The ids of the messages with changed facts are added to ``corrects`` of the new
-    correction.
+    Of several such facts, the one that shares most words with the correction is changed. A distant
+    fact must share words with the correction. If the changed fact is itself a correction, the facts
+    that it changed are changed again. ``corrects`` of a correction names the messages of all facts
+    that it changed.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -188,10 +185,13 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _latest(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
-    """Return the position and the old value of the fact that the correction ``at`` changes.
+    """Find the fact that the correction at position ``at`` changes.
 
     ``apply_corrections`` describes the choice. ``kind`` is the entity type and the unit of the
-    value. If no fact is changed, the result is ``at`` and None.
+    value.
+
+    Returns:
+        The position of the fact and its old value. ``at`` and None if there is no such fact.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -223,7 +223,7 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether two facts come from consecutive messages of the user that contain facts."""
+    """Return whether no other message of the user with facts is between two facts."""
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
@@ -449,9 +449,9 @@ def merge_facts(
 ) -> list[Fact]:
     """Return the facts that are still valid, the oldest fact first.
 
-    First, values of corrections replace outdated values. Then outdated facts are removed. A fact is
-    outdated if a later fact contains all words of the fact, or has the same kind and subject
-    (``key``). Corrections, preferences, decisions and statements count as one kind.
+    Outdated values are first replaced by those of later corrections. Then facts are removed if a
+    later fact contains all their words, or has the same kind and subject (``key``). For this,
+    corrections, preferences, decisions and statements are one kind.
 
     Args:
         facts: New facts.
@@ -463,10 +463,10 @@ def merge_facts(
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Return the facts that are not outdated, in their order.
+    """Remove the facts that a later fact contains or replaces (see ``merge_facts``).
 
-    ``merge_facts`` defines outdated facts. Words of the assistant do not make a fact of the user
-    outdated. Facts before position ``since`` were compared with each other in an earlier call.
+    A fact of the user is never removed because the assistant repeats it. Facts before position
+    ``since`` are not compared with each other again.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

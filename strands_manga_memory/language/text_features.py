@@ -26,8 +26,8 @@ _WORK, _PAUSE = 0.001, 0.000_1
 def yielding(items: Iterable[_T]) -> Iterator[_T]:
     """Yield items with short pauses, so that other threads can run.
 
-    After each millisecond of work, the thread pauses for a tenth of a millisecond. Otherwise a busy
-    thread would keep the interpreter for 5 ms at a time and delay the event loop.
+    A pause follows each millisecond of work. Without pauses, long work would delay the event loop
+    by 5 ms at a time.
     """
     began = time.perf_counter()
     for item in items:

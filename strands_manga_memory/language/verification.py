@@ -63,7 +63,10 @@ class SearchableText:
         )
 
     def mentions(self, fact: Fact) -> bool:
-        """Return whether the text has all entities and numbers and most other words of a fact."""
+        """Return whether the text states a fact, possibly in other words.
+
+        It must contain all entities and numbers of the fact, and most of its other words.
+        """
         form = normalized(fact.text)
         if form in self.form:
             return True
