@@ -276,24 +276,19 @@ class HistoryRecall(Plugin):
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     """Search an archive for the messages that fit a question, and return them with the best first.
 
-    The archive is searched twice: with the question, then with the question followed by the texts
-    of the best messages found. Neighbours of a good message in the conversation get a higher score.
+    A content word is a word about the subject of a question, not "what" or "please". A message fits
+    in each of these cases:
 
-    A message is returned in each of these cases:
-
-    - The message shares a content word with ``question``. Field names of tool results do not count.
-    - The message is the user's reply to a question of the assistant, and this question shares a
-      content word with ``question``. The assistant's question is then returned before the reply.
-    - The message shares a content word with its neighbour, the message just before or after. The
-      neighbour shares a content word with ``question``. Neither is a tool result. The message has
-      at most 300 bytes and at least a fifth of the best score. Confirmations of the assistant that
-      only repeat the neighbour are left out.
-    - The message corrects an earlier message of the user, and the earlier message shares a content
-      word with ``question``.
+    - The message shares a content word with ``question``.
+    - The message is the user's reply to a question of the assistant that shares a content word with
+      ``question``. The assistant's question is returned before the reply.
+    - The message is short, stands next to a message that shares a content word with ``question``,
+      and shares a content word with it. Neither is a tool result, or only repeats the other.
+    - The message corrects an earlier message of the user that shares a content word with
+      ``question``.
     - The retriever of ``archive`` found the message by its meaning.
 
-    A message of the user that only asks is returned only in the last case, and does not count as a
-    neighbour.
+    A message of the user that only asks fits in the last two cases only.
 
     Args:
         archive: The archive to search.

@@ -319,9 +319,8 @@ def _make_room(
         truncator: The messages that always stay.
         required: Reason why each of these messages stays, keyed by position.
         cycles: Positions of each tool call of the current turn with its result.
-        demand: Tokens of the optional messages of each importance level. At most half of ``most -
-            headroom`` is freed for all optional messages, and at most a quarter for those of middle
-            importance.
+        demand: Tokens of the optional messages of each importance level. They limit the room to
+            make.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
         budget: Most tokens of the messages that always stay.
         most: Most tokens of the history with optional messages. At most ``budget``.

@@ -116,8 +116,7 @@ def evidence_terms(text: str) -> frozenset[str]:
     """Return the terms of a text that can be compared with the ``content_terms`` of a question.
 
     English terms are the ``search_terms``. Of Japanese text, terms that often match by accident are
-    left out or replaced. Katakana words give groups of three characters, not pairs: カード (card) and
-    ハードカバー (hardcover) share a pair.
+    left out, such as pairs of characters in katakana words: カード and ハードカバー share one.
     """
     found = set(search_terms(text))
     if text.isascii():

@@ -39,17 +39,16 @@ class InstructionFiles:
     order. Each text is returned with the path of its file. All files together have at most 16 KB.
     Longer text is truncated, with a note.
 
-    These files are not read (refused):
+    Some files are refused for security:
 
     - Files with several hard links, and symbolic links that leave the folder or lead to a hidden
       file or folder.
-    - Files that the agent's tools could change, because an attacker could use the tools to rewrite
-      the model's instructions.
+    - Files that a tool of the agent could change, because an attacker could use the tool to rewrite
+      the model's instructions. Any tool that is not read-only counts if this process can change the
+      file.
 
-    The second rule applies only to agents with a tool that is not read-only. Such a tool can change
-    a file if this process owns or may write to the file, its folder or a folder above. A tool is
-    read-only if ``read_only`` has its name, or if its MCP server declares ``readOnlyHint`` without
-    ``destructiveHint``.
+    A tool is read-only if ``read_only`` has its name, or if its MCP server declares
+    ``readOnlyHint`` without ``destructiveHint``.
 
     Args:
         folders: Folders to read, in order. Default: the working directory, ``~/.agent``,
@@ -263,9 +262,8 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace a file.
 
-    This is so if the process owns, or may write to, the file, its folder or a folder above. In a
-    folder with the sticky bit, the permission to write is not enough. If the path cannot be
-    inspected, the result is True.
+    It can if it owns or may write to the file or a folder above. In a folder with the sticky bit,
+    such as ``/tmp``, only ownership counts. True if the path cannot be inspected.
 
     Args:
         path: Absolute path of the file.
