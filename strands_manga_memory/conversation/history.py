@@ -287,9 +287,8 @@ class MessageLog:
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Find the longest sequence of messages with which both the history and the log end.
 
-        A restore finds the sequence by the id of the log record before it. If necessary, the
-        sequence is shortened until there is a known record before it whose id occurs only once in
-        the log.
+        A restore finds the sequence by the id of the log record before it. The sequence is
+        shortened if that record is not known, or if its id occurs several times in the log.
 
         Returns:
             Start of the sequence: its position in the history, and its index in the known log

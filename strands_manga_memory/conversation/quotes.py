@@ -119,7 +119,7 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Their passages are not quoted.
-            latest: Result of ``_latest_passages``.
+            latest: Latest message of each passage with numbers (see ``_latest_passages``).
 
         Returns:
             The text to quote from each selected message.
@@ -227,15 +227,8 @@ def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: 
     """Return whether a passage of a message is not quoted.
 
     A long passage is omitted if the text ``known`` contains it. A passage of the assistant or of a
-    tool is also omitted if a later message repeats it with other numbers, such as a new price.
-    Passages of the user do not become outdated: "I bought volume 1" and "I bought volume 2" are
-    both true.
-
-    Args:
-        hit: Message that contains the passage.
-        known: Texts that the request already contains.
-        latest: Result of ``_latest_passages``.
-        passage: The passage.
+    tool is also omitted if a later message repeats it with other numbers, such as a new price. The
+    user's "I bought volume 1" is not outdated by "I bought volume 2".
     """
     plain = passage.strip()
     is_outdated = (

@@ -360,12 +360,9 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a user's message replies to the assistant's related question just before.
+    """Return whether a user's message replies to the assistant's question just before it.
 
-    Args:
-        number: Number of the user's message in the conversation.
-        found: Messages that the search found, keyed by number.
-        related: Numbers of the messages that share a content word with the searched question.
+    The question must be one of the ``related`` messages, which fit the searched question.
     """
     before = found.get(number - 1)
     return (
@@ -377,15 +374,10 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message continues, or precedes, a message that fits the searched question.
+    """Return whether a message shares a content word with a neighbour that fits the question.
 
-    The two messages are neighbours and share a content word. Tool results, long messages and
+    ``related`` are the numbers of the messages that fit. Tool results, long messages and
     confirmations that only repeat their neighbour do not count, nor do neighbours that only ask.
-
-    Args:
-        number: Number of the message in the conversation.
-        found: Messages that the search found, keyed by number.
-        related: Numbers of the messages that share a content word with the searched question.
     """
     message = found[number]
     near = [
@@ -407,12 +399,8 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
 def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
     """Return whether the assistant only confirms the message before: "Noted, four nights in Kyoto".
 
-    At most a quarter of the message's content words are new, and none of the new words has a digit.
-
-    Args:
-        message: The message.
-        words: Content words of the message.
-        known: Content words of the neighbour.
+    Few of its content words (``words``) are new, which means not in ``known``, and none of these
+    has a digit.
     """
     new = [word for word in words if word not in known]
     return (

@@ -460,11 +460,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     ) -> list[Message]:
         """Return the new beginning of the history: the summary, then turns with pinned messages.
 
-        Args:
-            summary: The summary.
-            history: The history.
-            split: Number of messages to replace.
-            room: Most tokens that the history should have afterwards.
+        The beginning replaces the first ``split`` messages. The whole history should then have at
+        most ``room`` tokens.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
         kept = [covered[at] for at in pinned_positions(covered)]

@@ -360,12 +360,9 @@ class Trimmer:
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> list[MessageOutcome]:
-        """Return a ``MessageOutcome`` for each message that has an outcome, oldest first.
+        """Return the outcomes of messages, oldest first.
 
-        Args:
-            messages: The messages, oldest first.
-            outcomes: Outcomes, such as ``"kept"``, keyed by position in ``messages``.
-            reasons: Reasons for the outcomes, keyed by position.
+        ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
         """
         for message in messages:
             self._order.setdefault(message.get("tracking_id"), next(self._numbers))
@@ -392,12 +389,8 @@ class Trimmer:
     def _trim(self, agent: Agent, coming: Sequence[Message] = (), *, room: int = 0) -> None:
         """Evict and truncate messages until the history fits the budget.
 
-        Errors are logged, not raised.
-
-        Args:
-            agent: The agent. Its list of messages is changed in place.
-            coming: Messages that will be added to the history next. They count towards the budget.
-            room: Tokens of the budget to leave free.
+        Errors are logged, not raised. ``coming`` are messages that will be added next, and ``room``
+        is a number of tokens to leave free. Both count towards the budget.
         """
         with (
             logged_errors(logger, "the history could not be trimmed, leaving it as it is"),
@@ -422,12 +415,8 @@ class Trimmer:
         """Select the messages of a new history from the current history and evicted messages.
 
         Evicted messages are left out if the budget has little free room and few messages are new.
-        With ``trim_every``, they are always considered.
-
-        Args:
-            history: The current history.
-            coming: Messages that will be added to the history next. They count towards the budget.
-            room: Tokens of the budget to leave free.
+        With ``trim_every``, they are always considered. ``coming`` are messages that will be added
+        next.
 
         Returns:
             The selection, and the messages from which it was made (without ``coming``).
@@ -510,16 +499,9 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the history after a selection, and the messages that the selection evicts.
+    """Return the history after a selection, and the positions of evicted ``candidates``.
 
-    Args:
-        history: The history before the selection.
-        selection: Messages that stay, keyed by position in ``candidates``.
-        candidates: Messages from which the selection was made.
-
-    Returns:
-        The new history, and the positions of evicted messages in ``candidates``. Unchanged messages
-        are the same objects as before.
+    The selection was made from ``candidates``. Unchanged messages are the same objects as before.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     is_same = same_objects(candidates, history)

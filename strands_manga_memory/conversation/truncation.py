@@ -176,7 +176,6 @@ def _kept_text(
 
 
 def _first_within(lines: Sequence[str], characters: int) -> list[str]:
-    """Return the first of the given lines that together have at most ``characters`` characters."""
     sizes = accumulate(map(len, lines))
     return [line for line, size in zip(lines, sizes, strict=True) if size <= characters]
 
@@ -328,14 +327,10 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse the JSON documents in a text that is too long.
+        """Parse the JSON documents in a text that will be shortened to ``tokens`` tokens.
 
-        None if less than half of the characters are JSON.
-
-        Args:
-            text: The text.
-            tokens: Tokens to which the text will be shortened. Longer lists are shortened at once.
-            most_characters: Most characters of a shorter form of the text.
+        None if less than half of the characters are JSON. ``most_characters`` limits a shorter form
+        of the text.
         """
         source, found = find_json(text)
         if 2 * sum(each.end - each.start for each in found) < len(source):
@@ -410,7 +405,6 @@ def _capped(value: Any, most: int) -> Any:
 
 
 def _longest(value: Any) -> int:
-    """Return the number of items of the longest list or object in a JSON value."""
     if not isinstance(value, dict | list):
         return 0
     members = value.values() if isinstance(value, dict) else value

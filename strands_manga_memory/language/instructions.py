@@ -153,13 +153,8 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order and a prohibition are about the same subject.
 
     Example: "use bullet points" and "no bullet points". The subject words of the prohibition must
-    all be in the order, and make up most of its subject.
-
-    Args:
-        clause: Clause of the later instruction.
-        text: The later instruction.
-        before: Clause of the earlier instruction.
-        earlier: The earlier instruction.
+    all be in the order, and make up most of its subject. ``clause`` is from the later instruction
+    ``text``, and ``before`` from the earlier one.
     """
     later, first = _subject_terms(clause), _subject_terms(before)
     forbidden, ordered = (later, first) if _forbids(clause) else (first, later)

@@ -301,11 +301,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a found name, place or allergy is no fact about the user.
-
-    It is none if it is a known value such as a genre, or if the user only quotes or supposes it.
-    ``value`` is its position in the statement.
-    """
+    """Return whether a found fact is a known value such as a genre, or only quoted or supposed."""
     start, end = value
     return (
         _names_a_value(statement[start:end])

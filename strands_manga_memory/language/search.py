@@ -320,12 +320,8 @@ def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) 
     """Join the chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
 
     Passages of one line stay on one line. If its beginning was not chosen, its first two fields are
-    added, because they usually name the record.
-
-    Args:
-        parts: Passages of the text.
-        chosen: Positions of the chosen passages.
-        starts: Position of the passage at the beginning of the same line, for each passage.
+    added, because they usually name the record. ``starts`` gives, for each passage, the position of
+    the passage at the beginning of its line.
     """
     lines: list[str] = []
     before = -1

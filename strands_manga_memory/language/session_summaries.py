@@ -226,7 +226,6 @@ def _telling_sentence(answer: str) -> str:
 
 
 def _is_long(sentence: str) -> bool:
-    """Return whether a sentence has a digit, more than two words, or more than 12 characters."""
     return len(sentence.split()) > 2 or len(sentence) > 12 or any(map(str.isdigit, sentence))
 
 

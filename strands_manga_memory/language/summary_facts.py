@@ -185,13 +185,10 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _latest(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
-    """Find the fact that the correction at position ``at`` changes.
+    """Find the fact that the correction at position ``at`` changes (see ``apply_corrections``).
 
-    ``apply_corrections`` describes the choice. ``kind`` is the entity type and the unit of the
-    value.
-
-    Returns:
-        The position of the fact and its old value. ``at`` and None if there is no such fact.
+    ``kind`` is the entity type and the unit of the value. Returns the position of the fact and its
+    old value, or ``at`` and None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact

@@ -361,7 +361,6 @@ def with_section(context: InvokeModelContext, section: str) -> InvokeModelContex
 
 
 def _sections_in(text: str) -> dict[str, list[str]]:
-    """Return the lines of each section in a context block, keyed by section name."""
     found: dict[str, list[str]] = {}
     name = ""
     for line in text.split("\n"):

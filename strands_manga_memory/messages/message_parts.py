@@ -356,7 +356,6 @@ def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
 
 
 def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
-    """Return the tool calls in the agent's last message with the id of ``tool_use``."""
     messages = agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]

@@ -249,14 +249,8 @@ def _answered(messages: list[Message]) -> list[Message]:
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign the tool results in a message to the tool calls with the same ids.
 
-    Calls with the same id get the results with this id in order. Of too many results, the last are
-    assigned.
-
-    Args:
-        message: Message with tool results.
-        at: Index of the message in the history.
-        latest: Latest earlier tool calls, keyed by id. Their results are set. Several calls with
-            one id are from the same message.
+    ``latest`` are the latest earlier calls, keyed by id. Calls with the same id get their results
+    in order. Of too many results, the last are assigned.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -279,19 +273,13 @@ def _with_ids(message: Message, calls: Sequence[_Call]) -> Message:
 
 
 def _with_id(block: Any, kind: str, id_: str) -> Any:
-    """Return a tool call or tool result with an id. ``kind`` is the key of the block."""
     return {**block, kind: {**block[kind], "toolUseId": id_}}
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls, which follows the calls.
+    """Return the message with the results of tool calls, which follows the message ``at``.
 
     The next message of the history is returned if it has exactly these results.
-
-    Args:
-        messages: The history.
-        at: Index of the message with the tool calls.
-        calls: The tool calls, with their results.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None

@@ -391,7 +391,6 @@ class PromptCacheMonitor(Plugin):
 
 
 def _key(agent: Any) -> tuple[str, str]:
-    """Return the session id and agent id of an agent, which identify its conversation."""
     return str(getattr(agent, "session_id", "") or id(agent)), str(getattr(agent, "agent_id", ""))
 
 
