@@ -509,7 +509,8 @@ class LogTail:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that reduces too many candidates to a number of tokens.
+            narrowed: Function that selects messages within a number of tokens, for too many
+                messages.
         """
         self._said = 0
         ids = {*self._window}

@@ -437,9 +437,9 @@ class StackedConversationManager(ConversationManager):
         self.trimmer.persist_layout = value
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then those of the wrapped manager.
+        """Register the hooks of this manager, then those of the manager that it wraps.
 
-        Of two hooks with the same ``HookOrder``, the hook of the wrapped manager runs later.
+        Hooks of this manager therefore run first, if they have the same ``HookOrder``.
         """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(
@@ -481,7 +481,7 @@ class StackedConversationManager(ConversationManager):
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the states of this manager and the wrapped manager, for a session to store."""
+        """Return the states of this manager and the managers that it wraps, for a session."""
         state: dict[str, Any] = self._below.get_state()
         self.removed_message_count = self.trimmer.removed_message_count
         return {**state, "__name__": type(self).__name__}

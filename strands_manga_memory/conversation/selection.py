@@ -94,8 +94,8 @@ class Selection:
             their truncated form.
         truncated: Positions of the truncated messages.
         reasons: Reason why each message stays or is evicted, keyed by position.
-        tokens: Tokens of the messages that stay, with the placeholders that a request needs between
-            them.
+        tokens: Tokens of the messages that stay, with the placeholder messages that providers
+            require between them.
         budget: Most tokens that were allowed.
     """
 

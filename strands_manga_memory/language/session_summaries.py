@@ -486,7 +486,7 @@ def render_lines(lines: Sequence[Line]) -> str:
 
 
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Return the facts that a summary must contain, with at most 60 % of ``max_tokens`` in total.
+    """Return the facts that a summary must mention, with at most 60 % of ``max_tokens`` in total.
 
     They are the most important preferences, corrections, decisions, outcomes and open questions.
     """
@@ -505,7 +505,7 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 
 
 def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
-    """Return the required facts that are in no text, preference or open question of a summary."""
+    """Return those of the ``required`` facts that a summary does not mention anywhere."""
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)

@@ -171,7 +171,7 @@ def is_quote(text: str) -> bool:
 
 
 def strip_placeholders(text: str) -> str:
-    """Return a text without the placeholders that this package writes for removed content."""
+    """Return a text without notes on removed content, such as ``[image, not kept]``."""
     if "[" not in text:
         return text
     plain, count = _MARKS.subn("", text)
@@ -179,9 +179,9 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the text of a message, with one line per block and without placeholders.
+    """Return the text of a message, without notes on removed content.
 
-    The ``text``, ``guardContent`` and ``citationsContent`` blocks are used.
+    The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block.
     """
     return strip_placeholders("\n".join(filter(None, map(spoken_text, message["content"]))))
 
@@ -207,7 +207,7 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 
 
 def opening_position(messages: Sequence[Message]) -> int | None:
-    """Return the position of the message that opened the current turn.
+    """Return the position of the user's message with which the current turn began.
 
     This is the last user message without tool results. None if there is no such message, or if the
     last message is not the user's.

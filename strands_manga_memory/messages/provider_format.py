@@ -338,7 +338,10 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the number of placeholders that a request inserts before and between messages."""
+    """Return the number of placeholder messages that a request needs before and between messages.
+
+    A placeholder message lets the roles alternate, as providers require.
+    """
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))
 
