@@ -181,7 +181,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             StoreUnavailableError: The stored conversation cannot be read.
             CorruptRecordError: A stored record is damaged.
             ValueError: The agent is bidirectional, allows reentrant invocations, or has the id of
-                another agent here.
+                another agent of this manager.
         """
         if not isinstance(agent, Agent):
             raise ValueError(
@@ -225,6 +225,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         event loop, the next beginning or end of a turn waits instead. A redaction that takes
         longer, such as during an outage, is completed in the background. No later write stores the
         original message.
+
+        Raises:
+            ConflictError: Another writer's change cannot be merged.
+            CorruptRecordError: A stored record is damaged.
         """
         live = self._agent(agent)
         futures = live.redact(redact_message, partial(self._log, agent.agent_id))

@@ -150,8 +150,9 @@ def forget_user(
     counts["sessions"] += len(sessions)
     own = ConversationScope(user_id, "-", tenant=tenant).storage_session_id.removesuffix("-")
     keys = [name.removeprefix(f"{directory}/") for name in unreadable]
-    # An unreadable entry whose key is no session of the user lists nothing.
-    empty = [(directory, key) for key in keys if not key.startswith(own)]
+    # An unreadable entry lists nothing if its key is no session of the user, or has no records.
+    kept = {key for key in keys if key.startswith(own) and any(durable.query(key, attributes=[]))}
+    empty = [(directory, key) for key in keys if key not in kept]
     durable.batch_write(deletes=empty)
     counts["directory"] += len(empty)
     files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant)

@@ -467,13 +467,21 @@ def test_an_entry_that_lists_no_session_of_the_user_is_named_and_erased(
 ) -> None:
     talk(memory, "u", None, "s", "one")
     talk(memory, "another", None, "s", "two")
-    for key in ("damaged", ":another:s"):
+    keys = ("damaged", ":another:s", ":u:%zz")
+    for key in keys:
         memory.durable.put({"session_id": "user/:u", "sk": key, "session": 5})
-    names = {"user/:u/damaged", "user/:u/:another:s"}
+    names = {f"user/:u/{key}" for key in keys}
     assert set(memory.export_user("u")["unreadable"]) == names
     assert memory.forget_user("u").complete
     assert memory.export_user("u")["unreadable"] == []
     assert len(memory.export_user("another")["sessions"]) == 1
+
+
+def test_an_unreadable_entry_of_a_session_with_records_is_left(memory: MangaMemory) -> None:
+    """Without the session id, the records of the session cannot be deleted."""
+    memory.durable.put({"session_id": "user/:u", "sk": ":u:%zz", "session": 5})
+    memory.durable.put({"session_id": ":u:%zz", "sk": "A:default#HEAD"})
+    assert memory.forget_user("u").left == ["user/:u/:u:%zz"]
 
 
 def test_export_raises_while_the_hot_tier_is_down(memory: MangaMemory) -> None:
