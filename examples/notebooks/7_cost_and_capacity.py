@@ -141,11 +141,13 @@ costs = [
 ]
 columns = ("nodes", "hot GB", "M writes", "M reads", "stored GB", "stores, USD")
 print(f"{'messages a day':>15}" + "".join(f"{column:>12}" for column in columns))
-for load, cost in zip(loads, costs, strict=True):
+writes = [(cost.use.write_units + cost.use.index_write_units) / 1e6 for cost in costs]
+stored = [cost.use.stored_gb + cost.use.index_gb for cost in costs]
+for load, cost, written, gigabytes in zip(loads, costs, writes, stored, strict=True):
     print(
         f"{load:>15,}{cost.nodes:>12,}{cost.use.hot_gb:>12,.1f}"
-        f"{cost.use.write_units / 1e6:>12,.1f}{cost.use.read_units / 1e6:>12,.1f}"
-        f"{cost.use.stored_gb:>12,.1f}"
+        f"{written:>12,.1f}{cost.use.read_units / 1e6:>12,.1f}"
+        f"{gigabytes:>12,.1f}"
         f"{cost.redis_usd_month + cost.dynamodb_usd_month:>12,.0f}"
     )
 
@@ -154,8 +156,8 @@ for load, cost in zip(loads, costs, strict=True):
 # in proportion to the messages a day.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for label, values in {
-    "GB in the tables": [cost.use.stored_gb for cost in costs],
-    "million write units a month": [cost.use.write_units / 1e6 for cost in costs],
+    "GB in the tables": stored,
+    "million write units a month": writes,
     "GB in the hot tier": [cost.use.hot_gb for cost in costs],
     "nodes": [cost.nodes for cost in costs],
 }.items():

@@ -309,8 +309,9 @@ def differences(workload: Workload | None = None) -> list[Difference]:
             "read units per month",
             lambda cost: cost.use.read_units,
             (
-                "the paper reads once per message; this package reads at the start and end of a"
-                " session only"
+                "the paper reads one unit per message; this package makes some 60 reads per"
+                " session, and reads all memories of the user at its start and end, a unit for"
+                " each 4 KB"
             ),
         ),
         (

@@ -15,7 +15,7 @@ _ITEM_BYTES = 300  # bytes of a turn's item in addition to the turn: keys and re
 _UNIT_BYTES = 1_024  # bytes of a write unit
 _WAITING_TURNS = 5  # turns that wait for a flush, or for the save that records the flush
 _SECONDS_A_DAY = 86_400.0
-_LIMITS = {"cache_hit_rate": (0.0, 1.0), "peak": (1.0, 100.0), "turns_per_session": (1.0, 10_000.0)}
+_LIMITS = {"cache_hit_rate": (0.0, 0.9), "peak": (1.0, 100.0), "turns_per_session": (1.0, 10_000.0)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Workload:
         output_tokens: Number of tokens in an answer.
         calls_per_message: Number of model calls per user message. More than 1 if the model calls
             tools.
-        cache_hit_rate: Share of the constant tokens that is read from the prompt cache. Use the
-            share of the worst day, or 0.70 if unknown.
+        cache_hit_rate: Share of the constant tokens that is read from the prompt cache, at most
+            0.90. Use the share of the worst day, or 0.70 if unknown.
         keeps_agents: Whether a worker keeps a session's agent in memory. Otherwise each message
             restores the agent.
 
@@ -124,6 +124,7 @@ class SessionUse:
 
     Attributes:
         write_units: Number of DynamoDB write units, including indexes.
+        index_write_units: Number of these write units for the two indexes of the memory table.
         read_units: Number of DynamoDB read units.
         session_bytes: Bytes of the session in the sessions table.
         memory_bytes: Bytes of the session's memories in the memory table, including both indexes.
@@ -132,6 +133,7 @@ class SessionUse:
     """
 
     write_units: float
+    index_write_units: float
     read_units: float
     session_bytes: float
     memory_bytes: float
@@ -154,6 +156,7 @@ _WRITE_UNITS = (
     1.55,
     2.64,
 )  # the third per KB of text; without the units to store the turns themselves
+_INDEX_WRITE_UNITS = 9.6, 0.0, 1.4  # those of the indexes; the third per KB of text
 _READ_UNITS = 56.0, 0.07, 2.11  # the third per KB of stored turns
 _SESSION_BYTES = 1_560.6, 199.4, 964.6  # in the sessions table; the third per KB of stored turns
 _MEMORY_BYTES = 5_101.0, 10.1, 1_011.5  # in the memory table; the third per KB of text
@@ -174,6 +177,7 @@ _WRITES_BY_KNOWN = (
     6.5,
     70.0,
 )  # most units of patterns and weekly roll-ups, the same per KB of text, monthly roll-ups
+_INDEX_SHARE_BY_KNOWN = 0.45  # of these units, the share of the indexes
 _READS_BY_KNOWN = 1.48, 0.85  # factor and exponent of the KB of the user's earlier memories
 _MEMORY_BY_KNOWN = (
     203.3  # bytes per KB of the session's text that all earlier sessions add, at full cost
@@ -208,11 +212,12 @@ def session_use(workload: Workload) -> SessionUse:
     memory_bytes = sized(_MEMORY_BYTES, kilobytes)
     read = known * _KNOWN_SHARE * memory_bytes
     restored = 0.0 if workload.keeps_agents else turns - 1.0
+    rewritten = grown * min(most, by_kilobyte * kilobytes) + months * by_months
     return SessionUse(
         write_units=sized(_WRITE_UNITS, kilobytes)
         + turns * math.ceil((_turn_bytes(workload) + _ITEM_BYTES) / _UNIT_BYTES)
-        + grown * min(most, by_kilobyte * kilobytes)
-        + months * by_months,
+        + rewritten,
+        index_write_units=sized(_INDEX_WRITE_UNITS, kilobytes) + _INDEX_SHARE_BY_KNOWN * rewritten,
         read_units=sized(_READ_UNITS, stored)
         + factor * (read / 1000) ** power
         + restored * _READS_BY_RESTORE,
@@ -246,11 +251,10 @@ class MonthlyUse:
     Attributes:
         messages: Number of user messages.
         write_units: Number of DynamoDB write units for the tables.
-        index_write_units: Number of DynamoDB write units for the indexes. 0 if ``write_units``
-            includes them.
+        index_write_units: Number of DynamoDB write units for the indexes.
         read_units: Number of DynamoDB read units.
         stored_gb: Mean size of the tables in GB of 1e9 bytes.
-        index_gb: Size of the indexes in GB. 0 if ``stored_gb`` includes them.
+        index_gb: Mean size of the indexes in GB.
         live_sessions: Mean number of conversations in the hot tier.
         hot_gb: Size of the hot tier in GB, without replicas.
         tokens: Number of tokens, keyed by model and then by ``input``, ``cache_read``,
@@ -259,10 +263,10 @@ class MonthlyUse:
 
     messages: float
     write_units: float
-    index_write_units: float = 0.0
+    index_write_units: float
     read_units: float
     stored_gb: float
-    index_gb: float = 0.0
+    index_gb: float
     live_sessions: float
     hot_gb: float
     tokens: Mapping[str, Mapping[str, float]]
@@ -271,16 +275,19 @@ class MonthlyUse:
 def measured_use(workload: Workload) -> MonthlyUse:
     """Return a workload's resources per month, from measurements of single sessions."""
     one, sessions = session_use(workload), workload.sessions_per_day
-    stored = (
-        sessions * one.session_bytes * workload.session_hours / 24
-        + sessions * one.memory_bytes * workload.memory_days
+    memories = (
+        sessions * one.memory_bytes * workload.memory_days
         + workload.users * workload.bytes_per_user
     )
+    logs = sessions * one.session_bytes * workload.session_hours / 24
+    index_writes = sessions * one.index_write_units * DAYS_A_MONTH
     return MonthlyUse(
         messages=workload.messages_per_day * DAYS_A_MONTH,
-        write_units=sessions * one.write_units * DAYS_A_MONTH,
+        write_units=sessions * one.write_units * DAYS_A_MONTH - index_writes,
+        index_write_units=index_writes,
         read_units=sessions * one.read_units * DAYS_A_MONTH,
-        stored_gb=stored / 1e9,
+        stored_gb=(logs + _KNOWN_SHARE * memories) / 1e9,
+        index_gb=(1 - _KNOWN_SHARE) * memories / 1e9,
         live_sessions=workload.live_sessions,
         hot_gb=workload.live_sessions * one.hot_bytes / 1e9,
         tokens=tokens_used(workload),

@@ -32,7 +32,14 @@ SHAPES = (
 user.
 """
 
-NAMES = ("write_units", "read_units", "session_bytes", "memory_bytes", "hot_bytes")
+NAMES = (
+    "write_units",
+    "index_write_units",
+    "read_units",
+    "session_bytes",
+    "memory_bytes",
+    "hot_bytes",
+)
 
 BUDGETS: dict[str, str | float] = {
     **{f"{name}_in_all_off_by": "<= 0.10" for name in NAMES},
@@ -60,7 +67,7 @@ class Units:
 
     def __init__(self) -> None:
         self._items: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-        self.writes = self.reads = 0.0
+        self.writes = self.index_writes = self.reads = 0.0
 
     def take(self, found: Iterable[Request]) -> None:
         """Count all requests since the last call."""
@@ -80,15 +87,18 @@ class Units:
         before = items.get(key)
         items[key] = item
         sizes = [item_bytes(item)] + ([] if before is None else [item_bytes(before)])
-        self.writes += factor * math.ceil(max(sizes) / 1024)
-        for index in _listing(table, item) | (set() if before is None else _listing(table, before)):
-            self.writes += factor * math.ceil(max(sizes) / 1024) if index else 0
+        listing = _listing(table, item) | (set() if before is None else _listing(table, before))
+        self._count_write(factor * math.ceil(max(sizes) / 1024), len(listing))
 
     def _delete_item(self, body: dict[str, Any], factor: int = 1) -> None:
         table = body["TableName"]
         before = self._items.setdefault(table, {}).pop(_key(table, body["Key"]), None)
         size = 1 if before is None else math.ceil(item_bytes(before) / 1024)
-        self.writes += factor * size * (1 + (0 if before is None else len(_listing(table, before))))
+        self._count_write(factor * size, 0 if before is None else len(_listing(table, before)))
+
+    def _count_write(self, units: int, indexes: int) -> None:
+        self.writes += units * (1 + indexes)
+        self.index_writes += units * indexes
 
     def _batch_write_item(self, body: dict[str, Any]) -> None:
         for table, writes in body["RequestItems"].items():
@@ -162,6 +172,7 @@ class SessionUsage:
     """Resources that one session of a shape used."""
 
     write_units: float
+    index_write_units: float
     read_units: float
     session_bytes: float
     memory_bytes: float
@@ -202,6 +213,7 @@ def measure_sessions(
         scope = ConversationScope(user if earlier else f"{user}{number}", f"s{number}")
         before = (
             units.writes,
+            units.index_writes,
             units.reads,
             units.stored(stage.durable.name),
             units.stored(USER_MEMORY.name),
@@ -232,7 +244,7 @@ def measure_sessions(
                 if not _is_search_for_due(request)
             )
         stage.clear()
-        took = zip((units.writes, units.reads, *stored), before, strict=True)
+        took = zip((units.writes, units.index_writes, units.reads, *stored), before, strict=True)
         found.append(SessionUsage(*(now - then for now, then in took), hot))
     return SessionUsage(*(mean(getattr(one, name) for one in found[-counted:]) for name in NAMES))
 

@@ -215,7 +215,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     *((ConversationTurns, {"lease": value}, "lease must be") for value in (0, -1.0, math.nan)),
     (Workload, {"users": -1}, "users must be"),
     (Workload, {"users": True}, "users must be"),
-    (Workload, {"cache_hit_rate": 1.1}, "cache_hit_rate must be"),
+    (Workload, {"cache_hit_rate": 0.91}, "cache_hit_rate must be a number from 0 to 0.9"),
     (Workload, {"peak": 0.5}, "peak must be"),
     (Workload, {"turns_per_session": 0}, "turns_per_session must be"),
     (Workload, {"models": {"haiku": 0.5}}, "models"),

@@ -29,7 +29,7 @@ def cost(
         float, typer.Option(min=0, help="Seconds a conversation stays hot after its last turn.")
     ] = 2_700,
     cache_hit_rate: Annotated[
-        float, typer.Option(min=0, max=1, help="Prompt-cache hit rate on the worst day.")
+        float, typer.Option(min=0, max=0.9, help="Prompt-cache hit rate on the worst day.")
     ] = 0.70,
     keeps_agents: Annotated[
         bool,

@@ -95,6 +95,22 @@ def test_model_cost_goes_by_the_worst_hit_rate() -> None:
     assert CostModel.measured(only).cost().model_usd_month == pytest.approx(expected)
 
 
+def test_indexes_have_their_own_cost() -> None:
+    cost = CostModel.measured().cost()
+    use, ask = cost.use, prices()
+    assert 0 < use.index_write_units < use.write_units
+    assert cost.parts["dynamodb index writes"] == pytest.approx(
+        use.index_write_units * ask.write_units_per_million / 1e6
+    )
+    # The two indexes of the memory table repeat its items, and the log has no index.
+    assert use.stored_gb / 3 < use.index_gb < 2 * use.stored_gb
+    assert cost.parts["dynamodb index storage"] == pytest.approx(
+        use.index_gb * ask.storage_gb_month
+    )
+    both = session_use(Workload()).write_units * Workload().sessions_per_day * 30
+    assert use.write_units + use.index_write_units == pytest.approx(both)
+
+
 def test_nodes_hold_the_peak() -> None:
     cost = CostModel.measured(Workload(messages_per_day=1e8, users=2e7)).cost()
     held = cost.nodes / 2 * prices().nodes[cost.node].memory_gib * 2**30 * 0.75
