@@ -30,6 +30,7 @@ from contextlib import chdir
 from tempfile import TemporaryDirectory
 
 import matplotlib.pyplot as plt
+from IPython.utils.capture import capture_output
 
 sys.path.extend(["..", "../recipes"])  # the other examples
 import guarded_tools
@@ -204,7 +205,8 @@ assert not any("hunter2" in text for text in story.results), (
 
 # %%
 os.environ.pop("BYPASS_TOOL_CONSENT", None)
-with TemporaryDirectory() as folder, chdir(folder):
+# The tools also print tables for a terminal: they are not shown.
+with TemporaryDirectory() as folder, chdir(folder), capture_output():
     lines = list(strands_agents_tools.run())
 print("\n\n".join(line.partition(" Max retries")[0] for line in lines))
 assert "last good answer" in lines[4]
