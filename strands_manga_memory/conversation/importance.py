@@ -416,14 +416,14 @@ class FeatureCache:
                 and before[1].traits.asks
                 and before[1].act != DialogueAct.RECOMMENDATION
             )
-            features.takes_back = role == "user" and (
-                (act in _ENDING_ACTS and revokes_instruction(text))
-                or REASON_ENDED.search(text) is not None
+            revokes = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
+            features.takes_back = revokes or (
+                role == "user" and REASON_ENDED.search(text) is not None
             )
             if (
                 role == "user"
                 and before
-                and not features.takes_back
+                and not revokes
                 and self.vocabulary.service > _NEUTRAL_SCORE
             ):
                 answers = features.answers and bool(words)

@@ -360,7 +360,8 @@ class _JsonText:
             text = self._written(form)
             return text if text is not None and fits(text) else None
 
-        with_all = len(forms) - len(_FEWER_ITEMS)  # each of these is shorter than the one before
+        # Shorter strings make a shorter text. A smaller group of members may be a longer one.
+        with_all = sum(form.members is _Members.ALL for form in forms)
         at = bisect_left(forms, 1, hi=with_all, key=lambda form: attempt(form) is not None)
         form = next((form for form in forms[at:] if attempt(form) is not None), None)
         if form is None:

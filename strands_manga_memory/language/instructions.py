@@ -122,7 +122,8 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
         return True
     replaced = _REPLACED.search(text)
     terms = _subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
-    if terms and terms <= _subject_terms(before):
+    subject = _subject_terms(before)
+    if terms and terms <= subject and 2 * len(terms) >= len(subject) and not _forbids(before):
         return True
     return any(
         _forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier)

@@ -75,6 +75,7 @@ _ANAPHORA = any_language("preferences.anaphora")
 _SAYS = re.compile(r"\w\w")
 _PLACEHOLDER = re.compile(r"\[[a-z_]+\]")
 """Pattern of a mark in place of personal data, such as ``[birthday]``."""
+_QUOTED = re.compile(r"\A[「『“]([^「」『』“”]+)[」』”]\Z")
 _DIGITS = re.compile(r"\d[\d,.]*")
 _JAPANESE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _SENTENCE_ENDS = re.compile(r"[.!?…].*", re.DOTALL)
@@ -279,7 +280,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
         span = match.span(match.lastindex or 0)
         name, value = (
             shorten_line(slot_for_key(match.expand(rule.key)), 60),
-            shorten_line(said[slice(*span)].strip(" .「」『』“”"), 120),
+            shorten_line(_QUOTED.sub(r"\1", said[slice(*span)].strip(" .")), 120),
         )
         if name in FACTS:
             liked = None if _is_past_or_denied(said, span) else True

@@ -297,7 +297,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
         for topic in topics
         if any(
             (topic in other != topic and (other in titles or often[topic] == often[other]))
-            or topic.removeprefix(f"{other} ").isdigit()
+            or topic.rstrip("0123456789") == f"{other} "
             for other in topics
         )
     }
