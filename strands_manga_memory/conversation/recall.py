@@ -451,7 +451,10 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search hits with each answered question before its reply, one of ``replies``."""
+    """Return search hits, with the assistant's question before each of the user's replies.
+
+    ``replies`` are the numbers of these replies.
+    """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
     for hit in hits:

@@ -1,4 +1,4 @@
-"""Parts of summarizing: conditions, covered messages, and writing in the background."""
+"""Settings of summaries, choice of the turns to summarize, and writing in the background."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ class SummaryTrigger:
         tokens: Tokens of history at which older turns are summarized. Default 8,000. None: nearly
             twice the history's budget after a summary, but at most half the context window of the
             agent's model.
-        turns: Number of turns not covered by a summary at which older turns are summarized. Default
-            20.
+        turns: Number of turns without a summary at which older turns are summarized. Default 20.
         keep_recent_turns: Number of latest turns that are not summarized, including the current
             turn. Default 3.
         hard_tokens: Tokens of history at which a model call waits for the summary. Default: one and

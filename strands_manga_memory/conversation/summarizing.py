@@ -109,7 +109,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             summaries are written in the background.
         slots: Extractor of the facts that a summary must contain. Default: rules in English and
             Japanese.
-        types: Entity types that are verified. Default: those of a book shop.
+        types: Types of values, such as prices, that a summary must not invent. Default: those of a
+            book shop.
         trimmer: Manager that evicts messages when there is nothing to summarize. Its budget is the
             budget of the history after a summary. Default:
             ``ImportanceWeightedConversationManager`` with 4,096 tokens, or ``trigger.tokens`` if
@@ -126,7 +127,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     Attributes:
         trigger_tokens: Tokens of the history at which older turns are summarized.
-        trigger_turns: Number of turns not covered by a summary at which older turns are summarized.
+        trigger_turns: Number of turns without a summary at which older turns are summarized.
 
     Raises:
         ValueError: An argument is out of range or has the wrong type. From the agent's constructor:

@@ -330,7 +330,7 @@ class SummaryWriter:
     Attributes:
         counter: Token counter.
         extractor: Extractor of the facts that a summary must contain.
-        types: Entity types that are verified.
+        types: Types of values, such as prices, that a summary must not invent.
         sizes: Sizes of a summary.
         log: Function that returns the raw messages of the conversation. None if there is no log.
         cache: Cache of drafts. None if there is no cache.

@@ -374,7 +374,7 @@ class _JsonText:
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
     def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Return the text in a form. None if limited and longer than ``most_characters``."""
+        """Return the text in a form. None if too long, unless ``is_limited`` is false."""
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
         try:

@@ -70,7 +70,8 @@ def instruction_terms(text: str) -> frozenset[str]:
 def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
     """Return the topics that a text mentions.
 
-    Each group consists of a topic and its words. English words must be whole words of the text.
+    Each of ``groups`` is a topic, followed by words that show it. English words must be whole words
+    of the text.
     """
     lower = text.lower()
     words = set(_TOPIC_WORD.findall(lower))

@@ -113,7 +113,7 @@ def remove_values(text: str, value: str) -> str:
 
 
 def _nearest_value(text: str, values: Sequence[str]) -> str:
-    """Return the value that shares the most terms with a text. Without shared terms, the text."""
+    """Return the value that shares the most terms with a text, or the text if none does."""
     wanted = instruction_terms(text)
     shared = [len(wanted & instruction_terms(value)) for value in values]
     return values[shared.index(max(shared))] if any(shared) else text

@@ -188,7 +188,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert the key and value of a summary's preference to preferences.
+    """Convert a key and value from a session summary to preferences.
 
     A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
     for each item.

@@ -220,7 +220,7 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
 
 
 def _telling_sentence(answer: str) -> str:
-    """Return the first informative sentence of an answer, unlike "Sorry.", or else the answer."""
+    """Return the first informative sentence of an answer (unlike "Sorry."), or the whole answer."""
     sentences = [each.strip() for each in split_sentences(answer)]
     return next(filter(_is_long, sentences), answer)
 
@@ -305,7 +305,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_no_topic(name: str) -> bool:
-    """Return whether a name has only digits, dates ("April 9") and words that begin sentences."""
+    """Return whether a name is no topic: only digits, dates and words that begin sentences."""
     return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 
@@ -426,7 +426,7 @@ class ModelSessionSummarizer:
 
 
 def _parse_summary(text: str) -> SessionSummary:
-    """Parse a summary in JSON, without values of a wrong type, such as null for an empty list.
+    """Parse a summary in JSON. Values of a wrong type, such as null for a list, are left out.
 
     Raises:
         ValidationError: The text is missing or has a wrong type.
