@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from strands import Agent
@@ -22,6 +25,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.stores import Codec, HotStore
+from strands_manga_memory.stores.writer import shared_writer
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
@@ -359,7 +363,9 @@ def make_coordinator(
     """
     from strands_manga_memory import state
 
-    arguments["environment"] = tier.environment
+    if tier.is_reading or tier.environment is not None:
+        arguments["environment"] = lambda: tier.environment
+    arguments["source_deadline"] = settings.profile_deadline
     arguments["limits"] = state.StateLimits(
         **{limit.name: getattr(settings, limit.name) for limit in fields(state.StateLimits)}
     )
@@ -409,41 +415,73 @@ def make_prompt_plugins(
     return plugins
 
 
+_MOST_READS = 8
+
+
 class EnvironmentMetadata(Plugin):
     """Plugin that stores the user's locale and cart in the conversation's metadata."""
 
     name = "strands-manga-memory:environment"
 
-    def __init__(self, environment: state.Environment) -> None:
+    def __init__(self, tier: UserTier) -> None:
         super().__init__()
-        self._environment = environment
+        self._tier = tier
 
     def init_agent(self, agent: Agent) -> None:
         """Add locale and cart to the metadata that each save of the conversation stores."""
-        attachments(agent)["metadata"] = self._environment.announced
+        attachments(agent)["metadata"] = self._announced
+
+    def _announced(self) -> dict[str, Any]:
+        environment = self._tier.environment
+        return {} if environment is None else environment.announced()
 
 
 class UserTier:
     """Customer tier of a user, such as ``premium``, which sets the TTL of their conversations.
 
-    Attributes:
-        environment: Data about the user, including the customer tier, as read at the start of the
-            session. None if there is no source of such data, or if the source failed.
+    Args:
+        reading: Read of the data about the user in the background; None if there is no source.
     """
 
-    def __init__(self, environment: state.Environment | None = None) -> None:
-        self.environment = environment
+    def __init__(self, reading: Future[state.Environment | None] | None = None) -> None:
+        self._reading = reading
         self._coordinator: weakref.ref[state.StateCoordinator] | None = None
 
     @classmethod
-    def load(cls, source: state.EnvironmentSource | None, scope: ConversationScope) -> UserTier:
+    def load(
+        cls,
+        source: state.EnvironmentSource | None,
+        scope: ConversationScope,
+        deadline: float,
+    ) -> UserTier:
         """Return the customer tier of a user, with the data about the user that ``source`` returns.
 
-        The tier is unknown if ``source`` is None or fails.
+        The call waits for the source for at most ``deadline`` seconds. Data that arrive later are
+        used from then on. The tier is unknown if ``source`` is None or fails.
         """
+        writer = shared_writer(None, None)
+        if source is None or writer.backlog > _MOST_READS:  # sources that hang hold all threads
+            return cls()
+        load = partial(contextvars.copy_context().run, source.load, scope)
+        reading = writer.submit(object(), load, is_needed=lambda: False)
         with logged_errors(logger, "the environment could not be read, starting without it"):
-            return cls(None if source is None else source.load(scope))
-        return cls()
+            reading.result(deadline)
+        return cls(reading)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the source has not answered yet."""
+        return self._reading is not None and not self._reading.done()
+
+    @property
+    def environment(self) -> state.Environment | None:
+        """Data about the user, including the customer tier, as read at the start of the session.
+
+        None without a source, before its answer, and if the source failed.
+        """
+        reading = self._reading
+        is_read = reading is not None and reading.done() and reading.exception() is None
+        return reading.result() if is_read and reading else None
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
         """Use the current data in an agent's ``StateCoordinator`` from now on."""

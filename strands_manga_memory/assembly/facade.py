@@ -252,7 +252,7 @@ class MangaMemory:
             scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant
         )
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
-        tier = agent_parts.UserTier.load(self._environment, scope)
+        tier = agent_parts.UserTier.load(self._environment, scope, wanted.profile_deadline)
         manager = None
         if session and own.get("session_manager") is None:
             manager = self._manager(scope, settings, tier)
@@ -277,12 +277,13 @@ class MangaMemory:
         if state_options is not False:
             known = {"source": self._environment, "hot": self.hot, "codec": self._memory_codec}
             known |= {"wall_clock": self._clock, "scope": scope}
+            known["deadline"] = self._session_settings["hot_deadline"]
             coordinator = agent_parts.make_coordinator(
                 state_options, wanted, manager, tier, **known
             )
             plugins.append(coordinator)
-        elif tier.environment is not None:
-            plugins.append(agent_parts.EnvironmentMetadata(tier.environment))
+        elif self._environment is not None:
+            plugins.append(agent_parts.EnvironmentMetadata(tier))
         if wanted.recall:
             options = {"session": manager, "embed": self._embed, "clock": self._clock}
             plugins.append(agent_parts.make_recall_plugin(wanted, **options))

@@ -139,7 +139,7 @@ class MangaMemorySettings(BaseModel):
         most=60,
     )
     profile_deadline: float = _number(
-        0.25, "seconds", "Longest wait of an agent's start for a profile", gt=0, most=60
+        0.25, "seconds", "Longest wait for a profile or an environment source", gt=0, most=60
     )
     max_unsaved: int = _number(
         10_000, "messages", "Unsaved messages from which turns are refused", ge=1, most=1_000_000

@@ -238,17 +238,20 @@ class AgentConversation:
         with self.lock:
             begins = starts_turn(message, self._last)  # type: ignore[arg-type]
             if begins and self.local.has_open_turn:
+                self.end_turn()
                 self.local.begin_turn()
-            about: dict[str, Any] = {}
-            if not self.local.has_open_turn:
-                if intent := self.local.states.get(f"{META}active_intent"):
-                    about["intent"] = intent
-                if not begins and self.local.base.message_count:
-                    about[CONTINUES] = True
+            goes_on = not begins and self.local.base.message_count and not self.local.has_open_turn
+            about = {CONTINUES: True} if goes_on else None
             slot = self.local.append(dump(message), at=at, about=about)
             if slot is not None:
                 self._turn_slots.setdefault(message.get("tracking_id") or "", []).append(slot)
             self._last = message
+
+    def end_turn(self) -> None:
+        """End the open turn, and add the user's present intent to the turn."""
+        with self.lock:
+            intent = self.local.states.get(f"{META}active_intent")
+            self.local.end_turn(**({"intent": intent} if intent else {}))
 
     def add_or_revise(
         self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]

@@ -21,7 +21,7 @@ from strands_manga_memory.exceptions import (
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import is_nothing
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
+from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of, wait_while
 from strands_manga_memory.telemetry import carried, missed
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class ConversationSaver:
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
         asked_at: Monotonic time, in seconds, of the first call to a tier by the running save or
-            read. None before that call.
+            read. None if none is running.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
         is_closing: Whether the next flush by ``commit_all`` also marks the durable copy as
@@ -79,16 +79,14 @@ class ConversationSaver:
         Returns:
             Future that ends when the changes are stored in a tier, before a flush.
         """
-        self.asked_at = None
         if self._is_scheduled:
             self._is_scheduled = False
             self.tiers.writer.cancel_later((self, "soon"))
-        hold = self._hold
-        self._waits_for_durable = hold.hot is not None and hold.hot.is_known and hold.begins_durably
+        is_slow = self._begins_durably
+        if self.asked_at is None:  # else the caller also waits for the running call
+            self._waits_for_durable = is_slow
         work = carried(partial(self._commit, flush=flush))
-        return self.tiers.writer.submit(
-            self._place, work, slow=self._waits_for_durable, is_needed=self.is_unsaved
-        )
+        return self.tiers.writer.submit(self._place, work, slow=is_slow, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
         """Save and flush all changes of the conversation in the background.
@@ -113,11 +111,14 @@ class ConversationSaver:
         """
 
         def refresh() -> None:
-            self.asked_at = time.monotonic()
-            self._hold.refresh()
+            self._waits_for_durable, self.asked_at = False, time.monotonic()
+            try:
+                self._hold.refresh()
+            finally:
+                self.asked_at = None
 
-        self.asked_at = None
-        self._waits_for_durable = False
+        if self.asked_at is None:
+            self._waits_for_durable = False
         return self.tiers.writer.submit(self._place, refresh)
 
     # Waiting
@@ -152,6 +153,11 @@ class ConversationSaver:
             return head is None or head.version[:2] != local.base.version[:2]
 
     # On the writer
+
+    @property
+    def _begins_durably(self) -> bool:
+        hold = self._hold
+        return hold.hot is not None and hold.hot.is_known and hold.begins_durably
 
     def commit_all(self) -> None:
         """Save and flush all changes. If a tier does not take them, schedule a retry."""
@@ -190,12 +196,15 @@ class ConversationSaver:
         if not hold.local.is_dirty:
             self._catch_up_hot()
             return
-        self.asked_at = time.monotonic()
-        if hold.hot is not None:
-            if self._attempt(hold.save_hot, self.hot_health):
-                return
-            self._waits_for_durable, self.asked_at = True, time.monotonic()
-        self._attempt(hold.save_durably, self.durable_health)
+        self._waits_for_durable, self.asked_at = self._begins_durably, time.monotonic()
+        try:
+            if hold.hot is not None:
+                if self._attempt(hold.save_hot, self.hot_health):
+                    return
+                self._waits_for_durable, self.asked_at = True, time.monotonic()
+            self._attempt(hold.save_durably, self.durable_health)
+        finally:
+            self.asked_at = None
         if hold.durable is not None and hold.local.head_copy is None:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
@@ -298,9 +307,6 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
 
 
-_SLICE_SECONDS = 0.01
-"""Length of one wait; a wait that takes longer shows that the process was held up."""
-
 _MOST_SECONDS = 5.0
 """Longest wait of a turn while the tier answers, but other writers are always faster."""
 
@@ -319,24 +325,21 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
         ConflictError: Another writer's change cannot be merged with the changes of this save.
         CorruptRecordError: A stored record is damaged.
     """
+    saver.check()
     tiers, tier = saver.tiers, saver.waits_for
     if tier == "nothing":
         return
-    waiter, deadline, health = awaitable(future), tiers.hot_deadline, saver.hot_health
+    deadline, health = tiers.hot_deadline, saver.hot_health
     if tier == "durable":
         deadline, health = tiers.durable_deadline, saver.durable_health
     try:
-        # The deadline counts from the request to the tier, and does not count while the whole
-        # process is blocked, such as by garbage collection. A busy machine is therefore not taken
-        # for a tier that does not answer.
-        end, held_up = time.monotonic() + max(deadline, _MOST_SECONDS), 0.0
-        while (left := saver.left(deadline + held_up)) and not waiter.done():
-            asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, left))
-            if asked > end:
-                break
-            await asyncio.wait([waiter], timeout=wait)
-            held_up += max(0.0, time.monotonic() - asked - wait)
-        if not waiter.done():
+        # The deadline counts from the request to the tier.
+        held_up = await wait_while(
+            future,
+            lambda held_up: saver.left(deadline + held_up),
+            most=max(deadline, _MOST_SECONDS),
+        )
+        if not future.done():
             if not saver.left(deadline + held_up):
                 health.failed(since=saver.asked_at)
             missed(tier)
@@ -346,7 +349,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
         cause = health.error or type(error).__name__
         logger.warning("tier=<%s>, error=<%s> | the turn is not saved yet", tier, cause)
     finally:
-        del waiter, future  # avoids a reference cycle of error, traceback, frame and future
+        del future  # avoids a reference cycle of error, traceback, frame and future
 
 
 def wait_for(
@@ -392,16 +395,3 @@ def is_on_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def awaitable(future: Future[None]) -> asyncio.Future[None]:
-    """Return an awaitable that ends, without an error, when another thread's future ends."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def ended(_: Future[None]) -> None:
-        with suppress(RuntimeError):  # the event loop was closed before the future ended
-            loop.call_soon_threadsafe(waiter.set_result, None)
-
-    future.add_done_callback(ended)
-    return waiter

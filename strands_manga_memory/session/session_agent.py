@@ -23,10 +23,11 @@ from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
 from strands_manga_memory.session.agent_snapshot import NOTES
-from strands_manga_memory.session.conversation_saver import awaitable, saved, wait_for
+from strands_manga_memory.session.conversation_saver import saved, wait_for
 from strands_manga_memory.session.session_log import LogEntry
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores.codec import dump, trusted
+from strands_manga_memory.stores.writer import awaitable
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ class SessionAgent:
             conversation.saver.is_closing = False
             conversation.add_or_revise(message, agent.messages)
             if not self.in_turn and message["role"] == "assistant" and not calls_tools(message):
-                conversation.local.end_turn()
+                conversation.end_turn()
         conversation.saver.request_soon(_PENDING_SECONDS)
 
     def redact(
@@ -306,6 +307,12 @@ class SessionAgent:
             await asyncio.wait([awaitable(future)], timeout=tiers.durable_deadline)
             wait_for(future, tiers, has_waited=True)
 
+    def end_turn(self, agent: Agent) -> None:
+        """End the open turn of the conversation, without I/O."""
+        self.in_turn = False
+        self._announce(agent)  # the intent at the end of the turn is stored with the turn
+        self.conversation.end_turn()
+
     async def after_turn(self, event: AfterInvocationEvent) -> None:
         """Save the turn that has ended."""
         await self._settle()
@@ -324,6 +331,9 @@ class SessionAgent:
 
     def _capture(self, agent: Agent) -> None:
         self.conversation.capture(agent.messages, _states_of(agent))
+        self._announce(agent)
+
+    def _announce(self, agent: Agent) -> None:
         self.conversation.announce(attachments(agent).get("metadata", dict)())
 
 

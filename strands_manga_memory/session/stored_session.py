@@ -339,7 +339,7 @@ class StoredSession:
         with conversation.lock:
             for message in messages:
                 conversation.add({**message, "tracking_id": str(uuid.uuid4())})
-            conversation.local.end_turn()
+            conversation.end_turn()
             if keep is not None:
                 conversation.local.set_view(conversation.local.view[-keep:] if keep else ())
         self._conversations["A", id_] = conversation

@@ -154,9 +154,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._agent(event.agent).append(event.message, event.agent)
 
     def _turn_ended(self, event: AfterInvocationEvent) -> None:
-        live = self._agent(event.agent)
-        live.in_turn = False
-        live.conversation.local.end_turn()
+        self._agent(event.agent).end_turn(event.agent)
 
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)

@@ -31,6 +31,8 @@ from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot,
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
 from strands_manga_memory.state.session_state import (
+    HOT_DEADLINE,
+    SOURCE_DEADLINE,
     Environment,
     EnvironmentChanges,
     EnvironmentSource,
@@ -127,12 +129,15 @@ class StateCoordinator(Plugin):
         hot: Hot store for changes of the environment and for the state that the session's agents
             share. None: the agent shares no state and receives no changes.
         codec: Codec of the data in the hot store.
-        environment: Environment that the caller has just read. The start of the session then does
-            not read the source again.
+        environment: Environment that the caller has read, or a function that returns the
+            environment, or None before it is read. The start of the session then does not read the
+            source again.
         is_stored: Function that returns whether the session still has the conversation of an agent
             id. If it has none of the agents that wrote the shared state, a new agent ignores this
             state. None: no check.
-        deadline: Seconds that a model call waits for changes of the environment. Default 1.
+        deadline: Seconds that a turn waits for the hot store. Default 0.05.
+        source_deadline: Seconds that the start of the session, and a model call after a published
+            change, wait for the source. Default 0.25.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
 
@@ -163,9 +168,10 @@ class StateCoordinator(Plugin):
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
         codec: Codec | None = None,
-        environment: Environment | None = None,
+        environment: Environment | Callable[[], Environment | None] | None = None,
         is_stored: Callable[[str], bool] | None = None,
-        deadline: float = 1.0,
+        deadline: float = HOT_DEADLINE,
+        source_deadline: float = SOURCE_DEADLINE,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -175,6 +181,7 @@ class StateCoordinator(Plugin):
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),
             ("deadline", deadline),
+            ("source_deadline", source_deadline),
         ):
             if amount is not None and not amount > 0:
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
@@ -198,7 +205,14 @@ class StateCoordinator(Plugin):
             )
         self._session = session
         self._environment_tracker = EnvironmentTracker(
-            source, scope, changes, deadline=deadline, environment=environment
+            source,
+            scope,
+            changes,
+            deadline=deadline,
+            source_deadline=source_deadline,
+            environment=(lambda: environment)
+            if isinstance(environment, Environment)
+            else environment,
         )
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""

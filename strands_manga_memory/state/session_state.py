@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextvars
 import logging
+import time
 import uuid
 from bisect import bisect
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
@@ -16,15 +18,25 @@ from zoneinfo import ZoneInfo
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
+from strands_manga_memory.exceptions import (
+    CorruptRecordError,
+    MangaMemoryError,
+    StoreUnavailableError,
+)
+from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_store import Part, StateStore
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer
+from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer, wait_while
 
 logger = logging.getLogger(__name__)
+
+HOT_DEADLINE, SOURCE_DEADLINE = 0.05, 0.25
+
+_MOST_AGE = 1.0
+"""Most seconds that a read may take before a write: another process may have written since."""
 
 SHARED_TTL = 86_400.0
 """Seconds that shared state and published changes are stored. Sessions should not live longer."""
@@ -33,37 +45,82 @@ SHARED_TTL = 86_400.0
 class BackgroundRead:
     """Runner of a repeated read on a background thread, with a deadline for its caller.
 
-    A read that misses the deadline continues in the background. The next read begins when it has
-    ended.
+    A read that misses the deadline continues in the background. Until it ends, no other read
+    begins, and no caller waits.
 
     Args:
         read: Function that reads and keeps the data. It may block.
         name: Name of the read in telemetry.
-        deadline: Seconds that ``run`` waits.
+        deadline: Seconds that a caller waits.
         writer: Background threads that run the read.
         key: Key of the read in ``writer``, which runs all work with the same key in order.
+        health: Availability of the store that is read. While the store is down, a caller waits only
+            for a read that tests whether the store is available again. None: no store is read.
     """
 
     def __init__(
-        self, read: Callable[[], None], *, name: str, deadline: float, writer: Writer, key: Hashable
+        self,
+        read: Callable[[], None],
+        *,
+        name: str,
+        deadline: float,
+        writer: Writer,
+        key: Hashable,
+        health: TierHealth | None = None,
     ) -> None:
         self._read, self._name, self._deadline = read, name, deadline
-        self._writer, self._key = writer, key
+        self._writer, self._key, self._health = writer, key, health
+        self.renew_after_fork()
+        renew_in_child(self)
+
+    def renew_after_fork(self) -> None:
+        """Forget the running read, whose thread exists only in the parent process."""
         self._running: Future[Any] | None = None
+        self._late: Future[Any] | None = None
 
     async def run(self) -> None:
         """Run the read, and wait until it has ended or the deadline has passed.
 
         An earlier read that is still running is awaited first. The event loop is not blocked.
         """
-        try:
-            async with asyncio.timeout(self._deadline):
-                if self._running is not None and not self._running.done():
-                    await asyncio.wait([asyncio.wrap_future(self._running)])
-                self._running = self._writer.submit(self._key, self._read)
-                await asyncio.wait([asyncio.wrap_future(self._running)])
-        except TimeoutError:
+        running = self._running
+        if running is not None and not running.done():
+            has_ended = running is not self._late and await self._has_ended(running)
+            if not has_ended:
+                return
+        may_wait, running = self._may_wait, self._start()
+        if may_wait:
+            await self._has_ended(running)
+
+    def run_blocking(self) -> None:
+        """Run the read, and block the thread until it has ended or the deadline has passed."""
+        may_wait, running = self._may_wait, self._start()
+        if may_wait and not wait([running], self._deadline).done:
+            self._late = running
             telemetry.missed(self._name)
+
+    @property
+    def _may_wait(self) -> bool:
+        return self._health is None or not self._health.wait
+
+    def _start(self) -> Future[Any]:
+        context = contextvars.copy_context()
+        self._running = self._writer.submit(self._key, lambda: context.run(self._read))
+        return self._running
+
+    async def _has_ended(self, running: Future[Any]) -> bool:
+        since, limit = time.monotonic(), self._deadline
+        await wait_while(
+            running,
+            lambda held_up: max(0.0, since + limit + held_up - time.monotonic()),
+            most=20 * limit,
+        )
+        if not running.done():
+            self._late = running
+            telemetry.missed(self._name)
+            if self._health is not None:
+                self._health.failed(since=since)
+        return running.done()
 
 
 class _SharedLayers(NamedTuple):
@@ -78,10 +135,10 @@ class SessionState:
     """State that the agents of a session share through the hot store.
 
     An agent reads the shared state before each turn. After the turn, the agent merges its own
-    changes into the shared state, key by key. Each agent keeps a copy in its ``agent.state``. If
-    the hot store loses the shared state, the next agent that changes its copy stores the copy in
-    the hot store. If two agents in two processes end a turn within milliseconds, one may overwrite
-    the changes of the other.
+    changes into the shared state, key by key, or later if the hot store does not answer. Each agent
+    keeps a copy in its ``agent.state``. If the hot store loses the shared state, the next agent
+    that changes its copy stores the copy in the hot store. If two agents in two processes end a
+    turn within milliseconds, one may overwrite the changes of the other.
 
     Args:
         hot: The hot store.
@@ -91,7 +148,7 @@ class SessionState:
         is_stored: Function that returns whether the session still has the conversation of an agent
             id. If it has none of the agents that wrote the shared state, a new agent ignores this
             state. None: no check.
-        deadline: Seconds that a turn waits for the shared state. Default 1.
+        deadline: Seconds that a turn waits for the shared state. Default 0.05.
     """
 
     def __init__(
@@ -102,17 +159,22 @@ class SessionState:
         *,
         codec: Codec | None = None,
         is_stored: Callable[[str], bool] | None = None,
-        deadline: float = 1.0,
+        deadline: float = HOT_DEADLINE,
     ) -> None:
         self._hot, self._store = hot, store
         self._name = self.name_of(scope)
         self._codec = codec or Codec()
         self._is_stored = is_stored
         self._writer = shared_writer(hot, None)
-        self._health = TierHealth(clock=store.clock)
+        self._health = TierHealth(whole=self._writer.hot_health)
         self._abandoned = 0
         self._reading = BackgroundRead(
-            self._pull, name="state", deadline=deadline, writer=self._writer, key=self._name
+            self._pull,
+            name="state",
+            deadline=deadline,
+            writer=self._writer,
+            key=self._name,
+            health=self._health,
         )
 
     @staticmethod
@@ -145,10 +207,21 @@ class SessionState:
             self._merge(shared)
 
     def _push(self) -> None:
-        self._health.tried(self._write)
+        if self._store.has_changed() and not self._health.tried(self._write):
+            key, delay = (self._name, self._store.agent_id), self._health.wait + 0.01
+            self._writer.later(key, delay, self._push_again, is_needed=lambda: False)
 
-    def _write(self) -> None:
+    def _push_again(self) -> None:
+        with suppress(MangaMemoryError):
+            if self._is_stored is not None and not self._is_stored(self._store.agent_id):
+                return  # a deleted session must not get its shared state back
+        self._writer.submit(self._name, self._push, is_needed=lambda: False)
+
+    def _write(self) -> bool:
+        asked_at = time.monotonic()
         shared = self._read()
+        if time.monotonic() - asked_at > _MOST_AGE:
+            raise StoreUnavailableError("the shared state was read too late to be replaced")
         if shared is None or not self._merge(shared):
             shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
@@ -160,6 +233,7 @@ class SessionState:
         rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
         self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
         self._store.note_shared(values, revision)
+        return True
 
     def _read(self) -> _SharedLayers | None:
         value = self._hot.get_value(self._name)
@@ -351,6 +425,11 @@ class EnvironmentChanges:
         hot: Hot store through which changes are published.
         scope: Scope of the session.
         codec: Codec of the published values.
+
+    Attributes:
+        is_local: Whether the hot store is in the memory of this process.
+        writer: Background threads that read the hot store.
+        health: Availability of the hot store.
     """
 
     def __init__(
@@ -361,7 +440,8 @@ class EnvironmentChanges:
         self._places = {name: f"{self._name}/{name}" for name in Environment.model_fields}
         self._state = SessionState.name_of(scope)
         self._codec = codec or Codec()
-        self._health = TierHealth()
+        self.writer = shared_writer(hot, None)
+        self.health = TierHealth(whole=self.writer.hot_health)
         self.is_local = not hot.survives_process
 
     def publish(self, **fields: Any) -> None:
@@ -407,7 +487,7 @@ class EnvironmentChanges:
 
     def version(self) -> bytes | None:
         """Return the version of the last change; None without a change or without the hot store."""
-        return self._health.tried(lambda: self._hot.get_value(self._name)) or None
+        return self.health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
         """Return the environment with the last published value of each field.
@@ -428,15 +508,17 @@ class EnvironmentTracker:
     """Environment of one agent, such as the user's cart and locale, kept up to date.
 
     With a source, the source is read again after each published change. Without a source, the
-    environment consists of the published values. After a failed read, the last values stay.
+    environment consists of the published values. After a failed read, the last values stay. A read
+    that misses its deadline continues in the background.
 
     Args:
         source: Source of the environment, or None.
         scope: Scope of the conversation. The source is not read without a scope.
         changes: Published changes of the environment, or None.
-        deadline: Seconds that a model call waits for a read.
-        environment: First values, so that the start of the session need not read the source.
-            Default: no values.
+        deadline: Seconds that a model call waits for the hot store.
+        source_deadline: Seconds that a model call waits for the source.
+        environment: Function that returns the first values, or None before they are read. The
+            start of the session then does not read the source. Default: no function.
     """
 
     def __init__(
@@ -446,47 +528,69 @@ class EnvironmentTracker:
         changes: EnvironmentChanges | None,
         *,
         deadline: float,
-        environment: Environment | None = None,
+        source_deadline: float,
+        environment: Callable[[], Environment | None] | None = None,
     ) -> None:
         self._source, self._scope, self._changes = source, scope, changes
-        self._is_loaded = environment is not None
-        self.environment = environment or Environment()
+        self._first_values = environment
+        self._environment: Environment | None = None
+        self._published: bytes | None = None
         self._version: bytes | None = None
-        writer = shared_writer(None, None)
-        self._reading = BackgroundRead(
-            self._read_change, name="environment", deadline=deadline, writer=writer, key=self
+        no_store = shared_writer(None, None)
+        self._checking = BackgroundRead(
+            self._check,
+            name="environment",
+            deadline=deadline,
+            writer=no_store if changes is None else changes.writer,
+            key=self,
+            health=None if changes is None else changes.health,
         )
+        self._loading = BackgroundRead(
+            self._read, name="environment", deadline=source_deadline, writer=no_store, key=self
+        )
+
+    @property
+    def environment(self) -> Environment:
+        """The last values; an empty environment before the first values are read."""
+        first = self._first_values
+        return self._environment or (first and first()) or Environment()
 
     def load(self) -> None:
         """Load the environment at the start of the session."""
-        version = self._new_version()
-        if version is not None or (self._source is not None and not self._is_loaded):
-            self._read(version)
+        if self._changes is not None:
+            if self._changes.is_local:
+                self._check()
+            else:
+                self._checking.run_blocking()
+        if self._source is not None and self._first_values is None:
+            self._loading.run_blocking()
 
     async def refresh(self) -> None:
-        """Load the environment again if a change was published, without blocking the event loop.
+        """Load the environment again if a change was published, without blocking the event loop."""
+        if self._changes is None:
+            return
+        if self._changes.is_local:  # the memory of this process does not block
+            self._check()
+        else:
+            await self._checking.run()
+        if self._source is not None and self._published != self._version:
+            await self._loading.run()
 
-        A read that misses its deadline continues in the background.
-        """
-        if self._changes is None or (self._changes.is_local and self._new_version() is None):
-            return  # without a change, the memory of this process needs no thread
-        await self._reading.run()
+    def _check(self) -> None:
+        """Look for a published change, and read its values if there is no source."""
+        version = self._changes and self._changes.version()
+        if version and version != self._version:
+            self._published = version
+            if self._source is None:
+                self._read()
 
-    def _new_version(self) -> bytes | None:
-        """Return the version of the last published change; None if it has been read already."""
-        version = None if self._changes is None else self._changes.version()
-        return None if version == self._version else version
-
-    def _read_change(self) -> None:
-        if (version := self._new_version()) is not None:
-            self._read(version)
-
-    def _read(self, version: bytes | None) -> None:
+    def _read(self) -> None:
+        version = self._published
         try:
             if self._source is not None and self._scope is not None:
-                self.environment = self._source.load(self._scope) or Environment()
+                self._environment = self._source.load(self._scope) or Environment()
             elif self._changes is not None:
-                self.environment = self._changes.published()
+                self._environment = self._changes.published()
         except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
             level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING
             logger.log(

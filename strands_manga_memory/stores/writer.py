@@ -5,6 +5,7 @@ All conversations share the queue. Daemon threads run the work.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import math
@@ -15,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -484,6 +486,48 @@ class Writer:
             del job  # otherwise the objects of the job would stay in memory until the next job
 
 
+_SLICE_SECONDS = 0.01
+"""Length of one wait; a wait that takes longer shows that the process was held up."""
+
+
+async def wait_while(future: Future[Any], left: Callable[[float], float], *, most: float) -> float:
+    """Wait for background work, without blocking the event loop.
+
+    A delay of the whole process, such as by garbage collection, does not count as time of the
+    work. A busy machine is therefore not taken for a store that does not answer.
+
+    Args:
+        future: The work.
+        left: Function that returns the seconds that the caller may still wait. Its argument is the
+            time, in seconds, for which the process was held up.
+        most: Seconds after which the wait ends in any case.
+
+    Returns:
+        Seconds for which the process was held up.
+    """
+    waiter, end, held_up = awaitable(future), time.monotonic() + most, 0.0
+    while (seconds := left(held_up)) and not waiter.done():
+        asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, seconds))
+        if asked > end:
+            break
+        await asyncio.wait([waiter], timeout=wait)
+        held_up += max(0.0, time.monotonic() - asked - wait)
+    return held_up
+
+
+def awaitable(future: Future[Any]) -> asyncio.Future[None]:
+    """Return an awaitable that ends, without an error, when another thread's future ends."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def ended(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the event loop was closed before the future ended
+            loop.call_soon_threadsafe(waiter.set_result, None)
+
+    future.add_done_callback(ended)
+    return waiter
+
+
 _shared: weakref.WeakValueDictionary[tuple[int, int], Writer] = weakref.WeakValueDictionary()
 _shared_lock = threading.Lock()
 
@@ -492,7 +536,7 @@ def shared_writer(hot: object, durable: object) -> Writer:
     """Return the queue of background work that all conversations with these two stores share.
 
     Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the
-    wrapped store.
+    wrapped store. All queues of a hot store share its ``hot_health``.
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)
@@ -501,6 +545,9 @@ def shared_writer(hot: object, durable: object) -> Writer:
         if writer is None:
             writer = Writer()
             writer.stores = (hot, durable)  # also keeps their ids from being used again
+            for other in list(_shared.values()):
+                if hot is not None and other.stores[0] is hot:
+                    writer.hot_health = other.hot_health
             _shared[id(hot), id(durable)] = writer
         return writer
 

@@ -40,6 +40,7 @@ from strands_manga_memory.state import (
     coordinator_of,
     export_for_human,
 )
+from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.integration.endless import endless_tool
@@ -1059,7 +1060,7 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
         coordinator = StateCoordinator(
             source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic
         )
-        health = coordinator._environment_tracker._changes._health  # type: ignore[union-attr]
+        health = shared_writer(hot, None).hot_health
         health._clock = monotonic
         health.renew()
         agent = agent_with(coordinator, model)
@@ -1119,7 +1120,7 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
 
     model = ScriptedModel()
     coordinator = StateCoordinator(
-        source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, deadline=0.05
+        source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, source_deadline=0.05
     )
     agent = agent_with(coordinator, model)
     EnvironmentChanges(hot, SCOPE).publish()
@@ -1127,7 +1128,7 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
         await agent.invoke_async("hm")
         assert "tier tier1" in told(model)
     released.set()
-    late = coordinator._environment_tracker._reading._running
+    late = coordinator._environment_tracker._loading._running
     assert late is not None
     await asyncio.wrap_future(late)
     await agent.invoke_async("hm")

@@ -126,9 +126,8 @@ class LocalCopy:
     ) -> Slot | None:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
-        The new turn gets the values ``about``, such as its intent. The time ``at`` is in seconds
-        since 1970. If a deletion has interrupted the turn, the message is discarded, and None is
-        returned.
+        The new turn gets the values ``about``. The time ``at`` is in seconds since 1970. If a
+        deletion has interrupted the turn, the message is discarded, and None is returned.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -164,12 +163,13 @@ class LocalCopy:
                 turn, messages=(*turn.messages[:number], message, *turn.messages[number + 1 :])
             )
 
-    def end_turn(self) -> None:
-        """End the open turn, if it was not interrupted by a deletion."""
+    def end_turn(self, **about: Any) -> None:
+        """End the open turn, if it was not interrupted by a deletion, and add ``about`` to it."""
         with self.lock:
             if self._open is not None:
-                self.own[self._open] = replace(self.own[self._open], is_open=False)
-                self._open = None
+                turn, self._open = self._open, None
+                about = {**self.own[turn].about, **about}
+                self.own[turn] = replace(self.own[turn], is_open=False, about=about)
 
     def set_view(self, view: Sequence[Slot]) -> None:
         """Set the agent's present history, in which messages were removed, edited or added."""

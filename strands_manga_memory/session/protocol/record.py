@@ -146,9 +146,8 @@ class Turn:
         """Return the messages and redactions of two copies of a turn."""
         if self == other:
             return self
-        longer, shorter = self, other
-        if len(self.messages) < len(other.messages):
-            longer, shorter = other, self
+        sizes = [(len(one.messages), not one.is_open) for one in (self, other)]
+        longer, shorter = (self, other) if sizes[0] >= sizes[1] else (other, self)
         merged = longer.redact(
             {at: Replacement(times, shorter.messages[at]) for at, times in shorter.redacted.items()}
         )

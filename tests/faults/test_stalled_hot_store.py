@@ -1,0 +1,157 @@
+"""Turns and agent starts while the hot store or an environment source does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strands_manga_memory import ConversationScope, DialogueSlot, MangaMemory
+from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
+from strands_manga_memory.stores import InMemoryHotStore
+from strands_manga_memory.testing import ScriptedModel
+
+SCOPE = ConversationScope("u1", "s1")
+
+
+class StallingHotStore(InMemoryHotStore):
+    """Hot store outside the process whose calls stall while ``answers`` is not set."""
+
+    survives_process = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("get_value", "put_value", "load", "read", "write"):
+            self.answers.wait(20)
+        return super().__getattribute__(name)
+
+
+class SlowModel(ScriptedModel):
+    """Model whose answer takes longer than the pause after which a running turn is saved."""
+
+    async def stream(self, *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.4)
+        async for event in super().stream(*arguments, **named):
+            yield event
+
+
+@pytest.fixture
+def hot() -> Any:
+    store = StallingHotStore()
+    yield store
+    store.answers.set()
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start
+
+
+def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_state_later(
+    hot: StallingHotStore, tmp_path: Path
+) -> None:
+    memory = MangaMemory.open(hot=hot, durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    agent = memory.agent(ScriptedModel(lambda _: "ok"), scope=SCOPE, task_state=True)
+    agent("hello")
+    until(lambda: not agent._session_manager.stats()["unsaved_messages"])
+    hot.answers.clear()
+    first = coordinator_of(agent)
+    assert first is not None
+    first.dialogue.set_intent("reorder")
+    assert seconds(lambda: [agent("and again") for _ in range(3)]) < 3.0
+    hot.answers.set()
+    other = memory.agent(
+        ScriptedModel(lambda _: "ok"),
+        user_id="u1",
+        session_id="s1",
+        agent_id="other",
+        task_state=True,
+    )
+    second = coordinator_of(other)
+    assert second is not None
+    until(lambda: other("hm") and second.dialogue.intent == "reorder")
+    memory.close()
+
+
+def test_the_end_of_a_turn_does_not_wait_for_a_save_that_stalls_since_its_beginning(
+    hot: StallingHotStore, tmp_path: Path
+) -> None:
+    durable = f"sqlite:///{tmp_path}/s.sqlite3"
+    memory = MangaMemory.open(hot=hot, durable=durable)
+    agent = memory.agent(SlowModel(lambda _: "ok"), scope=SCOPE)
+    agent("one")
+    hot.answers.clear()
+    assert seconds(lambda: agent("two")) < 3.0
+    hot.answers.set()
+    memory.close()
+    history = MangaMemory.open(durable=durable).session(SCOPE).history()
+    assert [one["content"][0]["text"] for one in history] == ["one", "ok", "two", "ok"]
+
+
+@pytest.mark.parametrize("task_state", [True, False])
+def test_an_agent_starts_without_a_slow_source_and_takes_its_data_when_they_arrive(
+    task_state: bool, tmp_path: Path
+) -> None:
+    released, loads = threading.Event(), []
+
+    def load(scope: ConversationScope) -> dict[str, Any]:
+        loads.append(scope)
+        released.wait(20)
+        return {"tier": "vip", "cart": ["B07X1234"]}
+
+    source = CallableEnvironmentSource(load)
+    memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", environment=source)
+    agents: list[Any] = []
+
+    def start() -> None:
+        model = ScriptedModel(lambda _: "ok")
+        agents.append(memory.agent(model, scope=SCOPE, task_state=task_state))
+        agents[0]("hello")
+
+    assert seconds(start) < 10.0
+    session = agents[0]._session_manager
+    assert not session.metadata("default").get("cart")
+    released.set()
+    until(lambda: session._tiers.ttl.ttl(1) == 3600)
+    agents[0]("and now?")
+    assert session.metadata("default")["cart"] == ["B07X1234"]
+    assert len(loads) == 1
+    memory.close()
+
+
+def test_a_stored_turn_has_the_intent_that_is_active_at_its_end(tmp_path: Path) -> None:
+    def answer(messages: Any) -> Any:
+        last = messages[-1]["content"]
+        intents = [name for name in ("order", "refund") if name in last[-1].get("text", "")]
+        given = {"toolUseId": f"t{len(messages)}", "name": "update_slots"}
+        return [{"toolUse": {**given, "input": {"intent": one}}} for one in intents] or "ok"
+
+    intents = {"order": [DialogueSlot(name="volume", question="Which?")], "refund": []}
+    with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3") as memory:
+        agent = memory.agent(ScriptedModel(answer), scope=SCOPE, task_state={"intents": intents})
+        for text in ("hi", "I want to order", "and?", "I want a refund", "thanks"):
+            agent(text)
+    query = "select item from manga_sessions where sort like '%#TURN#%' order by sort"
+    with sqlite3.connect(tmp_path / "s.sqlite3") as table:
+        items = [json.loads(item) for (item,) in table.execute(query)]
+    stored = [item.get("intent") for item in items]
+    assert stored == [None, "order", "order", "refund", "refund"]
