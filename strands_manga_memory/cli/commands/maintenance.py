@@ -177,7 +177,7 @@ def sweep(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Finalize expired sessions into memories, and delete logs of sessions that ended long ago."""
+    """Flush and finalize expired sessions, and delete logs of sessions that ended long ago."""
     stop = threading.Event()
     if loop:
         for number in (signal.SIGTERM, signal.SIGINT):
