@@ -49,7 +49,7 @@ class Conversation:
         tiers: The stores, and the saving rules.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
             with the first change.
-        check_merge: May prevent a join with unsaved changes by an error. See ``LocalCopy``.
+        check_merge: Function that may refuse to join other writers' changes. See ``LocalCopy``.
 
     Attributes:
         hot: The hot tier, or None.
@@ -76,13 +76,13 @@ class Conversation:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered for 12 hours, or for ``session_seconds`` if shorter."""
+        """Whether no tier has answered for 12 hours, or for ``ttl.session`` if this is shorter."""
         answered_at = self.local.answered_at
         return answered_at is not None and self._clock() - answered_at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether the log lacks ``flush_every`` ended turns, or the durable record is outdated."""
+        """Whether to flush now: enough turns have ended, or the durable record is outdated."""
         if self.durable is None:
             return False
         base, head = self.local.base, self.local.head_copy
@@ -108,8 +108,8 @@ class Conversation:
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
-            read: Calls the function that reads a tier. It also gets the tier's name.
-            start: Starts the read of the hot tier, and returns the future of its result.
+            read: Wrapper of each read. It gets the tier's name and the function to call.
+            start: Starts the read of the hot tier, perhaps in a thread, and returns its future.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -163,7 +163,7 @@ class Conversation:
     def read_head(self, *, is_alone: bool = False) -> Record | None:
         """Read the durable tier's record, and join it with this process's copy.
 
-        If the hot tier lacks the conversation (``is_alone``), unlisted turns of the log are added.
+        ``is_alone`` means that the hot tier has no copy. Turns only in the log are then added.
         """
         durable = self._durable()
         with durable.io:
@@ -183,14 +183,14 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read messages of the agent's history that are not in memory, if a tier answers."""
+        """Read messages of the agent's history that memory lacks. Ignore an unavailable tier."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns from the log, without missing and unreadable ones."""
+        """Read turns from the log. Missing and unreadable turns are left out."""
         return (self.durable or self._hot()).get_turns(incarnation, keys)
 
     def history(
@@ -217,12 +217,12 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Save the changes in the hot tier or, if it is empty or away, in the durable tier."""
+        """Save the changes in the hot tier, or in the durable tier if the hot one cannot take any."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True) -> None:
-        """Write turns that the log lacks, and the durable tier's record.
+        """Write ended turns to the log, and update the record in the durable tier.
 
         If ``writes_hot`` is True, the hot tier is updated, too, and its time to live restarts.
         """
@@ -243,8 +243,8 @@ class Conversation:
         """Store the changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if the durable tier must be written first, as the hot tier lacks the conversation.
-            ``fills`` means that this was done.
+            False if nothing was stored, because the durable tier has to be written before an empty
+            hot tier. With ``fills``, an empty hot tier is written.
         """
         self._revalidate()
         hot = self._hot()
@@ -266,14 +266,14 @@ class Conversation:
         return True
 
     def catch_up_hot(self) -> None:
-        """Write the hot tier after its outage, even without unsaved changes."""
+        """Update the hot tier after its outage, even without unsaved changes."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
 
     @property
     def begins_durably(self) -> bool:
-        """Whether the durable tier is saved first, as the hot tier may lack the conversation."""
+        """Whether to save in the durable tier first, because the hot tier may have no copy."""
         return self.durable is not None and (self.hot is None or is_nothing(self.hot.record))
 
     def _try_hot(self) -> bool:
@@ -336,7 +336,7 @@ class Conversation:
                     return
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
-        """Write a draft to a tier in its stored form. If the tier refuses it, read the tier."""
+        """Write ``draft`` to a tier in the form ``stored``. After a refused write, read the tier."""
         if not self.local.note_offer(draft):
             return False
         if tier.write(stored):
@@ -361,7 +361,7 @@ class Conversation:
             return bool(self._attempt(self._write, self.hot, draft, draft)[0])
 
     def _fill_hot(self) -> None:
-        """Write a hot tier that lacks the conversation, if this process has the durable version."""
+        """Copy the conversation to an empty hot tier, if the durable tier has the same version."""
         if self.hot is None:
             return
         with self.hot.io:
@@ -400,7 +400,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self, hot: HotTier) -> None:
-        """Update the hot tier's list of turns that the log lacks, which other writers read."""
+        """Inform other writers, through the hot tier's record, which turns are in the log now."""
         with hot.io:
             known, base = hot.record, self.local.base
             if known is None or known.version[:2] != base.version[:2]:
@@ -424,7 +424,7 @@ class Conversation:
         return {key: length for key, length in missing.items() if key not in logged}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Replace messages in the log whose redaction the durable record ``head`` lacks."""
+        """Apply redactions to the log, except those that the durable record ``head`` has."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -439,7 +439,7 @@ class Conversation:
     # Ending
 
     def delete(self) -> None:
-        """Delete the conversation from both tiers. A repeated call completes a failed one."""
+        """Delete the conversation from both tiers. After an error, the call can be repeated."""
         hot, durable, known = self.hot, self.durable, 0
         if hot is not None:
             with hot.io:
@@ -456,7 +456,7 @@ class Conversation:
                 durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
-        """Put a tombstone, of an incarnation above ``known``, into a tier."""
+        """Write and return a tombstone that ends a tier's incarnation and all up to ``known``."""
         with tier.io:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
@@ -469,10 +469,10 @@ class Conversation:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Put the durable tier's tombstone into the hot tier, unless its incarnation is as new.
+        """Copy the durable tier's tombstone to the hot tier, unless the hot record is as new.
 
         Returns:
-            False if that incarnation would carry over turns from before the deletion.
+            False if the hot record is as new, and takes over turns from before the deletion.
         """
         with tier.io:
             for attempt in attempts(tier.name):
@@ -488,13 +488,12 @@ class Conversation:
         return True
 
     def expire(self, *, unused_since: float) -> bool:
-        """End the conversation because of its age.
+        """End the conversation if it was not used after ``unused_since`` (seconds since 1970).
 
         The next use begins a new incarnation (run), which takes over turns that the log lacks.
 
         Returns:
-            False if the conversation has no content, or was changed or used after ``unused_since``
-            (seconds since 1970).
+            False if nothing was ended, because the conversation is empty, was used, or has changed.
         """
         if self.hot is not None:
             self.read_hot(touch=False)
@@ -527,10 +526,10 @@ class Conversation:
             return not (base.is_empty or base.last_used > since or self.local.has_work())
 
     def empty_hot(self) -> bool:
-        """Replace the hot tier's record by an empty one after a flush, to refuse late writes.
+        """Empty the hot tier after a flush. An empty record stays, to refuse late writes.
 
         Returns:
-            False if the record is missing, has content that the durable tier lacks, or was changed.
+            False if the record is missing or has changed, or the durable tier lacks some of it.
         """
         hot, durable = self._hot(), self._durable()
         with hot.io:
@@ -555,7 +554,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers after hours without an answer. If both are empty, discard the copy."""
+        """Read both tiers if ``is_silent``. If neither has the conversation, discard this copy."""
         if not self.is_silent:
             return
         error = self.load()
@@ -587,7 +586,7 @@ class Conversation:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Return the result of a function that uses a tier, and the tier's error, if any."""
+        """Return a call's result and None, or None and the error of an unavailable tier."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

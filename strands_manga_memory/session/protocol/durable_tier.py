@@ -229,9 +229,9 @@ class DurableTier:
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation that no tombstone deletes; 0 without tombstones.
+        """Return the first incarnation (run) that the tombstones of session and user do not delete.
 
-        A damaged tombstone raises ``CorruptRecordError``.
+        The result is 0 if no tombstone is valid. A damaged one raises ``CorruptRecordError``.
         """
         with trusted(f"tombstones of {self._session}"):
             return max(
@@ -248,11 +248,11 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
-        """Write a turn to the log, merged with the log's copy of the turn.
+        """Write a turn to the log. If the log has a copy of the turn, both are merged.
 
         Returns:
-            False if the log's copy cannot be read. That copy stays, unless ``turn`` has redacted
-            messages, whose original text must not stay.
+            False if the copy in the log is damaged, and was kept. If ``turn`` has redactions, a
+            damaged copy is replaced, because it may contain the original text.
 
         Raises:
             StoreUnavailableError: The table does not answer. The turn may have been stored, and can
@@ -301,12 +301,12 @@ class DurableTier:
     def read_log(
         self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read the turns of an incarnation from the log.
+        """Read the turns of an incarnation from the log. Damaged turns are left out.
 
         Args:
             incarnation: Number of the incarnation.
-            newest: Minimum number of messages to read, in whole turns back from the last one. None:
-                all messages.
+            newest: Read only the last turns, which have at least this number of messages. None: all
+                turns.
             until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
@@ -330,7 +330,7 @@ class DurableTier:
             last = sort  # parts of large turns count towards the limit
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of logged turns that the record ``head`` does not list as logged."""
+        """Return the keys of turns in the log that the record ``head`` does not list as logged."""
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as
         # older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -353,9 +353,9 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Return the stored record ``head``, completed with logged turns that it does not list.
+        """Add the turns in the log that the stored record ``head`` does not list as logged.
 
-        Such turns are in the log if a flush was interrupted before it wrote the head.
+        A flush that was interrupted before it wrote the record leaves such turns.
         """
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
@@ -375,10 +375,10 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the record ``head`` with more messages counted in its list ``seen``.
+        """Return ``head`` with messages added to its list ``seen`` that the log proves to exist.
 
-        The messages are those that ``record`` counts and the log has. A table that was restored
-        from a backup may lack others.
+        The messages are listed by ``record``, but a table that was restored from a backup may lack
+        some of them.
         """
         unproven = {
             key

@@ -5,9 +5,9 @@ The conversation is one hash. Each write is one compare-and-set. These fields ar
 - ``head``: version and counters.
 - ``run``: constant values of a run (incarnation) of the conversation, such as ids.
 - ``view``: the agent's history, as references to messages.
-- ``seen``: numbers of messages of turns that the writer has seen, except turns that are in the hash
-  with all these messages.
-- ``removed``: numbers of messages of turns that a rewind removed.
+- ``seen``: number of messages of each turn that the writer knew. Turns that are complete in the
+  hash are left out.
+- ``removed``: number of messages that a turn had when a rewind removed it, keyed by turn.
 - ``notes``: state of the conversation manager.
 - ``m1``, ``m2`` and so on: one turn each.
 - ``x1``, ``x2`` and so on: one named state value, or one edited or written message.
@@ -98,9 +98,9 @@ class _Stored:
         epoch: Epoch of the next write. It grows by 1 at each end of the conversation.
         record: The state of the conversation; None if there is none.
         numbers: Field number of each part, keyed by turn key, state name or edited message.
-        unread: Message count of each stored turn that the record lacks, because the turn has left
-            the history or cannot be read.
-        small: Python ``hash()`` of each field without a number, keyed by field name.
+        unread: Message count of each stored turn that ``record`` lacks, because the turn has left
+            the history or is damaged.
+        small: Python ``hash()`` of each field that is not a part, to find changed fields.
         expires_in: Seconds until the conversation counts as expired; None if the hash is missing.
     """
 
@@ -114,7 +114,7 @@ class _Stored:
 
     @property
     def archive(self) -> dict[TurnKey, list[int]]:
-        """Field number and message count of each turn that a restore does not read."""
+        """Stored turns that have left the history, each with its field number and message count."""
         shown = set() if self.record is None else self.record.shown_keys
         return {
             key: [self.numbers[key], length]
@@ -169,9 +169,9 @@ class HotTier:
 
     @property
     def stored_as(self) -> tuple[int, int] | None:
-        """Stored epoch and version, as last read or written; None if missing or not known.
+        """Epoch and version of the stored hash, as last read or written. None: missing or unknown.
 
-        Each end of the conversation raises the epoch by 1.
+        The epoch grows by 1 at each end of the conversation.
         """
         return None if self._stored is None else self._stored.expect
 
@@ -296,9 +296,9 @@ class HotTier:
             return turns
 
     def _with_redacted_archive(self, record: Record) -> Record:
-        """Return a record with newly redacted turns that have left the history.
+        """Add turns that have left the history to a record, if they have new redactions.
 
-        Its write then replaces the original turns.
+        The write of the record then replaces the original turns in the store.
         """
         before = self.record or Record()
         known = before.redactions if before.incarnation == record.incarnation else {}
@@ -464,7 +464,7 @@ class HotTier:
         return TurnKey.parse(front[1].decode()), int(front[2])
 
     def _listed(self, numbers: Mapping[_Part, int]) -> bytes:
-        """Return the field ``window``, which lists all fields if there is a durable tier."""
+        """Encode the field ``window``: the fields to read at a restore; all with a durable tier."""
         return _listed(numbers) if self._keeps_log else ALL_FIELDS
 
     def _seal(self, name: str, value: JsonObject) -> bytes:
@@ -481,7 +481,7 @@ class HotTier:
 
 
 def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
-    """Return a conversation's ``HotRecord`` without messages; None for a missing or empty one."""
+    """Read a hot tier's copy of a conversation without its messages; None if there is none."""
     found = store.load(name, [_HEAD_FIELD], touch=False)
     if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields:
         return None
@@ -497,7 +497,7 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return the field number of each part: the known number or, for a new part, a free one."""
+    """Return a field number for each part: the number in ``known`` or, for a new part, a free one."""
     used = {
         kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"
     }

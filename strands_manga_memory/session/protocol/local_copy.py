@@ -53,17 +53,17 @@ class LocalCopy:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether the hot tier keeps all turns, because there is no durable tier.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator).
-        check_merge: Prevents a join of another writer's changes with unsaved ones by an error. It
-            gets this process's state values, the other record, and whether turns are unsaved.
+        check_merge: Function that is called before another writer's changes are joined with unsaved
+            ones, and may raise an error to prevent the join. It gets this process's state values,
+            the other record, and whether turns are unsaved.
 
     Attributes:
         base: Join of all records that this process has read and written.
         view: The agent's present history, as references to messages.
-        window: The history that the next save stores. It also has other writers' turns that
-            ``view`` lacks.
+        window: The history to save next. Unlike ``view``, it has other writers' latest changes.
         own: The open turn, and turns of this process that no store has confirmed in full.
         has_news: Whether ``window`` differs from ``view`` because of other writers.
-        is_overruled: Whether ``window`` replaces ``view``, without the agent's edits.
+        is_overruled: Whether the agent must replace its history by ``window`` and lose its edits.
         dropped: Number of messages that a deletion discarded before they were saved.
         copies: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
@@ -126,8 +126,8 @@ class LocalCopy:
     ) -> Slot | None:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
-        The new turn gets the values ``about``. The time ``at`` is in seconds since 1970. If a
-        deletion has interrupted the turn, the message is discarded, and None is returned.
+        Return a reference to the message. If the turn's beginning was deleted, discard the message
+        and return None. ``about`` has values of a new turn, ``at`` is a time in seconds since 1970.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -151,7 +151,7 @@ class LocalCopy:
             return slot
 
     def revise(self, key: TurnKey, number: int, message: Any) -> None:
-        """Replace a message of a turn, also in the stores at the next save."""
+        """Replace a message of a turn. The next save replaces it in the stores, too."""
         with self.lock:
             key = self.current_key(key)
             turn = self.own.get(key)
@@ -227,7 +227,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> Window:
-        """Return the agent's new history, with other writers' changes."""
+        """Return the history with other writers' changes, which becomes the agent's history."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
             self.view, self.has_news, self.is_overruled = self.window, False, False
@@ -256,7 +256,7 @@ class LocalCopy:
             return None
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
-        """Replace messages of a turn, keyed by index, also in the stores at the next save."""
+        """Replace messages of a turn, keyed by index. The next save replaces them in the stores."""
         with self.lock:
             key = self.current_key(key)
             before = self.base.redactions
@@ -340,7 +340,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Make the keys of a record's unsaved turns final. Return False if one has changed."""
+        """Forbid key changes of a record's turns before its write; return False if one has changed."""
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
                 return False
@@ -348,21 +348,21 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Let the keys of a record's unsaved turns change again, as a tier has refused it."""
+        """Allow key changes of a record's turns again, because a tier refused the record."""
         with self.lock:
             self._offers.subtract(self._offers.keys() & record.turns.keys())
 
     def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the present key of a turn, which may have changed before its first save."""
+        """Return the present key of a turn. A key may change before the first save."""
         while key in self._renamed:
             key = self._renamed[key]
         return key
 
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
-        """Join a tier's record; None if the tier has none.
+        """Join a tier's record with this copy. None means that the tier has no record.
 
-        ``logged`` has the number of logged messages of each turn that is too old for the newer
-        record's list ``seen``.
+        ``logged`` maps turns that are too old for the list ``seen`` of the newer record to their
+        number of messages in the log.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -386,7 +386,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Join a record that a tier has stored. Changes that it lacks stay unsaved."""
+        """Join a record that a tier has just stored. Changes that are not in it stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -410,7 +410,7 @@ class LocalCopy:
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Number of messages in memory or in the durable record of each turn that may be cut."""
+        """Turns that a restored table may have shortened, with the number of certain messages."""
         with self.lock:
             base, head = self.base, self.head_copy
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -423,10 +423,10 @@ class LocalCopy:
     def cut_lost(
         self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove messages from the history that a restored table has lost.
+        """Remove messages from the history that a table lost when it was restored from a backup.
 
-        A message that another process or the hot tier has comes back with its next record. The log
-        of ``incarnation`` has the turns ``found`` of those that may be cut, ``unproven``.
+        Of the turns ``unproven``, which may have lost messages, ``found`` were read from the log of
+        ``incarnation``. A removed message returns with the next record that has it.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -449,7 +449,7 @@ class LocalCopy:
                 self.base = self.base.with_turns(turns).normalize()
 
     def begin_after(self, record: Record) -> None:
-        """Discard this process's copy after a deletion or expiry, and begin with ``record``."""
+        """Start again from ``record``, because the conversation was deleted or has expired."""
         self.resets += 1
         self._skips_rest, self.base = self.has_open_turn, record
         self.own, self._open, self._changes, self._notes, self.evicted = {}, None, {}, None, {}
@@ -457,7 +457,7 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self, *, besides: str = "") -> bool:
-        """Return whether there are unsaved changes, except of the state named ``besides``."""
+        """Return whether there are unsaved changes. Those of the state ``besides`` do not count."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
         return is_edited or bool(self.unsaved() or self._changes.keys() - {besides})
 
@@ -466,7 +466,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return how many messages of an incarnation's turns the tiers' last records have."""
+        """Return the number of stored messages of each turn, as the tiers' last records show."""
         with self.lock:
             known = [
                 copy.seen
@@ -491,12 +491,12 @@ class LocalCopy:
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone, of an incarnation above all known ones and that of ``found``."""
+        """Return a tombstone above the incarnations of this copy and of ``found``, and ``known``."""
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(self.next_version(found), incarnation, carries_from=incarnation)
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Return whether a join with ``found`` meets unsaved changes with foreign ones."""
+        """Return whether ``found`` has another writer's changes while this process has unsaved ones."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
@@ -505,14 +505,14 @@ class LocalCopy:
         return self.has_work(besides=CLOSED) and not mine.has_content_of(joined)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        """Mark messages of the agent's history as outdated if their redactions are new."""
+        """Mark the messages in ``view`` that were redacted since ``before``."""
         if self.base.redactions != before:
             old, new = flat_redactions(before), flat_redactions(self.base.redactions)
             self.view = _with_outdated(self.view, {slot for slot, _ in new - old})
             self.has_news |= self.window != self.view
 
     def _drop_saved(self) -> None:
-        """Discard unsaved changes that ``base`` has, except the open turn."""
+        """Remove changes that ``base`` has from the unsaved ones. The open turn is kept."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
         known, unsaved = self.base.states, self.unsaved()
@@ -527,7 +527,7 @@ class LocalCopy:
         self._notes = None if self._notes == self.base.notes else self._notes
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns new keys if a turn with a higher key was read."""
+        """Give unsaved turns new keys, to sort them after other writers' newer turns."""
         seen = self.base.seen
         late = [key for key in sorted(self.own) if key not in seen and self._offers[key] <= 0]
         if not late or not seen or max(seen) < late[0]:
@@ -564,10 +564,10 @@ class LocalCopy:
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
-        """Update the history that the next save stores, after a join.
+        """Update ``window``, the history to save next, after a join.
 
         The agent's edits are kept if other writers only added messages to the stored history
-        ``ancestor``. Unsaved turns are always kept.
+        ``ancestor``. Unsaved turns are kept in any case, unless a rewind removed them.
         """
         base = self.base
         ancestor = base.without_redacted_bodies(ancestor)
@@ -586,7 +586,7 @@ class LocalCopy:
         return TurnKey(self._next_time(), self._tag)
 
     def _next_time(self, *found: Record | None) -> int:
-        """Return a new Lamport time of this process, beyond all times in the given records."""
+        """Return a Lamport time of this process, above all earlier ones and those in records."""
         with self.lock:  # two turns with the same time would have the same key
             records = [one for one in found if one is not None]
             known = [one.version.time for one in records]
@@ -596,5 +596,5 @@ class LocalCopy:
 
 
 def _with_outdated(slots: Window, outdated: Collection[Any]) -> Window:
-    """Return a history in which the given messages are marked as outdated."""
+    """Mark redacted messages in a history of which the agent may still have the original text."""
     return tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in slots)

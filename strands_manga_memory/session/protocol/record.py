@@ -44,7 +44,8 @@ class Version(NamedTuple):
     Attributes:
         time: Lamport time.
         tag: Random text.
-        marks: Number of later writes that changed only the list of turns missing in the log.
+        marks: Number of later writes that changed only ``unlogged``, the list of turns that may be
+            missing in the log.
     """
 
     time: int = 0
@@ -52,7 +53,7 @@ class Version(NamedTuple):
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return the version for a write that changes only the list of turns missing in the log."""
+        """Return the version for a write that changes only ``unlogged``."""
         return self._replace(marks=self.marks + 1)
 
 
@@ -89,7 +90,7 @@ class Entry(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """New content of a redacted message. The highest revision of a message is valid."""
+    """New content of a redacted message. Of several replacements, the highest revision is valid."""
 
     revision: int
     message: Any
@@ -124,10 +125,9 @@ class Turn:
 
     @property
     def form(self) -> str:
-        """Short text that differs between different copies of a turn, such as ``3+:1.2``.
+        """Short text that tells copies of a turn apart, such as ``3+:1.2``.
 
-        It has the number of messages, ``+`` if the turn is open, and index and revision of each
-        redacted message.
+        The example has 3 messages, is open (``+``), and has revision 2 of the message with index 1.
         """
         redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
         return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
@@ -143,7 +143,7 @@ class Turn:
         return replace(self, messages=tuple(messages), redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
-        """Return the messages and redactions of two copies of a turn."""
+        """Merge two copies of a turn: the longer one, with the newest redactions of both."""
         if self == other:
             return self
         sizes = [(len(one.messages), not one.is_open) for one in (self, other)]
@@ -167,19 +167,19 @@ class Record:
     Args:
         version: Version, higher than every version that the author had seen.
         incarnation: Number of the incarnation; 0 if none is known.
-        carries_from: First incarnation after the last deletion. Unlogged turns of this incarnation
-            and of later ones are copied to the present one.
+        carries_from: First incarnation after the last deletion. Turns of earlier incarnations are
+            deleted. Turns of later ones that are not in the log yet move to the present one.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
         window: History of the agent, as references to messages.
         notes: State of the conversation manager.
-        seen: Number of messages of each turn that the author had seen. Turns before the newest 100
-            may be missing.
-        removed: Number of messages of each turn in ``seen`` when a rewind removed the turn. A turn
+        seen: Number of messages of each turn that the author knew. Turns before the newest 100 may
+            be missing.
+        removed: Number of messages that a turn had when a rewind removed it, keyed by turn. A turn
             that has more messages now was continued, and is not removed.
         states: Named state values, with their versions.
         redactions: New contents of redacted messages, keyed by turn and message index.
         turns: Turns in the history, and turns that the log lacks.
-        unlogged: Number of logged messages of each turn that may be incomplete in the log.
+        unlogged: Turns that may be incomplete in the log, with the number of messages in the log.
         last_used: Time when a turn or state was last stored, in seconds since 1970.
         created: Time when the incarnation began, in seconds since 1970; 0 if unknown.
         turn_count: Number of turns so far.
@@ -231,7 +231,7 @@ class Record:
         }
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether a turn is too old for the list ``seen``.
+        """Return whether ``seen`` may lack a turn only because the turn is too old.
 
         The list then does not show whether the author knew the turn.
         """
@@ -239,40 +239,40 @@ class Record:
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Key of the 100th newest turn in the list ``seen``; None if there are fewer."""
+        """Key of the oldest of the newest 100 turns in ``seen``; None if there are fewer."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn ``message_count`` includes: 0 of a removed turn."""
+        """Return the number of a turn's messages in ``message_count``; 0 if a rewind removed it."""
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
 
     def with_turns(self, turns: Mapping[TurnKey, Turn]) -> Record:
-        """Return the record with the messages of the given turns, too."""
+        """Return the record with the messages of the given turns added."""
         read = {key: turn.merge(self.turns.get(key, turn)) for key, turn in turns.items()}
         return replace(self, turns={**self.turns, **read})
 
     def redacted(self, key: TurnKey, turn: Turn) -> Turn:
-        """Return a turn with this record's redactions."""
+        """Return a turn after this record's redactions."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a rewind removed a turn that has not grown since."""
+        """Return whether a rewind removed a turn, and no message was added to the turn since."""
         return len(turn.messages) <= self.removed.get(key, 0)
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn the log has, as far as this record shows."""
+        """Return how many messages of a turn are in the log, according to this record."""
         return self.unlogged.get(key, self.seen.get(key, 0))
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has more messages than the record, or has ended since."""
+        """Return whether a copy of a turn has messages, or an end, that this record lacks."""
         if self.seen.get(key, 0) < len(turn.messages):
             return True
         return self.turns.get(key, _NO_TURN).is_open and not turn.is_open
 
     @property
     def logs_from(self) -> int:
-        """First incarnation whose log is needed: the last deletion or rewind began it."""
+        """First incarnation whose log is still needed. The last deletion or rewind began it."""
         return max(self.carries_from, self.last_rewind)
 
     def deletes(self, older: Record) -> bool:
@@ -280,9 +280,9 @@ class Record:
         return older.incarnation < self.carries_from
 
     def expire(self, version: Version, incarnation: int) -> Record:
-        """Return the tombstone of an expired conversation: an empty record of a new incarnation.
+        """Return an empty record of a new incarnation, which replaces an expired conversation.
 
-        A later join with an older record adds the turns that the log lacks.
+        When it is joined with an older record, turns that are not in the log yet are taken over.
         """
         return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
 
@@ -302,10 +302,10 @@ class Record:
         )
 
     def normalize(self) -> Record:
-        """Return the record with redacted messages replaced, and without unneeded turns.
+        """Apply redactions, and drop turns that the record need not contain.
 
-        Needed are the turns in the agent's history, and those that are missing in the log. The list
-        ``seen`` keeps the newest 100 turns, too.
+        Turns in the agent's history, and turns that may be missing in the log, stay. ``seen`` also
+        keeps the newest 100 turns.
         """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged.keys() | self.shown_keys
@@ -336,7 +336,7 @@ def is_nothing(record: Record | None) -> bool:
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier has no log yet of the incarnation of ``record``.
+    """Return whether the durable tier has nothing of the incarnation (run) of ``record`` yet.
 
     ``head`` is the record in the durable tier; None if there is none.
     """
@@ -344,9 +344,10 @@ def begins_log(record: Record, head: Record | None) -> bool:
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Return the number of logged messages of each turn that is incomplete in the log.
+    """Find turns of which the log lacks messages.
 
-    ``head`` is the record in the durable tier; None if there is none.
+    The result has the number of messages in the log, keyed by turn. ``head`` is the record in the
+    durable tier; None if there is none.
     """
     if head is None or begins_log(record, head):
         return dict.fromkeys(record.turns, 0)
@@ -363,13 +364,13 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
 def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Record:
     """Return a record in the form that the durable tier stores.
 
-    It has only the turns in ``unlogged``. Its list ``seen`` counts a message only if the message is
-    in ``record.turns`` or was counted before: a table that was restored from a backup may lack
-    others.
+    Only turns that are incomplete in the log keep their messages. A message counts as seen if
+    ``record`` contains it or ``before`` counted it. Others may be missing in a table that was
+    restored from a backup.
 
     Args:
         record: The record.
-        unlogged: Number of logged messages of each turn that is incomplete in the log.
+        unlogged: Turns that are incomplete in the log, with the number of messages in the log.
         before: The previously stored record; None if there is none.
     """
     had = before.seen if before is not None and before.incarnation == record.incarnation else {}
@@ -387,9 +388,9 @@ def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Rec
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return the keys of turns that have ended, or got no message after ``silent_since``.
+    """Return those of ``keys`` whose turns have ended.
 
-    The time ``silent_since`` is in seconds since 1970.
+    A turn without a message after ``silent_since`` (seconds since 1970) counts as ended.
     """
     turns = record.turns
     return {

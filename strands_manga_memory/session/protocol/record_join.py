@@ -24,15 +24,15 @@ from strands_manga_memory.session.protocol.record import (
 def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     """Merge two records of a conversation, in any order.
 
-    The newer record has the higher incarnation and version. The result is the newer record, with
-    those messages of the older one that the newer one's author had not seen. Of a state, the value
-    with the higher version is kept; of a redaction, the one with the higher revision.
+    The newer record, by incarnation and version, is the basis. Messages of the older record are
+    added, unless the author of the newer one knew them. For each state and redaction, the latest
+    value is kept.
 
     Args:
         one: A record.
         other: Another record.
-        logged: Number of logged messages of each turn that is too old for the newer record's list
-            ``seen``. These messages are not added to the history again.
+        logged: Turns that are too old for the newer record's list ``seen``, with their number of
+            messages in the log. These messages are not added to the history again.
     """
     newer, older = _in_order(one, other)
     if older.incarnation < newer.incarnation:
@@ -79,10 +79,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 
 
 def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
-    """Return the keys of turns that are too old for the newer record's list ``seen``.
+    """Return the keys of turns of which only the log shows whether they were stored.
 
-    Only the log shows whether such a turn was stored. Checked are the unlogged turns of the older
-    record, and ``own``, the unsaved turns of this process.
+    They are too old for the newer record's list ``seen``. Unlogged turns of the older record and
+    ``own``, the unsaved turns of this process, are checked.
     """
     newer, older = _in_order(one, other)
     if newer.deletes(older):
@@ -97,9 +97,9 @@ def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
-    """Return an agent's history with added messages, unless it has them.
+    """Add messages to an agent's history. Messages that it has already are left out.
 
-    A message is added after the last one of its turn or, if there is none, at the end.
+    A message is inserted after the last message of its turn or, without one, at the end.
     """
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
@@ -137,7 +137,7 @@ def grown_slots(
 ) -> list[Slot]:
     """Return the messages of the history ``other`` that are not in ``known``.
 
-    A turn with such a message is returned as a whole if ``window`` has none of its messages.
+    If ``window`` has no message of such a turn, the known messages of the turn are returned, too.
 
     Args:
         window: The agent's history.
@@ -156,16 +156,16 @@ def grown_slots(
 def rebase_window(
     window: Sequence[Slot], ancestor: Window, stored: Window, own: Collection[TurnKey]
 ) -> Window | None:
-    """Return an edited history with the messages that other writers added to the stored one.
+    """Add messages that other writers stored to a history that the agent has edited.
 
     Args:
         window: The edited history.
-        ancestor: The stored history that was edited.
+        ancestor: The stored history before the edits.
         stored: The present stored history.
         own: Keys of unsaved turns, whose messages are left out unless ``ancestor`` has them.
 
     Returns:
-        The history; None if the other writers did not only add messages.
+        The history; None if the other writers also removed or edited messages.
     """
     present = set(ancestor)
     if tuple(slot for slot in stored if slot in present) != ancestor:
@@ -178,8 +178,8 @@ def rebase_window(
 def _carried_over(older: Record, newer: Record) -> Record:
     """Return the part of an older incarnation's record that a newer incarnation takes over.
 
-    The part has the unlogged turns, and the redactions of turns that the newer incarnation has. It
-    is empty if the conversation was deleted in between.
+    It has turns that were not in the log yet, and redactions of turns that the newer incarnation
+    has or takes over. After a deletion, it is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -204,17 +204,17 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether a turn is too old for the list ``newer.seen``, but is in the log.
+    """Return whether the author of ``newer`` knew a turn that is too old for ``newer.seen``.
 
-    The author of ``newer`` must have known such a turn.
+    A turn in the log counts as known. The result is False for turns that are not too old.
     """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return the messages of the older record that the newer one's author had not seen.
+    """Return the messages of the older record that the author of the newer one did not know.
 
-    A turn with such a message is returned as a whole if the newer history has none of its messages.
+    If the newer history shows nothing of a turn with new messages, the whole turn is returned.
     """
     shown = newer.shown_keys
     slots = []
