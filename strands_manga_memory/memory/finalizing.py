@@ -307,11 +307,10 @@ class MemoryKeeper:
     def _close_questions(
         self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent
     ) -> None:
-        """Remove the answered questions from the open questions of sessions of the last 7 days.
+        """Close open questions of the last 7 days that were answered in another session.
 
-        This session may have answered questions of earlier sessions. Later sessions that are
-        already finalized may have answered questions of this session. ``id_`` is the id of this
-        session's summary.
+        This session may answer questions of earlier sessions. Its own questions may be answered in
+        later sessions that were finalized first. ``id_`` is the id of this session's summary.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [
@@ -334,7 +333,7 @@ class MemoryKeeper:
         lines: Sequence[tuple[str, str]],
         loaded: PartitionContent,
     ) -> None:
-        """Remove the questions that a later session answered from a summary, also in ``loaded``.
+        """Close questions of a summary that a later session answered. ``loaded`` is updated, too.
 
         ``lines`` are the roles and texts of the later session.
         """
@@ -428,7 +427,7 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """One user's memories during a finalizing. After an erasure, ``store`` writes nothing."""
+    """Memories of a user during a finalizing. After an erasure, ``store`` writes nothing."""
 
     partition: UserPartition
     log: PreferenceLog
@@ -455,7 +454,7 @@ def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Return a summary's metadata with the answered questions under ``answered_questions``.
+    """Move answered questions of a summary to ``answered_questions``, and return the metadata.
 
     Later versions of the summary leave these questions out.
     """
@@ -474,9 +473,9 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Return the topics of at least 3 sessions in the last 30 days.
+    """Find recurring topics: those of at least 3 sessions in the last 30 days.
 
-    The value of each topic maps the ids of its sessions to their ends.
+    The result maps each topic to the ids of its sessions, and each id to the session's end.
     """
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()

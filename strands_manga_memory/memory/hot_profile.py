@@ -72,8 +72,8 @@ class ProfileState:
         statements: Recent statements of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
-        removed: Token that each removal of memories replaces. A process that knows another token
-            must not use its ``context``.
+        removed: Random token that changes when memories are removed. A process that knows another
+            token must discard its ``context``.
     """
 
     epoch: int = 0
@@ -206,12 +206,12 @@ class HotProfile:
 
         Args:
             statements: Preferences that the application has just set.
-            removals: Deletions of preferences and retractions of messages. Earlier statements stay
-                removed, even if another device writes them later.
+            removals: Deletions of preferences and retractions of messages. Statements from before
+                stay removed, even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
-            is_removal: Whether memories other than those in ``removals`` were removed. After either
-                kind of removal, agents discard an earlier ``AgentContext``.
+            is_removal: Whether memories other than those in ``removals`` were removed. After any
+                removal, agents discard an earlier ``AgentContext``.
             drops_context: Whether to drop the stored ``AgentContext``, so that the next session
                 start reads the table.
         """
@@ -263,10 +263,11 @@ class HotProfile:
     # Cached memories
 
     def load_memories(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Return the cached memories, and epoch and version of their record, in one round trip.
+        """Read the cached memories of the user from the hot tier in one round trip.
 
-        The memories are None if they are not cached. Epoch and version are None if there is no
-        active record. Both are None if the hot tier is unavailable or the data is damaged.
+        Return the memories, and epoch and version of their record. The memories are None if they
+        are not cached. Both are None if there is no active record, if the hot tier is unavailable
+        or if the data is damaged.
         """
         try:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
@@ -279,9 +280,10 @@ class HotProfile:
         return None, None
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories, if the record still has ``seen``, its epoch and version at the read.
+        """Cache memories in the hot tier, and return whether they were cached.
 
-        Return whether they were cached. Memories over 512 KiB, or with unreadable records, are not.
+        They are not cached if they take over 512 KiB or include unreadable records, or if the
+        record has changed since its epoch and version ``seen`` were read.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(

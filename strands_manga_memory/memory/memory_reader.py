@@ -54,14 +54,13 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 class MemoryReader:
     """Reader of one user's memories, for searches, recalls and the text about the user.
 
-    A session start reads the memories for the text into a snapshot, a copy in the process. Recent
-    facts and messages, which only searches need, are then read in the background. Both reads are
-    limited, so their cost does not grow with the number of memories.
+    - A session start reads memories into a snapshot, a copy in the process. Recent facts and
+      messages, which only searches need, follow in the background.
+    - A search uses the snapshot. If no memory in it has enough words of the query, older memories
+      are read from the table.
+    - A recall always reads the table. See ``UserMemoryStore.recall``.
 
-    A search uses the snapshot. If no memory in it has enough words of the query, older memories are
-    read from the table. A recall always reads the table: the latest, the most important and the
-    matching memories, or all (see ``UserMemoryStore.recall``). Results of both are recorded for the
-    access counts.
+    The results of searches and recalls are recorded for the access counts.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the user's memories, unless they were just read for the system prompt."""
+        """Read the memories for a session, unless they were just read for the system prompt."""
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
@@ -255,9 +254,8 @@ class MemoryReader:
     ) -> None:
         """Add memories from the table that the snapshot lacks.
 
-        With a query, these are memories of any type with a word of the query. Without a query, they
-        are the most important memories of ``types``. The first call for a snapshot also adds the
-        preferences that the snapshot may lack.
+        With a query, they have a word of the query. Without one, they are the most important
+        memories of ``types``. The first call may also add preferences that the snapshot lacks.
         """
         older = self.older.find(
             query,
@@ -325,10 +323,10 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule ``UserPartition.fold`` at ``due`` (monotonic seconds).
+        """Schedule the update of the access counts at ``due`` (monotonic seconds).
 
-        If the process exits before, or the table is unavailable, the next recall schedules it
-        again.
+        If the process exits before, or the table is unavailable, a later recall schedules the
+        update again.
         """
 
         def fold() -> None:
@@ -491,7 +489,7 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the texts in which a memory may appear in a request to the model."""
+    """Return the texts by which a memory is recognized in a request to the model."""
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -523,7 +521,7 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
-    """Return a title and as many of the next lines as fit into ``most`` tokens, as one text.
+    """Join a title and as many of the next lines as fit into ``most`` tokens.
 
     The last line may be truncated. The text is empty if no line after the title fits.
     """
@@ -543,7 +541,7 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Return a title and as many of the last lines as fit into ``most`` tokens, or nothing."""
+    """Join a title and as many of the last lines as fit into ``most`` tokens; empty if none."""
     kept: list[str] = []
     for line in reversed(lines):
         if estimate_tokens("\n".join([title, line, *kept])) > most:

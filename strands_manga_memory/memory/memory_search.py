@@ -246,7 +246,7 @@ class Snapshot:
             self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
-        """Add a recall at the time ``now`` to the access counts of memories, for their ranking."""
+        """Count an access to memories at the time ``now``, for their ranking in this process."""
         with self._lock:
             for id_ in self.records.keys() & ids:
                 self.records[id_] = counted(self.records[id_], {id_: (1, now)})
@@ -262,8 +262,8 @@ class Snapshot:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
         With a query, each passage of a session's messages is a separate result. If ``matching`` is
-        True, results without a word of the query in their text or topics are left out; with
-        vectors, those without a positive similarity.
+        True, a result must be similar to the query: it shares a word with the query in its text or
+        topics or, if texts are compared by vectors, has a positive similarity.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -290,10 +290,10 @@ class Snapshot:
         return hits
 
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
-        """Return whether a search result has all content words of the query, or three of them.
+        """Return whether the results answer the query, so that no further search is needed.
 
-        If texts are compared by vectors, any result is enough. A query without content words counts
-        as answered.
+        One result must have 3 content words of the query, or all if there are fewer. If texts are
+        compared by vectors, any result is enough. A query without content words is answered.
         """
         if self._embed is not None:
             return bool(hits)
@@ -308,14 +308,14 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _indexed(self) -> dict[str, _Text]:
-        """Return the texts of all memories by the text's id. Index them again after a change."""
+        """Return the searchable texts of all memories, keyed by text id. Index new texts first."""
         if self._texts is None:
             self._texts, self._index = {}, LexicalIndex()
             self._index_texts(self.records.values(), self._texts)
         return self._texts
 
     def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
-        """Add the texts of memories to ``known`` and, without ``embed``, to the index of words."""
+        """Add the texts of memories to ``known`` and, without vectors, to the index of words."""
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
         if self._embed is None:

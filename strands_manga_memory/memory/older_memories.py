@@ -79,7 +79,7 @@ class WordList:
         return map(self._id, sorted(sorted(scores), key=scores.__getitem__))
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
-        """Yield the ids of the most important memories of some types, then the latest first."""
+        """Yield the ids of important memories of some types, the most important and latest first."""
         important = self._part("important")
         return (
             self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types))
@@ -141,11 +141,12 @@ class OlderMemories:
         known: Collection[str],
         with_preferences: bool,
     ) -> PartitionContent:
-        """Return up to 64 memories with a word of the query, or the most important of ``types``.
+        """Return up to 64 memories that the caller has not read yet, and perhaps all preferences.
 
-        All preferences are added if the call makes the word list. Otherwise, they are added if
-        ``with_preferences`` is True and ``known`` has at least 40 preferences, the most that a
-        session start reads.
+        With a query, the memories have a word of the query. Without one, they are the most
+        important memories of ``types``. Preferences are returned if the call makes the word list.
+        If the list exists, they are returned if ``with_preferences`` is True and ``known`` has at
+        least 40 preferences, the most that a session start reads.
 
         Args:
             query: Text to search for, or None.
@@ -225,10 +226,9 @@ class OlderMemories:
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, make and store a list of their words, and return both.
 
-        The list has at most 2.8 MB: from a larger one, the oldest memories are left out. It is not
-        stored if the store fails, or if memories change or are erased during the call. The record
-        ``CHANGES`` shows that, because each change of memories writes it, and an erasure deletes it
-        first.
+        From a list over 2.8 MB, the oldest memories are left out. The list is not stored if the
+        store fails, or if memories change or are erased during the call. The record ``CHANGES``
+        shows such a change: each change writes it, and an erasure deletes it first.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)

@@ -1,8 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
 An erasure deletes all data of a user and leaves a marker. A write can require that the marker has
-not changed. A recall is first recorded in an item of its own (the ledger), and later added to the
-access counts of the memories.
+not changed. Each recall of memories is recorded in an item of its own (the ledger). Later, these
+records are added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id. Their access counts include ``uses``.
-        uses: Recalls that the stored access counts do not include yet.
+        uses: Recorded recalls, which are not added to the stored access counts yet.
         unreadable: Ids of records that are damaged or of a later version. They are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -183,8 +183,8 @@ class UserPartition:
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
 
-        Without a type, recalls that are not in the access counts yet are read, too. With a type,
-        they are read only if ``uses`` is True, in a second query.
+        Without a type, recorded recalls, which are not added to the stored access counts yet, are
+        read, too. With a type, they are read only if ``uses`` is True, in a second query.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -197,13 +197,13 @@ class UserPartition:
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
         """Read the session, weekly and monthly summaries that a finalizing needs.
 
-        The ids of expired memories, and the recalls that are not in the access counts yet, are
-        read, too. Of over 128 session and monthly summaries, only some are read:
+        Recorded recalls and the ids of expired memories are read, too. If there are over 128
+        session and monthly summaries, the following are read:
 
         - The latest 128.
-        - For each of ``ages``, the latest 32 session summaries of at least this age. Instead of 32,
-          400 are read if no summary of the age's type covers the oldest of the 32.
-        - Of the oldest 32, the ids of expired summaries.
+        - For the weekly and for the monthly summaries, the latest 32 session summaries that are old
+          enough. If no weekly (or monthly) summary covers the oldest of them yet, the latest 400.
+        - The ids of expired summaries among the oldest 32.
 
         Args:
             ages: Least age in seconds of the sessions that a weekly or monthly summary covers,
@@ -292,7 +292,7 @@ class UserPartition:
             ids: Ids of further memories to read.
             are_all: False if the table may have facts or feedback older than those in ``ids``. The
                 result is then partial.
-            uses: Recalls that an earlier read returned, to be counted, too.
+            uses: Recorded recalls from an earlier read, to be added to the access counts, too.
         """
         loaded, sealed = PartitionContent(uses=uses or {}), set[str]()
         items = self.table.batch_get([(self.owner.partition, id_) for id_ in ids]) if ids else {}
@@ -415,10 +415,10 @@ class UserPartition:
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of the summary ``name``, and set the expiry of the stored id.
+        """Return the id of a summary, which stays the same when the summary is replaced.
 
-        The first call makes the id from the current time and stores it. The name is an encoded
-        session id or a digest of the summary's text.
+        The first call makes the id from the current time and stores it. Each call sets the expiry
+        of the stored id. ``name`` is an encoded session id or a digest of the summary's text.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -478,7 +478,7 @@ class UserPartition:
     # counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record in one write that memories were recalled. ``fold`` counts the recall later.
+        """Record a recall of memories in one write. ``fold`` adds it to the access counts later.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
@@ -502,14 +502,14 @@ class UserPartition:
         )
 
     def uses(self) -> UseCounts:
-        """Return the recalls that the stored access counts do not include yet."""
+        """Return the recorded recalls, which are not added to the stored access counts yet."""
         return self._load([_LEDGER]).uses
 
     def fold(self) -> int:
-        """Add the recorded recalls to the access counts, and return the number of added recalls.
+        """Add the recorded recalls to the access counts, and return their number.
 
-        Only one process succeeds in deleting a recorded recall, and counts it then. So no recall is
-        counted twice, but a recall is lost if the process stops after the deletion.
+        Only one process can delete the record of a recall, and adds the recall then. So no recall
+        is counted twice, but a recall is lost if the process stops after the deletion.
         """
         used, folded, partition = UseCounts(), 0, self.owner.partition
         for row in list(_LEDGER.read(self.table, partition)):
@@ -566,7 +566,7 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a check for a transaction: no erasure of the user since ``erased`` was read.
+    """Return a condition of a transaction: the user was not erased since ``erased`` was read.
 
     ``erased`` is the marker of the user's last erasure, or None if there was none.
     """

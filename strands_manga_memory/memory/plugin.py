@@ -396,7 +396,7 @@ class UserContext(Plugin):
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Preferences that the system prompt lacks, keyed by subject such as ``genre``."""
+        """Recent preferences that the system prompt lacks, keyed by subject such as ``genre``."""
         shown = self._overrides()
         return {
             slot: slot_state for slot, slot_state in self._cache.stated.items() if slot in shown
@@ -450,20 +450,20 @@ class UserContext(Plugin):
         return self._found_in_turn[1] if self._found_in_turn[0] == turn else []
 
     def collect_found(self, context: InjectionFormatContext, **_: Any) -> str:
-        """Store the search results of a ``MemoryManager`` for the requests of this turn.
+        """Keep the search results of a ``MemoryManager`` for all requests of this turn.
 
-        Pass this method as ``MemoryManager(injection={"format": ...})``. A manager appends search
-        results to the user's text, in the first request of a turn only. This plugin puts the
-        results before the user's text, in each request of the turn, so the returned text is empty.
+        Pass this method as ``MemoryManager(injection={"format": ...})``. The manager itself would
+        add the results to the first request of a turn only. The returned text is empty, because
+        this plugin adds them to each request.
         """
         self._found = self.found(context)
         return ""
 
     def query(self, context: InjectionQueryContext, **_: Any) -> str | None:
-        """Return the user's text of the current turn as a search query.
+        """Return the user's text of the current turn as a search query; None if it is small talk.
 
-        The result is None if the text is only small talk, and has no text that plugins added to the
-        request. Pass this method as ``MemoryManager(injection={"query": ...})``.
+        Texts that plugins added to the request are not included. Pass this method as
+        ``MemoryManager(injection={"query": ...})``.
         """
         return user_query(context.messages if self.agent is None else self.agent.messages)
 

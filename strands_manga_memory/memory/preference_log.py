@@ -98,15 +98,15 @@ class PreferenceLog:
     """Log of a user's stated preferences, and the records with the resulting values.
 
     Each change is one transaction. Each subject, such as ``genre``, has a record with the value
-    that results from its statements. Only the record has a value that ``UserMemoryStore.prefer``
-    set.
+    that results from the statements in the log. A value that ``UserMemoryStore.prefer`` set is only
+    in the record.
 
     Args:
         partition: Memories of the user in the memory table.
         publish: Function that reports changes to live agents.
         importance: Importance of the records.
-        send_later: Function that sends the user's signals to another service in the background.
-            None: there is no such service.
+        send_later: Function that sends the user's signals (reports of preferences) to another
+            service in the background. None: there is no such service.
     """
 
     def __init__(
@@ -223,8 +223,8 @@ class PreferenceLog:
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
-        The log gets a new revision, by which agents notice the change. An encrypted log needs no
-        key for that. The arguments are passed to ``HotProfile.publish``.
+        The log gets a new revision, by which agents notice the change. If the log is encrypted, no
+        key is needed. The arguments are passed to ``HotProfile.publish``.
         """
         revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
@@ -363,7 +363,10 @@ class PreferenceLog:
         known: MemoryRecord | None,
         statements: Sequence[Statement],
     ) -> MemoryRecord:
-        """Return the record of a subject: ``known`` if it has the current value already."""
+        """Return the record of a subject with its current value.
+
+        ``known``, the stored record, is returned unchanged if it has this value already.
+        """
         has_slot = not slot.startswith("~")
         if known is not None and (
             not has_slot or str(known.metadata.get("value") or "") == state.value
@@ -391,7 +394,7 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return the stored preference ``known`` with the value of ``new``, which ``prefer`` set.
+        """Return the preference record ``known`` after ``prefer`` has set the value in ``new``.
 
         Earlier values that ``prefer`` set are kept, because they may have changed other
         preferences.
@@ -456,7 +459,7 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key under which the table lists a user with pending signals."""
+    """Return the partition of the table that lists the user if signals are not sent yet."""
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
@@ -482,7 +485,10 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
-    """Return subject and value of a preference record, or an empty text and the whole content."""
+    """Return the subject and the value of a preference record.
+
+    Without a subject, the result is an empty text and the record's whole content.
+    """
     key, value = record.metadata.get("preference_key"), record.metadata.get("value")
     if isinstance(key, str) and key and isinstance(value, str):
         return slot_for_key(key), value
@@ -490,7 +496,7 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record, or else a digest of its content."""
+    """Return the subject of a preference record or, without one, a digest of its content."""
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 

@@ -49,9 +49,9 @@ class ProfileCache:
     and keeps the text, so that the prefix of the prompt stays the same. ``refresh`` reads a new
     context after a memory of the user was removed, or after the user's record has expired.
 
-    A preference that the user states during the session is an override of the context. ``refresh``
-    also loads the overrides from other devices. While the hot tier is unavailable, the process uses
-    the last known values.
+    A preference that the user states during the session is an override: it takes precedence over
+    the context. ``refresh`` also loads the overrides from other devices. While the hot tier is
+    unavailable, the process uses the last known values.
 
     Args:
         hot: Hot tier of the cache.
@@ -216,10 +216,10 @@ class ProfileCache:
     # Inside
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Return the user's record in the hot tier, or None if the hot tier fails.
+        """Read the user's record from the hot tier; None if the hot tier fails.
 
-        ``touch`` renews the record's expiry. With ``reads_revision``, the record is first updated
-        if the memory table has changed.
+        ``touch`` renews the record's expiry. With ``reads_revision``, changes in the memory table
+        are first copied to the record.
         """
         loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
         if loaded is None:
@@ -230,7 +230,7 @@ class ProfileCache:
         return self._health.tried(lambda: self._followed(state, log))
 
     def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
-        """Return the user's record, updated if the preference log in the table has changed.
+        """Copy changes of the preference log in the table to the user's record, and return it.
 
         Statements that the context lacks are added. If the log's revision is new, the context is
         dropped.

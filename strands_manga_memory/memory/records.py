@@ -477,14 +477,17 @@ def place_of(owner: Owner, memory_id: str) -> str:
 
 
 def episode_id(summary_id: str, part: int) -> str:
-    """Return the id of a part of a session's stored messages, given the id of its summary."""
+    """Return the id of one part of a session's stored messages, given the id of its summary."""
     return f"{MemoryType.EPISODE}#{summary_id.partition('#')[2].replace('#', '.')}#{part:03d}"
 
 
 def parts_of(
     values: Iterable[_Value], size_of: Callable[[_Value], int], most: int
 ) -> Iterator[list[_Value]]:
-    """Split values into lists of at most ``most`` bytes by ``size_of``, or of one larger value."""
+    """Split values into lists of at most ``most`` bytes. A larger value gets a list of its own.
+
+    ``size_of`` returns the size of a value in bytes.
+    """
     part: list[_Value] = []
     size = 0
     for value in values:
@@ -503,10 +506,10 @@ UseCounts = dict[str, tuple[int, float]]
 
 
 def add_uses(counts: UseCounts, entry: Item) -> None:
-    """Add a recorded recall to ``counts``.
+    """Add the recall that is recorded in the table item ``entry`` to ``counts``.
 
     Raises:
-        ValueError: The entry is invalid.
+        ValueError: The item is invalid.
     """
     at, used = float(entry.get("at") or 0.0), entry.get("used")
     if not isinstance(used, list | tuple) or not all(isinstance(id_, str) for id_ in used):

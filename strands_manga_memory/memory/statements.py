@@ -59,7 +59,10 @@ class Statement:
 
     @property
     def slot(self) -> str:
-        """Subject: ``dislikes`` for a rejected value, a digest of the value without a subject."""
+        """Subject of the preference, such as ``genre``.
+
+        For a rejected value, it is ``dislikes``. Without a subject, it is a digest of the value.
+        """
         if self.preference.liked is False:
             return DISLIKES
         return self.preference.slot or f"~{content_key(canonical_value(self.preference.value))}"
@@ -285,8 +288,8 @@ class PreferenceChange:
         statements: New statements of messages.
         removals: Deleted preferences and retracted messages.
         record: Record of a preference that ``UserMemoryStore.prefer`` set, or None.
-        dropped: Id of a preference record to delete, or None. ``removals`` do not delete a value
-            that ``prefer`` set, because only the record has it.
+        dropped: Id of a preference record to delete, or None. It is needed for a value that
+            ``prefer`` set, because ``removals`` delete only values from messages.
         signals: Signals of the statements and retractions.
     """
 
@@ -318,7 +321,7 @@ class LoggedChanges:
     erased_at: float = -math.inf
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the statements that no removal or erasure forbids to store."""
+        """Return the statements that may be stored. Removed and erased ones are left out."""
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
@@ -345,10 +348,10 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the pending signals after a change that leaves ``statements`` in the log.
+        """Return the unsent signals after a change. The log then has ``statements``.
 
         The new signals get numbers. Signals of removed statements are dropped. If over 400 signals
-        are pending, those of statements that are no longer in the log are dropped, too.
+        are left, those of statements that are no longer in the log are dropped, too.
         """
         kept = [one for one in self.signals if one.retracted or valid([one.statement], removals)]
         ids = {each.id for each in self.signals}

@@ -81,13 +81,12 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Return the turns of a session as passages, each short enough to be quoted.
+    """Split a session into passages, each short enough to be quoted.
 
-    Turns of small talk are left out. A correction of an earlier turn is added to a passage of that
-    turn, so that no outdated value is recalled alone: the latest passage with a number of two or
-    more digits from the correction, or else the previous passage. If that passage becomes too long,
-    only the user's words are kept in it. If these are too long as well, the correction stays
-    separate.
+    Turns of small talk are left out. A correction is added to the passage that it corrects, so that
+    no outdated value is recalled alone. This is the latest passage with a number of two or more
+    digits from the correction, or else the last passage. If the passage becomes too long, only the
+    user's words are kept in it. If these are too long as well, the correction stays separate.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -158,7 +157,7 @@ def without_removed(
 
 
 def without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
-    """Return a transcript after the policy, without the texts that it refuses."""
+    """Apply the policy for personal data to a transcript. Refused texts are left out."""
     cleaned = []
     for utterance in transcript.utterances:
         try:

@@ -256,11 +256,11 @@ class AgentConversation:
     def add_or_revise(
         self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Add a message, or replace its earlier version in this turn.
+        """Add a message, or replace an earlier version of the same message in this turn.
 
-        Strands adds an answer that was continued a second time, with the same ``tracking_id``. Such
-        a message replaces the last message of the turn with this id. A message that a caller uses
-        twice is added twice: ``history`` then has more messages with the id than the turn.
+        When an answer is continued, Strands adds the whole answer again, with the same
+        ``tracking_id``. It replaces the turn's last message with this id. If ``history`` has more
+        messages with the id than the turn, a caller has used a message twice, and it is added.
 
         Args:
             message: The message.
@@ -389,14 +389,15 @@ class AgentConversation:
             return is_changed or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Begin a turn, and return the history that other processes have changed.
+        """Begin a turn with the changes of other processes.
 
         Args:
             live: The agent's present history. Its unchanged messages are returned as the same
                 objects.
 
         Returns:
-            The new history. None if nothing has changed, or if a new message cannot be read now.
+            The changed history. None if nothing has changed, or if a new message cannot be read
+            now.
         """
         self._turn_slots = {}
         if not self.has_news:
@@ -432,10 +433,10 @@ class AgentConversation:
             return snapshot_of(self.local.states, self.local.notes)
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Add the unsaved messages of another object for this conversation to this object's log.
+        """Add messages to the log that an agent in this process has not saved yet.
 
         Args:
-            live: The other object, which an agent of this process uses.
+            live: The ``AgentConversation`` that the agent uses.
         """
         with live.lock:
             own, base = live.local.own, live.local.base
@@ -464,9 +465,9 @@ class AgentConversation:
     def page(
         self, *, limit: int, before: LogPosition | None
     ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return a page of the log, and the position where the preceding page ends.
+        """Return a page of the log, and a position with which to read the page before it.
 
-        Only the turns around the page are read from a durable log.
+        With a durable log, only the turns near the page are read.
 
         Args:
             limit: Maximum number of messages.
@@ -510,13 +511,13 @@ class AgentConversation:
         """Read the log of the conversation, with placeholders for messages that cannot be read.
 
         Args:
-            newest: Minimum number of messages to read from a durable log, back from the last turn.
-                None: all messages.
+            newest: With a durable log, read only the last turns, which have at least this number of
+                messages. None: all turns.
             until: Key of the last turn to read. None: all turns.
 
         Returns:
-            The messages in order, numbered from 1, and the number of messages that are not
-            placeholders.
+            The messages in order, numbered from 1, and their number without placeholders for
+            missing messages.
         """
         read = self.hold.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}

@@ -47,9 +47,11 @@ def slots_of(
 ) -> tuple[Slot, ...]:
     """Convert messages of an agent's history to references.
 
-    A stored message is recognized by its content, else by its ``tracking_id``. The reference to an
-    edited message contains the edited message. The reference to a message that is not stored, such
-    as a summary, contains the message and has no turn key.
+    - A message that equals a stored message becomes a reference to that message.
+    - An edited message, which has the ``tracking_id`` of a stored one, becomes a reference to the
+      stored message that also contains the edited message.
+    - Any other message, such as a summary, becomes a reference that contains the message and has no
+      turn key.
 
     Args:
         messages: The messages of the agent's history.
@@ -106,8 +108,8 @@ def messages_of(
         view: The references.
         stored: Returns the serialized message of a reference; None if it cannot be read now.
         before: References of the agent's present history, one for each message in ``live``.
-        live: Messages of the agent's present history. Those that stay are returned as the same
-            objects.
+        live: Messages of the agent's present history. If the new history has such a message, it has
+            the same object.
     """
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []
@@ -131,7 +133,7 @@ def identity_of(message: Any) -> str | None:
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for an unreadable message, whose role differs from the one before."""
+    """Return a placeholder for an unreadable message. Its role alternates with the last one."""
     is_next = bool(before) and before[-1]["role"] == "user"
     role: Literal["user", "assistant"] = "assistant" if is_next else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
@@ -172,7 +174,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the agent's states among the stored values, serialized and keyed by name.
+    """Select and serialize the agent's states in the values stored with a conversation.
 
     Other values, such as metadata, and deleted states are left out.
     """

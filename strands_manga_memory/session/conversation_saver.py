@@ -44,12 +44,12 @@ class ConversationSaver:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        asked_at: Monotonic time, in seconds, of the first call to a tier by the running save or
-            read. None if none is running.
+        asked_at: Monotonic time, in seconds, when the running save or read called the tier that it
+            waits for. None if none is running.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether the next flush by ``commit_all`` also marks the durable copy as
-            complete. A restore then needs no newer data from the hot tier.
+        is_closing: Whether ``commit_all`` also marks the durable copy as complete, so that a
+            restore needs no newer data from the hot tier.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -77,7 +77,7 @@ class ConversationSaver:
             flush: Whether to flush even if no flush is due.
 
         Returns:
-            Future that ends when the changes are stored in a tier, before a flush.
+            Future that ends when a tier has stored the changes. It does not wait for a flush.
         """
         if self._is_scheduled:
             self._is_scheduled = False
@@ -125,13 +125,13 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier that a turn waits for; ``nothing`` if that tier is known to be down."""
+        """Tier that a turn waits for: ``hot`` or ``durable``; ``nothing`` if this tier is down."""
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
     def left(self, deadline: float) -> float:
-        """Return the seconds that a turn may still wait for a tier; 0 if the tier is down.
+        """Return how many more seconds a turn may wait for a tier; 0 if the tier is down.
 
         Args:
             deadline: Longest wait in seconds from the first call to the tier.
@@ -255,7 +255,7 @@ class ConversationSaver:
         return found
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
-        """Add the conversation to those of ``flush_saved``, or remove it if all is flushed."""
+        """Remember this conversation for ``flush_saved``, or drop it if everything is flushed."""
         unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict
@@ -280,13 +280,12 @@ _FLUSH_SECONDS = 5.0
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
     """Flush conversations that this process saved in the hot tier but did not flush yet.
 
-    The 1,000 conversations that were saved last are flushed. The call returns after at most 5 s,
-    and no flush begins later. Turns of the other conversations stay in the hot tier, and a warning
-    is logged.
+    The 1,000 conversations that were saved last are flushed, for at most 5 s. The others stay in
+    the hot tier until a sweeper flushes them, and a warning is logged.
 
     Args:
         writer: Background writer of the stores.
-        others: Other writes to await.
+        others: Futures of other writes to wait for.
     """
     unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS
 
@@ -362,7 +361,7 @@ def wait_for(
     Args:
         future: The save.
         tiers: The stores, with their deadlines.
-        must: Whether a save that fails or takes too long is an error. False: it is only logged.
+        must: Whether to raise an error if no tier stores the changes in time. False: log it.
         has_waited: Whether the caller has waited already. There is then no further wait.
 
     Raises:

@@ -97,10 +97,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def _with_new_keys(content: Record) -> Record:
-    """Return a copy of a conversation in which each turn has a new key, in the same order.
+    """Give each turn of a forked conversation a new key. The order of the keys stays.
 
-    A process may still have an earlier, deleted fork of the same session id. As the new fork shares
-    no turn key with it, that process cannot merge the old messages into the new turns.
+    A process may still have a deleted fork of the same session id. Because of the other keys, its
+    old messages cannot be merged into the turns of the new fork.
     """
     tag = secrets.token_hex(4)
 
@@ -120,9 +120,8 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A running agent keeps its old history until its process reads the conversation again. A turn
-    that another writer saves during this call is kept, and follows the turn ``at_turn``, unless
-    ``at_turn`` is 0.
+    A turn that another writer saves during this call is kept, unless ``at_turn`` is 0. A running
+    agent keeps its old history until its process reads the conversation again.
 
     Args:
         place: Storage key of the conversation.
@@ -238,12 +237,12 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     Args:
         hold: Access to the conversation, created for this call and used by no agent.
         content: The content. A flush moves its turns to the log.
-        replaces: Whether the new run replaces an existing conversation. Turns that were stored
-            after ``content`` was read are added.
+        replaces: True for a rewind: the new run replaces the run from which ``content`` was read,
+            and keeps turns that were stored since. False: no conversation may exist yet.
 
     Returns:
-        Whether the run has begun. Without ``replaces``, False if a conversation exists. With
-        ``replaces``, False if the conversation that ``content`` was read from has ended.
+        False if nothing was stored, because a conversation exists already or, with ``replaces``,
+        because the run of ``content`` has ended.
     """
     for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
@@ -283,9 +282,9 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, content: Record) -> Record:
-    """Return the present record, in which turns that ``content`` lacks are listed as unlogged.
+    """Return the present record for a join that keeps turns stored after ``content`` was read.
 
-    A merge with a new run takes over only unlogged turns.
+    These turns are listed as missing in the log, because a new run takes over only such turns.
 
     Args:
         hold: Access to the conversation, which has the present record.

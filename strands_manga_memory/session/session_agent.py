@@ -108,7 +108,7 @@ class SessionAgent:
         Args:
             agent: The agent.
             messages: The messages of its history.
-            built: States of the agent when it was built, used if no such state is stored.
+            built: The agent's states before the restore. A state stays if none is stored for it.
 
         Raises:
             CorruptRecordError: A state is malformed.
@@ -129,10 +129,10 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Fill the agent's stash with the offloaded messages to which its history refers.
+        """Put messages back into the agent's stash, the storage for messages outside the history.
 
-        A stash that survives the process is not changed. If the log cannot be read, a warning is
-        logged.
+        They are the messages to which the history refers. A stash that survives the process is not
+        changed. If the log cannot be read, a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -202,9 +202,8 @@ class SessionAgent:
     def append(self, message: Message, agent: Agent) -> None:
         """Add a message of the agent to its conversation, without I/O.
 
-        After an interrupted turn, Strands adds artificial tool results to the agent's messages.
-        They are removed here, because another process may still be running the turn. Each model
-        request gets an error result for each open tool call in any case.
+        Between turns, Strands completes an interrupted turn with artificial tool results. They are
+        removed from the agent's messages, because another process may still be running the turn.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:

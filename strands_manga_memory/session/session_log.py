@@ -84,7 +84,7 @@ class LogEntry:
         return {**record, "message": self.message, **revision}
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return the entry with increased numbers of the message and of its turn."""
+        """Return a copy with the message number raised by ``by``, the turn number by ``turns``."""
         return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 
@@ -104,11 +104,13 @@ class HistoryPage:
 
 
 def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> list[LogEntry]:
-    """Return the messages of a log, numbered from 1, with placeholders for unreadable ones.
+    """Convert the turns of a log to messages, numbered from 1.
+
+    Placeholders stand for messages that are missing or cannot be read.
 
     Args:
-        log: Turns that were read.
-        lengths: Numbers of messages in turns of which some or all were not read.
+        log: The turns that were read.
+        lengths: Known numbers of messages of turns, by which missing messages are found.
     """
     entries: list[LogEntry] = []
     role = "assistant"

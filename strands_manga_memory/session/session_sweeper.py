@@ -111,9 +111,9 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of expired incarnations (earlier runs) whose turns are still in the log.
+        """Numbers of earlier, expired runs (incarnations) that still have turns in the log.
 
-        They remain if the user returned before a sweep, or if the table's TTL has deleted the
+        Such turns remain if the user returned before a sweep, or if the table's TTL has deleted the
         record.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
@@ -121,7 +121,7 @@ class EndedConversation:
         return [one for one in numbers if one >= first and (one < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield a transcript of each expired run whose log remains, then of the present run."""
+        """Yield a transcript for each expired run in the log, then one for the present run."""
         if self.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.durable.read_log(number).items()))
@@ -135,7 +135,7 @@ class EndedConversation:
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
     ) -> Iterator[Transcript]:
-        """Yield a transcript of some turns; nothing without turns, user or session.
+        """Yield the transcript of some turns. Without turns, user or session, yield nothing.
 
         Args:
             log: Key and content of each turn, in order.
@@ -300,12 +300,13 @@ class SessionSweeper:
         return is_finalized
 
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
-        """Check a conversation in the durable tier, and do the work that is due.
+        """Do the work that is due for a conversation in the durable tier.
 
-        While the hot tier has a copy of the conversation, nothing is due. A conversation is
-        finalized after its time to live. ``ttl.grace`` seconds after the end of its session, a
-        tombstone replaces the conversation, and the log is deleted. A later check deletes the
-        expired tombstone.
+        - While the hot tier has a copy of the conversation, nothing is due.
+        - After its time to live, the conversation is finalized.
+        - ``ttl.grace`` seconds after the end of its session, a tombstone replaces the conversation,
+          and the log is deleted.
+        - After the expiry of the tombstone, the tombstone is deleted.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the

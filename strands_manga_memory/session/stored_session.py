@@ -53,8 +53,8 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    If no ``agent_id`` is given, methods use the default agent: the agent of the scope, else the
-    only agent in use, else ``default``.
+    Methods without an ``agent_id`` use the default agent. It is the agent of the scope or, without
+    a scope, the only agent in use. If none or several are in use, it is the agent ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
@@ -274,11 +274,11 @@ class StoredSession:
             conversation.saver.request_refresh().result()
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the unedited messages of an agent's history.
+        """Yield the messages of an agent's history, except edited and added ones.
 
-        Messages that the conversation manager wrote are left out, too. Each message is yielded as a
-        dict with ``message`` and ``at`` (seconds since 1970). A tier may be down if the other tier
-        has the conversation.
+        The conversation manager adds messages such as summaries. Each message is yielded as a dict
+        with ``message`` and ``at`` (seconds since 1970). A tier may be down if the other tier has
+        the conversation.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -362,7 +362,7 @@ class StoredSession:
         return ([], {}) if window is None else (window, conversation.snapshot)
 
     def transferred_orchestrator(self, id_: str) -> TransferredOrchestrator | None:
-        """Return the stored state of a Graph or Swarm, for ``transfer``; None without one.
+        """Return the stored state of a Graph or Swarm for ``transfer``; None if none is stored.
 
         Raises:
             StoreUnavailableError: The stored state cannot be read.
@@ -436,7 +436,11 @@ class StoredSession:
         return [one.stats(self._live(id_)) for (kind, id_), one in in_use if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return user, values that ``set_metadata`` stored, and counters of a conversation."""
+        """Return the metadata of a conversation, keyed by name.
+
+        The result has the user if known, the values that ``set_metadata`` stored, the number of
+        turns, and the times of the beginning and of the last use.
+        """
         conversation = self._conversations.get(("A", self._agent_id(agent_id)))
         if conversation is None or not conversation.local.is_dirty:
             conversation = self._look_at(agent_id)
@@ -488,19 +492,18 @@ class StoredSession:
         return Place.of(self._storage_id, kind, id_)
 
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
-        """Return a new object for a conversation, without I/O."""
+        """Return an object for the access to a conversation, which is not read yet."""
         ids, place = {**self._ids, "member": id_}, self._place(id_, kind)
         return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
 
     def _look_at(
         self, agent_id: str | None, unsaved: AgentConversation | None = None
     ) -> AgentConversation:
-        """Read an agent's conversation from the tiers, without restarting its time to live.
+        """Read an agent's conversation for an inspection, which does not restart its time to live.
 
         Args:
             agent_id: Id of the agent; None for the default.
-            unsaved: Another object for the conversation, whose unsaved messages are added to the
-                log.
+            unsaved: Conversation of a live agent, whose unsaved messages are added to the log.
         """
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
@@ -509,7 +512,7 @@ class StoredSession:
         return conversation
 
     def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
-        """Return the conversation of an agent in use; for other agents, read it in the tiers."""
+        """Return the conversation of an agent in use, or else read it for an inspection."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:

@@ -220,9 +220,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Replace the message that has the ``tracking_id`` of ``redact_message`` in all stores.
 
         The call waits until the new message is stored, at most for ``durable_deadline``. On an
-        event loop, the next beginning or end of a turn waits instead. A redaction that takes
-        longer, such as during an outage, is completed in the background. No later write stores the
-        original message.
+        event loop, the call does not wait, but the next beginning or end of a turn does. A
+        redaction that takes longer, such as during an outage, is completed in the background. No
+        later write stores the original message.
 
         Raises:
             ConflictError: Another writer's change cannot be merged.

@@ -128,9 +128,8 @@ def tombstone_key(partition: str) -> Key:
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
     """Put a tombstone that deletes all conversations of a session or user.
 
-    It also deletes conversations whose first save is still running. Until the end of this call, a
-    conversation may still be saved for the first time. A caller that also deletes each conversation
-    must therefore list the conversations after this call.
+    New conversations can still be saved until the end of this call. A caller that also deletes each
+    conversation must therefore list the conversations after this call.
 
     Args:
         table: The durable tier.
@@ -287,10 +286,10 @@ class ListedSession(NamedTuple):
 def listings(
     table: Table, user_id: str, tenant: str | None
 ) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's directory, and the names of its unreadable entries.
+    """Return the sessions in a user's directory, and the names of unreadable entries.
 
-    If the session id in an entry is damaged, the id is taken from the entry's key. An id whose
-    encoding was shortened in the key is taken from the expiry index.
+    If the session id in an entry is damaged, the id is read from the entry's key. If the key has
+    only a shortened id, the id is read from the expiry index.
     """
     partition = user_directory(user_id, tenant)
     found: list[ListedSession] = []
@@ -354,7 +353,7 @@ def is_in_hot(table: Table, session: str) -> bool:
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return a warning if sessions may have copies in a hot tier that the caller did not pass.
+    """Return a warning if sessions may have copies in a hot tier that is not given as ``hot``.
 
     Args:
         table: The durable tier.

@@ -107,7 +107,8 @@ class TtlPolicy:
     def tombstone_seconds(self) -> float:
         """Seconds for which stores keep a tombstone.
 
-        They are at least 90,000 (25 hours), and at least as long as an unused conversation is kept.
+        The time is at least 90,000 seconds (25 hours), and longer than any unused conversation is
+        kept.
         """
         longest = (self.seconds or 0.0) * (2 if self.mode == "activity" else 1)
         return max(TOMBSTONE_SECONDS, max(self.session, longest) + self.grace)
@@ -145,7 +146,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty histogram in a forked child: the parent stores its own."""
+        """Begin with an empty histogram in a forked child. The parent stores the old one."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""

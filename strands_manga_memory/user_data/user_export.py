@@ -163,9 +163,9 @@ def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[di
 
 @contextmanager
 def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
-    """Run a ``with`` block that ends without an error at a damaged record.
+    """Skip a damaged record in a ``with`` block, and add its name to ``unreadable``.
 
-    The name of the record is added to ``unreadable``. A missing encryption key is still an error.
+    A missing encryption key is still an error.
     """
     try:
         yield

@@ -217,7 +217,7 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Save the changes in the hot tier, or in the durable tier if the hot one cannot take any."""
+        """Save the changes in the hot tier, or in the durable tier if the hot one is unusable."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
@@ -336,7 +336,7 @@ class Conversation:
                     return
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
-        """Write ``draft`` to a tier in the form ``stored``. After a refused write, read the tier."""
+        """Write ``draft`` to a tier in the form ``stored``. If the tier refuses, read the tier."""
         if not self.local.note_offer(draft):
             return False
         if tier.write(stored):

@@ -497,7 +497,7 @@ def _field_name(part: _Part, number: int) -> str:
 
 
 def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return a field number for each part: the number in ``known`` or, for a new part, a free one."""
+    """Return a field number for each part: the one in ``known`` or, for a new part, a free one."""
     used = {
         kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"
     }

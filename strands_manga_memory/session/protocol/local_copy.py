@@ -340,7 +340,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Forbid key changes of a record's turns before its write; return False if one has changed."""
+        """Forbid key changes of a record's turns before its write. Return False after a change."""
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
                 return False
@@ -491,12 +491,12 @@ class LocalCopy:
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone above the incarnations of this copy and of ``found``, and ``known``."""
+        """Return a tombstone above ``known``, and the incarnations of this copy and ``found``."""
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(self.next_version(found), incarnation, carries_from=incarnation)
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Return whether ``found`` has another writer's changes while this process has unsaved ones."""
+        """Return whether this process has unsaved changes, and ``found`` has another writer's."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False

@@ -1,7 +1,8 @@
 """Stored form of a conversation's record and of its parts.
 
-It is JSON text, compressed if it is large, and encrypted if the codec has a key. The first
-attribute of plain text is a checksum, named after the version of the stored form, such as ``v3``.
+The form is JSON text. Large text is compressed, and a codec with a key encrypts the text. JSON that
+is neither compressed nor encrypted begins with a checksum, named after the version of the stored
+form, such as ``v3``.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def seal_object(
 
     Args:
         value: The object, whose values are JSON or ``JsonPart``.
-        place: Name under which the object is stored, and must be read.
+        place: Name under which the object is stored. ``open_object`` needs the same name.
         codec: Encrypts the object, and compresses large objects.
         plain_bytes: Size in bytes from which the object is compressed.
     """
@@ -210,8 +211,8 @@ def record_object(
 
     Args:
         record: The record.
-        bodies: Number of each edited message, if edited messages, turns and state values are stored
-            elsewhere. None: the object contains them.
+        bodies: Number of each edited message. Edited messages, turns and state values are then
+            stored elsewhere. None: the object contains them.
         unreadable: Number of messages of each stored turn that cannot be read.
     """
     held = {**unreadable, **{key: len(turn.messages) for key, turn in record.turns.items()}}
@@ -308,10 +309,10 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Return the number of each turn in a stored history, from 1.
+    """Number the turns that a stored history may refer to, from 1.
 
-    Turns that are stored with the history come first, because most of them are in the history, and
-    successive numbers are written as ranges.
+    Turns in ``held``, which are stored with the history, come first. Most of them are in the
+    history, and successive numbers are written as ranges.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
@@ -363,7 +364,7 @@ def window_list(
 def _add_turn(entries: list[Any], number: int, messages: str) -> None:
     """Add messages of a turn, such as ``:1-3`` (empty: all), to the JSON list of a history.
 
-    Successive turns with the same messages become one entry, such as ``5-6:1-3``.
+    If the turn before has the same message numbers, both share an entry, such as ``5-6:1-3``.
     """
     text = entries.pop() if entries and isinstance(entries[-1], str) else ""
     before, space, last_range = text.rpartition(" ")

@@ -116,5 +116,5 @@ def _key_of(table: Table, item: Item) -> Key:
 
 
 def is_part(sort: str) -> bool:
-    """Return whether a sort value is of a part of a split value after the first part."""
+    """Return whether a sort key is of a further item of a split value, not of the first item."""
     return "~" in sort.rpartition("#")[2]
