@@ -79,7 +79,7 @@ class WordList:
         return map(self._id, sorted(sorted(scores), key=scores.__getitem__))
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
-        """Yield the ids of important memories of some types, the most important and latest first."""
+        """Yield the ids of important memories of some types, by importance, then latest first."""
         important = self._part("important")
         return (
             self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types))
@@ -121,8 +121,8 @@ class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
     The first search reads all memories and makes the list. Searches of the next seven days, in all
-    processes, read the list and then the memories with matching words. A list is made again if
-    memories may exist that neither it nor the caller has. It is deleted when a memory is deleted,
+    processes, read the list and then the memories with matching words. A list is made again if it
+    may lack memories that the caller has not read either. It is deleted when a memory is deleted,
     gets other words, or is stored with an old date.
     """
 

@@ -432,7 +432,7 @@ class UserPartition:
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Add facts or feedback to the front of the list of the latest, which searches read."""
+        """Add facts or feedback to the list of the latest ones, which searches read."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)

@@ -117,8 +117,9 @@ class Learner:
 
     Args:
         writer: Writer that runs the requests in the background.
-        lane: Key of the writer's queue in which ``hear`` runs.
-        hear: Function that gets the id, the preferences and the time of a message.
+        lane: Key of the writer's queue in which ``hear`` is called.
+        hear: Function that stores preferences. Its arguments are the id of the message, the
+            preferences and the time of the message.
     """
 
     def __init__(

@@ -267,7 +267,7 @@ class ProfileCache:
         return followed
 
     def _reload(self, state: ProfileState) -> None:
-        """Discard the context, and use that in ``state``, or else read a new context.
+        """Replace the context by the one in ``state`` or, without one, by a new one.
 
         After an erasure of the user's data, earlier statements are discarded, too.
         """

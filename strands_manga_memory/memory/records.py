@@ -106,7 +106,10 @@ class Retention:
         checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return when a memory of ``learned_at`` expires, in seconds since 1970, or None."""
+        """Return the expiry time of a memory that was learned at ``learned_at``, or None.
+
+        Both times are in seconds since 1970.
+        """
         return None if self.seconds is None else int(learned_at + self.seconds)
 
 

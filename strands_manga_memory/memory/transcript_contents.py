@@ -135,9 +135,10 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
 def without_removed(
     transcript: Transcript, removals: Sequence[Removal], *, after: float
 ) -> Transcript:
-    """Return a transcript without messages up to the time ``after`` and turns with removed content.
+    """Return a transcript without old messages and without turns that have removed content.
 
-    Removed content is a retracted message, or a preference that was deleted later.
+    Messages up to the time ``after`` are old. Removed content is a retracted message, or a
+    preference that was deleted later.
     """
     retracted = {each.message for each in removals}
 

@@ -285,7 +285,7 @@ class AgentConversation:
             log: The conversation's log, which is read only if no such message is in memory.
 
         Returns:
-            Whether there are such messages.
+            Whether a message with this id was found.
         """
         identity = message.get("tracking_id")
         with self.lock:

@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Make a model request valid, such as by error results for interrupted tool calls.
+    """Make a model request valid: for example, add error results for interrupted tool calls.
 
     The agent's history is not changed.
     """

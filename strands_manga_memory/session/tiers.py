@@ -78,14 +78,14 @@ def user_directory(user_id: str, tenant: str | None) -> str:
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> Key | None:
-    """Return the key of a session's entry in the directory; None if it has no user."""
+    """Return the key of a session's entry in the directory; None for a session without a user."""
     if not ids.get("user"):
         return None
     return user_directory(ids["user"], ids.get("tenant")), session
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return a session's entry in its user's directory; None if it has no user."""
+    """Return a session's entry in its user's directory; None for a session without a user."""
     if (key := directory_key(session, ids)) is None:
         return None
     names = {name: ids.get(name) for name in ("session", "user", "tenant")}
@@ -198,8 +198,8 @@ class ExpiryIndex:
 
         Args:
             now: The time in seconds since 1970.
-            start: Number of the first of 16 index partitions to read, from 0. The others follow in
-                a circle.
+            start: Number (from 0) of the index partition that is read first. There are 16, and all
+                are read.
         """
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"

@@ -108,7 +108,7 @@ class Conversation:
 
         Args:
             touch: Whether the read restarts the time to live. An inspection passes False.
-            read: Wrapper of each read. It gets the tier's name and the function to call.
+            read: Runs each read of a tier. Its arguments are the tier's name and the read.
             start: Starts the read of the hot tier, perhaps in a thread, and returns its future.
 
         Returns:
@@ -163,7 +163,7 @@ class Conversation:
     def read_head(self, *, is_alone: bool = False) -> Record | None:
         """Read the durable tier's record, and join it with this process's copy.
 
-        ``is_alone`` means that the hot tier has no copy. Turns only in the log are then added.
+        If the hot tier has no copy (``is_alone``), turns that are only in the log are added.
         """
         durable = self._durable()
         with durable.io:

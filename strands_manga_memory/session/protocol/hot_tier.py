@@ -154,7 +154,7 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the content is known: not before the first read or after a failed request."""
+        """Whether the content is known: after a read or write, until a request fails."""
         return self._stored is not None
 
     @property
@@ -272,7 +272,7 @@ class HotTier:
     def get_turns(
         self, incarnation: int, keys: Iterable[TurnKey] | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read turns of an incarnation, without missing and unreadable ones.
+        """Read turns of an incarnation. Missing and unreadable turns are left out.
 
         Args:
             incarnation: Number of the conversation's run.

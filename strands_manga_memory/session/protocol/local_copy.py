@@ -512,7 +512,7 @@ class LocalCopy:
             self.has_news |= self.window != self.view
 
     def _drop_saved(self) -> None:
-        """Remove changes that ``base`` has from the unsaved ones. The open turn is kept."""
+        """Remove changes from the unsaved ones if ``base`` has them. The open turn is kept."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
         known, unsaved = self.base.states, self.unsaved()

@@ -243,7 +243,10 @@ class Record:
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
-        """Return the number of a turn's messages in ``message_count``; 0 if a rewind removed it."""
+        """Return how many messages of a turn are included in ``message_count``.
+
+        The result is 0 for a turn that a rewind removed.
+        """
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
 
@@ -253,7 +256,7 @@ class Record:
         return replace(self, turns={**self.turns, **read})
 
     def redacted(self, key: TurnKey, turn: Turn) -> Turn:
-        """Return a turn after this record's redactions."""
+        """Apply this record's redactions to a turn, and return the result."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
