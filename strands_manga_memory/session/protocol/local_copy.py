@@ -164,7 +164,7 @@ class LocalCopy:
             )
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, if it was not interrupted by a deletion, and add ``about`` to it."""
+        """End the open turn, and add the values ``about``. After a deletion, there is none to end."""
         with self.lock:
             if self._open is not None:
                 turn, self._open = self._open, None
