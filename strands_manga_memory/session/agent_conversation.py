@@ -258,13 +258,12 @@ class AgentConversation:
     ) -> None:
         """Add a message, or replace an earlier version of the same message in this turn.
 
-        When an answer is continued, Strands adds the whole answer again, with the same
-        ``tracking_id``. It replaces the turn's last message with this id. If ``history`` has more
-        messages with the id than the turn, a caller has used a message twice, and it is added.
+        Strands adds a continued answer again, with the same ``tracking_id``. This version replaces
+        the turn's last message with the id. A message that a caller uses twice is added twice.
 
         Args:
             message: The message.
-            history: The agent's present messages.
+            history: The agent's present messages, which show how often the message is used.
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
@@ -392,12 +391,10 @@ class AgentConversation:
         """Begin a turn with the changes of other processes.
 
         Args:
-            live: The agent's present history. Its unchanged messages are returned as the same
-                objects.
+            live: The agent's present history. Its unchanged messages stay the same objects.
 
         Returns:
-            The changed history. None if nothing has changed, or if a new message cannot be read
-            now.
+            The changed history; None without changes, or if a new message cannot be read now.
         """
         self._turn_slots = {}
         if not self.has_news:
@@ -511,8 +508,8 @@ class AgentConversation:
         """Read the log of the conversation, with placeholders for messages that cannot be read.
 
         Args:
-            newest: With a durable log, read only the last turns, which have at least this number of
-                messages. None: all turns.
+            newest: With a durable log, read only the last turns, with at least so many messages.
+                None: all turns.
             until: Key of the last turn to read. None: all turns.
 
         Returns:

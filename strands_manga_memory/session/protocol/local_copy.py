@@ -164,7 +164,7 @@ class LocalCopy:
             )
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, and add the values ``about``. After a deletion, there is none to end."""
+        """End the open turn, and add the values ``about``. After a deletion, no turn is open."""
         with self.lock:
             if self._open is not None:
                 turn, self._open = self._open, None
