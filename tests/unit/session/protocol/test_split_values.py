@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import CorruptRecordError
-from strands_manga_memory.session.protocol.split_values import (
+from strands_manga_memory.session.protocol.durable_tier import (
     MOST_BYTES,
     part_keys,
     put_split,
