@@ -154,8 +154,7 @@ class MangaMemory:
     def from_env(cls, **settings: Any) -> Self:
         """Open the stores that environment variables name, such as ``MANGA_MEMORY_HOT_URL``.
 
-        See ``MangaMemorySettings``. ``settings`` are arguments of ``open``, which override the
-        variables. A variable with an invalid value raises ValueError, which names both.
+        See ``MangaMemorySettings``. Arguments of ``open`` override the variables.
         """
         return cls(defaults=MangaMemorySettings.from_env(), **settings)
 
@@ -165,8 +164,7 @@ class MangaMemory:
         Example: ``memory.agent(model, user_id="u1", session_id="s1", tools=[search])``.
 
         Args:
-            model: The model, a router, or the id of a Bedrock model. Default: the default model of
-                Strands.
+            model: The model, a router, or the id of a Bedrock model. Default: that of Strands.
             options: Arguments of ``agent_kwargs``, including those of ``strands.Agent``.
         """
         return Agent(model=model, **self.agent_kwargs(**options))

@@ -213,6 +213,8 @@ class TaskState:
         self._started_at: float | None = None
         self._paused_at: float | None = None
         self._undo: dict[str, Callable[[], object]] = {}
+        # Steps with an undo function that are no longer in ``steps``.
+        self._removed: dict[str, TaskStep] = {}
         self._calls: dict[str, tuple[TaskStep, Mapping[str, Any]]] = {}
         self._loop_detector = LoopDetector()
         self.steps: dict[str, TaskStep] = {}
@@ -343,7 +345,7 @@ class TaskState:
             StateError: The step ``after`` does not exist.
         """
         with self._lock:
-            steps = list(self.steps.values())
+            steps = [*self._removed.values(), *self.steps.values()]
             if after is not None:
                 steps = steps[steps.index(self.step(after)) + 1 :]
         undone = []
@@ -359,8 +361,10 @@ class TaskState:
                     "step=<%s>, error=<%s> | could not be undone", step.name, type(failure).__name__
                 )
                 error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
+            step = step.replaced(rolled_back=error is None, error=error)
             with self._lock:
-                undone.append(self._put(step.replaced(rolled_back=error is None, error=error)))
+                undone.append(self._put(step) if step.id in self.steps else step)
+                self._removed.pop(step.id, None)
         return undone
 
     def record(
@@ -491,10 +495,12 @@ class TaskState:
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
         if len(self.steps) > self._steps_kept:
-            oldest = next(iter(self.steps))
-            del self.steps[oldest]
-            self._undo.pop(oldest, None)
+            oldest = self.steps.pop(next(iter(self.steps)))
             self.dropped += 1
+            if oldest.id in self._undo:
+                self._removed[oldest.id] = oldest
+                if len(self._removed) > self._steps_kept:
+                    self._undo.pop(self._removed.pop(next(iter(self._removed))).id)
         return step
 
     def step(self, id_: str) -> TaskStep:
