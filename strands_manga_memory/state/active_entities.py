@@ -37,21 +37,23 @@ For example, each series has its own ASIN.
 
 
 class Confidence(StrEnum):
-    """Certainty that the user means an entity."""
+    """Certainty of an active entity: inferred, or confirmed by the user or a method call."""
 
     INFERRED = "inferred"
     CONFIRMED = "confirmed"
 
 
 class ActiveEntity(Part):
-    """Entity that the conversation is about.
+    """Entity that the conversation is about, such as an order or a title.
 
     Attributes:
         type: Name of the entity type, such as ``"asin"``.
-        value: Value in its canonical form.
-        text: Value as originally written.
-        confidence: ``CONFIRMED`` if the user named the entity or a method call confirmed it.
-        message: ``tracking_id`` of the message that named the entity; empty after a method call.
+        value: Value in the standard form of its type, by which entities are compared.
+        text: Value as written in the message.
+        confidence: ``CONFIRMED`` if the user named the entity, or a method call confirmed the
+            entity.
+        message: Id (``tracking_id``) of the message that named the entity; empty after a method
+            call.
         turn: Number of the last turn in which the entity was named.
     """
 
@@ -64,9 +66,9 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Value of the entity for display.
+        """Text that shows the entity, such as ``One Piece`` for the value ``one piece``.
 
-        The original text if the entity is a date, or if only upper and lower case differ.
+        The original text is used for a date, or if the value is the same text in lower case.
         """
         is_shown = self.type == "date" or self.text.casefold() == self.value
         return (is_shown and self.text) or self.value
@@ -75,9 +77,10 @@ class ActiveEntity(Part):
 class EntityLayer(Layer):
     """Active entities: orders, titles and other things that recent messages named.
 
-    An entity becomes active when a message names it. It stays active until other entities of its
-    type replace it, the subject changes, or no message names it for several turns. Entities that
-    describe the user, such as a phone number, stay active after a change of subject.
+    A message that names an entity makes the entity active. Entities are removed when other entities
+    of their type replace them, when the subject changes, or when no message has named them for
+    several turns. A change of subject does not remove entities that describe the user, such as a
+    phone number.
 
     Attributes:
         groups: Active entities, keyed by type, in the order in which the types were first named.
@@ -93,7 +96,7 @@ class EntityLayer(Layer):
         return sorted(chain(*self.groups.values()), key=lambda each: -each.turn)
 
     def lines(self) -> Iterator[str]:
-        """Yield the line that shows the active entities to the model, if there are any.
+        """Yield one line that lists the active entities for the model; nothing without entities.
 
         Entities that describe the user, such as a phone number, are left out.
         """
@@ -109,10 +112,10 @@ class EntityLayer(Layer):
 
     @change
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Set the active entity of a type, which replaces the previous entities of the type.
+        """Make a value the only active entity of its type, and return the entity.
 
         Raises:
-            StateError: The type does not exist, or the value is invalid for it.
+            StateError: There is no such entity type, or the value is not valid for the type.
         """
         types = self._store.types
         if type_ not in types:
@@ -154,10 +157,12 @@ class EntityLayer(Layer):
         )
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Make the entities found in a message active, except prices and quantities.
+        """Make the entities that a message names active, except prices and quantities.
 
-        ``message`` is the ``tracking_id`` of the message. ``by_user`` is False for a message of a
-        tool or the assistant; see ``mention``.
+        Args:
+            found: Entities in the message.
+            message: Id (``tracking_id``) of the message.
+            by_user: Whether the user wrote the message, and not a tool or the assistant.
         """
         entities = [
             self._entity(each.type, each.value[:200], each.text[:200], message, confirmed=by_user)
@@ -166,14 +171,13 @@ class EntityLayer(Layer):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Make entities of a message active, in place of earlier entities of the same types.
+        """Make entities active, in place of the active entities of the same types.
 
-        Entities that the user named always replace earlier entities. If a tool or the assistant
-        named the entities (``by_user`` is False), the new entities of a type are ignored in three
-        cases:
+        Entities that a tool or the assistant named (``by_user`` is False) are less reliable. The
+        new entities of a type are then ignored in three cases:
 
-        - The message names an active entity of the type. That entity counts as named again.
-        - The message names more than ``MOST_VALUES`` (5) entities of the type.
+        - One of the new entities is active already. This entity counts as named again.
+        - There are more than ``MOST_VALUES`` (5) new entities of the type.
         - A confirmed entity of the type was named in the same turn.
         """
         named: dict[str, dict[str, ActiveEntity]] = {}
@@ -187,7 +191,7 @@ class EntityLayer(Layer):
         self.groups = groups
 
     def remove_source(self, message: str) -> None:
-        """Remove the active entities that a message named, given its ``tracking_id``."""
+        """Remove the active entities that came from the message with the given ``tracking_id``."""
         self._keep(lambda each: each.message != message)
 
     def _entity(
@@ -214,9 +218,10 @@ def _replace(
     *,
     by_user: bool,
 ) -> None:
-    """Replace the entities of one type in ``groups`` by the rules of ``EntityLayer.mention``.
+    """Replace the active entities of one type by the entities in ``new``, keyed by value.
 
-    A new title or series also removes the entities of the old one, such as its ASIN.
+    Unreliable new entities are ignored: see ``EntityLayer.mention``. A new title or series also
+    removes earlier volumes, ASINs, ISBNs and prices, which belong to the old one.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))

@@ -56,15 +56,14 @@ class StateStats(TypedDict):
 
     Attributes:
         entities: Number of active entities.
-        executions: Number of the task's steps in memory, and of all its recorded steps.
+        executions: Two numbers: the current task's steps in memory, and all its recorded steps.
         loops: Number of detected loops. A loop is three equal tool calls with equal results.
-        goals: Number of goals set so far, and of archived goals.
+        goals: Two numbers: the goals set so far, and the archived goals.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
-        caps: Limits in tokens: ``session`` for all stored goals, ``archives`` for archived goals
-            alone, and ``warning``, the size of all goals from which a warning is logged.
-        compression: Share of characters that archiving saves, because an archived goal has
-            statistics instead of its tool calls' arguments and results. None without archived tool
-            calls.
+        caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
+            goals. ``warning``: size of all goals above which a warning is logged.
+        compression: Share of characters that archiving saves: an archived goal has statistics
+            instead of the tool calls' arguments and results. None without archived tool calls.
         writes: Number of writes into ``agent.state``. Each write stores one part of the state.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
@@ -272,10 +271,10 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the block of text that shows the state to the model in a request.
+        """Return the block of text that shows the state to the model.
 
-        The requests of a turn reuse the block of the first request. The block is rendered again if
-        the environment, the warning about the time budget, or the number of tool loops has changed.
+        All requests of a turn contain the same text, unless the environment, the warning about the
+        time budget or the number of tool loops changes.
         """
         source = (
             opening_id(context.agent.messages),
@@ -295,7 +294,11 @@ class StateCoordinator(Plugin):
     def retract(self, message_id: str) -> bool:
         """Remove the active entities and slot values that came from a message.
 
-        ``message_id`` is the ``tracking_id`` of the message. Return whether anything was removed.
+        Args:
+            message_id: Id (``tracking_id``) of the message.
+
+        Returns:
+            Whether anything was removed.
         """
         with self.layers.lock:
             entities, dialogue = self.entities, self.dialogue
@@ -312,8 +315,8 @@ class StateCoordinator(Plugin):
     def to_agent_context(self) -> str:
         """Return the state as a block of text for the model, the most useful lines first.
 
-        The text is empty if the state has no data. Values are escaped, so that they cannot act as
-        instructions.
+        The text is empty if there is nothing to show. Values are escaped, so that no value can end
+        the block.
         """
         with self.layers.lock:
             lines = [

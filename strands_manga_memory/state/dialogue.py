@@ -29,7 +29,7 @@ MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
-    """Certainty of a slot's value."""
+    """Status of a slot's value: empty, inferred, or confirmed by the user."""
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -175,10 +175,9 @@ class Clarification(Part):
 
 
 class TurnLayer(Layer):
-    """Number of turns of a conversation.
+    """Number of turns in a conversation, stored apart from the dialogue.
 
-    The number has its own key in ``agent.state``. Otherwise each turn would write the larger
-    dialogue.
+    The number changes in every turn, the dialogue less often. Separate storage keeps writes small.
 
     Attributes:
         count: Number of user requests.
@@ -215,10 +214,9 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge another agent's changes slot by slot and question by question.
+        """Merge the changes of another agent into this agent's dialogue.
 
-        Slots and questions beyond the maximum numbers are dropped, because a stored dialogue with
-        more cannot be read.
+        Slots and questions are merged one by one. Those beyond the allowed number are dropped.
 
         Args:
             base: The dialogue from which both agents started.
@@ -230,9 +228,10 @@ class ConversationLayer(Layer):
 
     @property
     def turn_count(self) -> int:
-        """Number of user requests.
+        """Number of user requests in the conversation.
 
-        In a new fork (copy) of a conversation, this is the number in the agent's history.
+        If no number is stored, as in a new copy of a conversation, the agent's messages are
+        counted.
         """
         count, agent = self._store.get(TurnLayer).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
@@ -254,7 +253,8 @@ class ConversationLayer(Layer):
     def next_question(self) -> str | None:
         """Next question to the user, or None.
 
-        Questions added with ``ask`` come first, then those of missing slots.
+        Questions added with ``ask`` come first. Then come the questions of required slots without a
+        confirmed value.
         """
         asked = [
             *(each.question for each in self.clarifications),
@@ -264,9 +264,9 @@ class ConversationLayer(Layer):
 
     @property
     def next_request(self) -> str:
-        """Line that asks the model to put the next question to the user; empty without a question.
+        """Line that tells the model to ask the next question; empty without a question.
 
-        A question about an inferred value contains the value, so that the user can confirm it.
+        A guessed answer is part of the line: ``Ask the user next: Which volume? (probably 2)``.
         """
         question, guess = self.next_question, ""
         if not self.clarifications:
@@ -300,12 +300,14 @@ class ConversationLayer(Layer):
     def set_intent(self, intent: str | None, *, agent: str | None = None) -> None:
         """Set the user's intent, and replace the slots by those of the new intent.
 
-        A slot keeps its value if both intents define the slot in the same way. Entities of the
-        user's last message fill slots without a confirmed value, because a user may name a value
-        before the intent: "Volume 2 - I want to order it". These values are inferred. Pending
-        questions to the user are dropped. The same intent again changes nothing.
+        A slot keeps its value if its definition is the same in both intents. Slots without a
+        confirmed value may be filled from the user's last message, such as "Volume 2 - I want to
+        order it". Such values are inferred, not confirmed. Pending questions to the user are
+        dropped.
 
-        ``agent`` is the name of the agent that serves the intent; None keeps the current name.
+        Args:
+            intent: The new intent. The current intent changes no slot and no question.
+            agent: Name of the agent that serves the intent. None keeps the current name.
         """
         if intent != self.intent:
             before = {slot.cleared(): slot for slot in self.slots.values()}
@@ -340,7 +342,7 @@ class ConversationLayer(Layer):
 
     @change
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a slot, in place of the slot with the same name and its value."""
+        """Add a slot. A slot with the same name is replaced together with its value."""
         self._put(slot)
 
     @change
@@ -396,13 +398,13 @@ class ConversationLayer(Layer):
         """Update phase, number of turns and slots with a message of the user.
 
         Args:
-            phase: Phase that begins with the message. It is ignored if it may not follow the
-                current phase.
-            found: Entities in the message, which fill slots.
-            message: ``tracking_id`` of the message.
+            phase: Phase that the message suggests. A phase that may not follow the current phase is
+                ignored.
+            found: Entities in the message. They fill slots.
+            message: Id (``tracking_id``) of the message.
             is_new_turn: Whether the message opens a turn.
-            is_correction: Whether the message corrects something. Its entities may then replace
-                confirmed values.
+            is_correction: Whether the message corrects an earlier one. Only a correction can
+                replace confirmed values.
         """
         self._mentions, self._message = tuple(found), message
         self.advance(phase)
@@ -418,7 +420,7 @@ class ConversationLayer(Layer):
             self.phase = phase
 
     def remove_source(self, message: str) -> None:
-        """Empty the slots whose values came from a message, given its ``tracking_id``."""
+        """Clear the slots whose values came from the message with the given ``tracking_id``."""
         if message == self._message:
             self._mentions = ()
         self.slots = {
@@ -429,11 +431,10 @@ class ConversationLayer(Layer):
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
         """Fill slots with the entities of the user's last message.
 
-        A value is confirmed if the message answers the question for the slot; otherwise it is
-        inferred. If the message has more values of an entity type than there are slots for the
-        type, these values are ignored. Confirmed values stay, with one exception: a correction
-        replaces the confirmed value of a slot if no other slot has the same entity type. The new
-        value is inferred.
+        A value that answers the current question to the user is confirmed. Other values are
+        inferred. Ambiguous values are ignored: more values of an entity type than slots for this
+        type. A confirmed value is replaced only by a correction, and only in the sole slot of its
+        type. The new value is then inferred.
         """
         taken = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))

@@ -56,9 +56,9 @@ class Escalation(BaseModel):
         phase: Phase of the conversation.
         slots: Slots (values that the intent needs), filled and missing.
         entities: Active entities: orders, titles and other things that recent turns named.
-        state: Text lines for the model about the dialogue, the goals and the last request.
+        state: Lines about the dialogue, the goals and the last request, as the model sees them.
         environment: Data from the shop's systems, such as the user's cart and locale.
-        user: Text lines for the model about ``environment``.
+        user: Lines about ``environment``, as the model sees them.
         turns: The last turns, oldest first.
     """
 

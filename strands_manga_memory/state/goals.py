@@ -33,7 +33,10 @@ _VARIABLE = re.compile(
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Append a finding, unless it is blank or known, and return the last ``most`` findings."""
+    """Return ``known`` with a new finding at its end, limited to the last ``most`` findings.
+
+    A blank finding, or one that is known already, is not added.
+    """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
         return known
@@ -41,18 +44,19 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return a copy of ``counts`` in which the count of ``pattern`` is increased by one.
+    """Return a copy of ``counts`` with the count of ``pattern`` increased by one.
 
-    If 20 patterns have counts already, a new pattern is counted as ``other``.
+    At most 20 patterns are counted separately. Further patterns are counted as ``other``.
     """
     name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
 
 
 def error_pattern(text: str) -> str:
-    """Replace numbers, ids and quoted values in an error text by ``#``.
+    """Return an error text with ``#`` in place of numbers, ids and quoted values.
 
-    Similar errors then have the same text.
+    For example, ``order 12 not found`` becomes ``order # not found``. Similar errors can then be
+    counted together.
     """
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
@@ -95,7 +99,7 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """Tool call of a goal. ``note`` is its shortened result or error."""
+    """One tool call made for a goal. ``note`` is the shortened result or error."""
 
     tool: str
     ok: bool
@@ -104,7 +108,7 @@ class Execution(Part):
 
 
 class GoalRecord(Part):
-    """Values that a goal and its archive record have in common.
+    """Fields that an active goal and the archive record of an ended goal share.
 
     Attributes:
         id: Number of the goal in the session, from 1.
@@ -112,7 +116,7 @@ class GoalRecord(Part):
         context: Background for the goal; in the archive at most 500 characters.
         calls: Number of tool calls.
         tools: Number of calls and number of failures, keyed by tool name.
-        errors: Number of errors, keyed by error text without numbers and ids; in the archive, only
+        errors: Number of errors, keyed by error text without numbers and ids. The archive has only
             the 5 most frequent.
         first_at: Time of the goal's first tool call, in seconds since 1970.
         last_at: Time of the goal's last tool call, in seconds since 1970.
@@ -226,7 +230,7 @@ class GoalArchive(GoalRecord):
         status: Final status of the goal.
         outcome: Outcome of the goal.
         success_rate: Share of tool calls that succeeded.
-        themes: Number of subtasks for each theme (category of a subtask) and status.
+        themes: Number of subtasks, keyed by theme (category of the subtask) and then by status.
         failed: The last failed subtasks with reasons, 5 by default.
     """
 
@@ -250,9 +254,9 @@ class GoalArchive(GoalRecord):
 class GoalsLayer(Layer):
     """Goals of an agent: the active goal, and the archive of ended goals.
 
-    Methods that need an active goal raise ``StateError`` without one. If the stored goals cannot be
-    read, methods that change them raise ``CorruptRecordError``, and the stored data stay unchanged.
-    ``StateLimits`` limits the size of the goals.
+    Methods that need an active goal raise ``StateError`` if no goal is active. While the stored
+    goals are unreadable, methods that change goals raise ``CorruptRecordError``, and the stored
+    data stay unchanged. ``StateLimits`` sets the maximum size of the goals.
 
     Attributes:
         active: The active goal, or None.
@@ -481,9 +485,9 @@ class GoalsLayer(Layer):
         )
 
     def keep_within_caps(self) -> None:
-        """Reduce the stored goals to their token limit at the end of a turn.
+        """Drop parts of the stored goals at the end of a turn if the goals are too large.
 
-        If the active goal alone exceeds the limit, nothing is dropped, and a warning is logged.
+        If the active goal alone is too large, nothing is dropped, and a warning is logged.
         """
         limit = self._store.limits.goal_tokens
         if self._store.size(self) <= limit // 2:  # a character has at most 2 tokens
@@ -500,5 +504,5 @@ class GoalsLayer(Layer):
 
 
 def part_tokens(part: BaseModel) -> int:
-    """Return the estimated tokens of a part of the state as JSON."""
+    """Estimate the tokens of a part of the state, written as JSON."""
     return estimate_tokens(part.model_dump_json(exclude_defaults=True))

@@ -55,12 +55,13 @@ _NO_SET_PHRASE = re.compile(r'\d|["「『]')
 
 
 class Recorder:
-    """Recorder of an agent's messages, tool calls and turns in the agent's state.
+    """Hooks that update an agent's state after each message, tool call and turn.
 
     Args:
         store: Store of the parts of the state, such as the dialogue and the goals.
         task: The task of the current request.
-        session: State that the agents of the session share; None if they share none.
+        session: Access to the state that the agents of the session share; None without shared
+            state.
         expires_after_turns: Turns after which an entity that was not named again is dropped.
     """
 
@@ -194,9 +195,10 @@ class Recorder:
         )
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """Replace entities and slot values of the user's last message if a guardrail redacted it.
+        """After a guardrail redacted the user's message, update the values found in the message.
 
-        Strands redacts a message without calling a hook.
+        Entities and slot values of the original text are removed. Strands calls no hook for a
+        redaction, so this hook compares the content of the message after each model call.
         """
         if self._last_message is None or self._last_message[0]["content"] is self._last_message[1]:
             return
@@ -236,9 +238,9 @@ class Recorder:
 
 
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
-    """Return the phase of the conversation that begins with a message of the user.
+    """Return the phase of the conversation, such as a greeting, that a user's message begins.
 
-    A text with digits or quotes counts neither as a greeting nor as a goodbye.
+    Only a short text without digits and quotes can be a greeting or a goodbye.
     """
     act = None
     if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):

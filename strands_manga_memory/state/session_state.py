@@ -43,19 +43,18 @@ SHARED_TTL = 86_400.0
 
 
 class BackgroundRead:
-    """Runner of a repeated read on a background thread, with a deadline for its caller.
+    """Read that runs on a background thread while its caller waits until a deadline.
 
-    A read that misses the deadline continues in the background. Until it ends, no other read
-    begins, and no caller waits.
+    A late read continues. Until that read ends, callers do not wait, and no new read starts.
 
     Args:
-        read: Function that reads and keeps the data. It may block.
+        read: Function that reads the data and keeps them. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
         writer: Background threads that run the read.
-        key: Key of the read in ``writer``, which runs all work with the same key in order.
-        health: Availability of the store that is read. While the store is down, a caller waits only
-            for a read that tests whether the store is available again. None: no store is read.
+        key: Key of the read in ``writer``. Work with the same key runs in order.
+        health: Availability of the store that is read. During an outage, a caller waits only when
+            the next attempt to reach the store is due. None: no store is read.
     """
 
     def __init__(
@@ -74,14 +73,14 @@ class BackgroundRead:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Forget the running read, whose thread exists only in the parent process."""
+        """Forget the running read in a forked process, which has no thread that runs the read."""
         self._running: Future[Any] | None = None
         self._late: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Run the read, and wait until it has ended or the deadline has passed.
+        """Start the read, and wait for its end or the deadline without blocking the event loop.
 
-        An earlier read that is still running is awaited first. The event loop is not blocked.
+        If an earlier read does not end before the deadline, no new read starts.
         """
         running = self._running
         if running is not None and not running.done():
@@ -124,7 +123,7 @@ class BackgroundRead:
 
 
 class _SharedLayers(NamedTuple):
-    """Texts of the shared state's layers, its revision number, and the ids of its writers."""
+    """Shared state of a session: texts of its parts, revision number, and ids of its writers."""
 
     layers: dict[str, str]
     revision: int
@@ -132,13 +131,15 @@ class _SharedLayers(NamedTuple):
 
 
 class SessionState:
-    """State that the agents of a session share through the hot store.
+    """State that all agents of a session share through the hot store.
 
-    An agent reads the shared state before each turn. After the turn, the agent merges its own
-    changes into the shared state, key by key, or later if the hot store does not answer. Each agent
-    keeps a copy in its ``agent.state``. If the hot store loses the shared state, the next agent
-    that changes its copy stores the copy in the hot store. If two agents in two processes end a
-    turn within milliseconds, one may overwrite the changes of the other.
+    Before each turn, an agent reads the shared state. After the turn, the agent merges its own
+    changes into the shared state, key by key. If the hot store does not answer, the merge is
+    repeated later. Two agents in different processes that end a turn within milliseconds may
+    overwrite each other's changes.
+
+    Each agent also keeps a copy in ``agent.state``. If the hot store loses the shared state, the
+    next agent with changes stores its copy again.
 
     Args:
         hot: The hot store.
@@ -253,9 +254,9 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge the shared state into this agent's state, unless its revision is merged already.
+        """Merge the shared state into this agent's state, unless that is done already.
 
-        Return False if the shared state is ignored because it belongs to a deleted session.
+        Return False if the shared state comes from a deleted session and is therefore ignored.
         """
         if shared.revision == self._abandoned:
             return False
@@ -329,14 +330,13 @@ class Environment(Part):
         return value
 
     def announced(self) -> dict[str, Any]:
-        """Return the locale and the cart, which are stored as metadata of the conversation."""
+        """Return the values that become metadata of the conversation: locale and cart."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return the time of day: ``time_of_day``, or else the one in the user's time zone.
+        """Return the time of day, such as ``morning``; None if it is unknown.
 
-        The latter is ``morning``, ``afternoon``, ``evening`` or ``night``; None without a time
-        zone. ``now`` is in seconds since 1970.
+        Without ``time_of_day``, the user's time zone and ``now`` (seconds since 1970) are used.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
@@ -416,10 +416,11 @@ class CallableEnvironmentSource:
 
 
 class EnvironmentChanges:
-    """Published changes of a session's environment, such as a new cart.
+    """Changes of a session's environment that an application publishes, such as a new cart.
 
-    Every publication writes a new random version. Agents compare versions before each model call,
-    so they also find changes that were published while they were disconnected.
+    Each change gets a new random version in the hot store. Before each model call, an agent
+    compares this version with the last version that it has read. Missed changes are therefore
+    found, too.
 
     Args:
         hot: Hot store through which changes are published.
@@ -471,7 +472,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete the published changes and the state that the session's agents share.
+        """Delete a session's published changes and shared state from the hot store.
 
         Returns:
             Number of deleted values.
@@ -486,11 +487,11 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the version of the last change; None without a change or without the hot store."""
+        """Return the random id of the last published change; None if the id is unknown."""
         return self.health.tried(lambda: self._hot.get_value(self._name)) or None
 
     def published(self) -> Environment:
-        """Return the environment with the last published value of each field.
+        """Return the environment made of the last published value of each field.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -508,8 +509,7 @@ class EnvironmentTracker:
     """Environment of one agent, such as the user's cart and locale, kept up to date.
 
     With a source, the source is read again after each published change. Without a source, the
-    environment consists of the published values. After a failed read, the last values stay. A read
-    that misses its deadline continues in the background.
+    environment consists of the published values. If a read fails, the last values remain in use.
 
     Args:
         source: Source of the environment, or None.
@@ -517,8 +517,8 @@ class EnvironmentTracker:
         changes: Published changes of the environment, or None.
         deadline: Seconds that a model call waits for the hot store.
         source_deadline: Seconds that a model call waits for the source.
-        environment: Function that returns the first values, or None before they are read. The
-            start of the session then does not read the source. Default: no function.
+        environment: Function that returns the first values, or None if they are not known yet. With
+            this function, the source is not read at the start of the session. Default: no function.
     """
 
     def __init__(
@@ -551,7 +551,7 @@ class EnvironmentTracker:
 
     @property
     def environment(self) -> Environment:
-        """The last values; an empty environment before the first values are read."""
+        """Last known values; an empty environment while none are known."""
         first = self._first_values
         return self._environment or (first and first()) or Environment()
 
@@ -577,7 +577,7 @@ class EnvironmentTracker:
             await self._loading.run()
 
     def _check(self) -> None:
-        """Look for a published change, and read its values if there is no source."""
+        """Check whether a change was published; without a source, read the published values."""
         version = self._changes and self._changes.version()
         if version and version != self._version:
             self._published = version

@@ -1,6 +1,6 @@
-"""State of an agent in ``agent.state``.
+"""Storage of an agent's state in ``agent.state``.
 
-The state consists of layers. A layer is one part of the state, such as the goals.
+The state has several layers. A layer is one part of the state, such as the goals.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Part(BaseModel):
 
 
 class Layer(BaseModel):
-    """Part of an agent's state that is stored under its own key, such as the goals.
+    """Part of an agent's state, such as the goals, that is stored under its own key.
 
-    A method assigns new values to fields, and changes no value in place. Fields that later releases
-    have added are kept.
+    Methods assign new values to fields and never change a value in place. Fields that later
+    releases have added are kept.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -103,10 +103,10 @@ class Layer(BaseModel):
         return {**self.__dict__, **(self.model_extra or {})}
 
     def stored(self) -> str:
-        """Return the layer as JSON text, with a format version and without default values.
+        """Return the layer as JSON text with a format version, without default values.
 
-        A text is stored because Strands would copy and check every nested value of a dict at each
-        write and save.
+        A text is faster than a dict: Strands would copy and check each nested value of a dict
+        whenever the state is written or saved.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -132,7 +132,7 @@ class Layer(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Replace the values of all fields by an earlier result of ``Layer.values()``."""
+        """Set all fields to values that ``Layer.values()`` returned earlier."""
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -142,14 +142,14 @@ class Layer(BaseModel):
                 extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes that another agent made to the same layer.
+        """Merge the changes that another agent made to its copy of this layer.
 
-        Mappings are merged key by key, and tuples item by item. For a count, both agents' increases
-        are added. If both agents changed a field of any other type, the value of this layer stays.
+        Mappings are merged key by key, and tuples item by item. Increases of a count by both agents
+        are added. If both agents changed any other value, the value of this layer is kept.
 
         Args:
-            base: Values of the layer that both agents had before their changes.
-            other: Current values of the layer of the other agent.
+            base: Values of the layer before both agents' changes.
+            other: Current values in the other agent's copy.
         """
         if other != base:
             mine = self.values()
@@ -185,13 +185,13 @@ def _problems(error: ValidationError) -> str:
 def change(
     method: Callable[Concatenate[_Layer, P], _Item],
 ) -> Callable[Concatenate[_Layer, P], _Item]:
-    """Decorate a method that changes a layer: validate and write the layer after each call.
+    """Decorate a method that changes a layer: check the new values, and store the layer.
 
-    The store's lock is held during the call. After an error of the method or of the validation, the
-    layer has its earlier values.
+    The store is locked during the call. If the method fails or a new value is not allowed, the
+    layer gets its earlier values back.
 
     Raises:
-        CorruptRecordError: The stored layer cannot be read. It stays unchanged.
+        CorruptRecordError: The stored layer cannot be read. Nothing is changed.
         StateError: A value is not allowed. The message names the field and its rule.
     """
 
@@ -219,12 +219,12 @@ def change(
 
 
 def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
-    """Return the item with the given name.
+    """Return the item with the given name; an unknown name raises an error with the known names.
 
-    ``kind`` is the kind of the items in the error, such as "slot".
+    ``kind`` is the word for an item in the error, such as "slot".
 
     Raises:
-        StateError: The item does not exist. The message names the existing items.
+        StateError: There is no item with this name.
     """
     if name not in items:
         known = ", ".join(map(repr, list(items)[-50:])) or "none"
@@ -240,15 +240,15 @@ merged.
 
 @dataclass
 class _Entry:
-    """Layer with its values at earlier times, which show the changes since then.
+    """Layer (part of the state) with earlier values, which show later changes.
 
     Attributes:
         layer: The layer with its current values.
-        error: Reason why the layer's text in ``agent.state`` cannot be read; empty if it can be
-            read.
+        error: Reason why the layer's text in ``agent.state`` is unreadable; empty if it is
+            readable.
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
-        shared: Values of the session's shared state when this agent last merged or published it.
+        shared: Values in the session's shared state when this agent last read or wrote that state.
         shared_text: Text of the layer in the shared state at that time.
         turn_end: Values at the end of the last turn.
     """
@@ -263,11 +263,11 @@ class _Entry:
 
 
 class StateStore:
-    """Store of the layers of an agent's state, which writes changed layers into ``agent.state``.
+    """Store of an agent's state, which writes changed parts into ``agent.state``.
 
-    When a session manager replaces ``agent.state``, the layers are read again at their next use. A
-    stored layer that is damaged or has another version stays unchanged in ``agent.state``. An empty
-    layer is used in its place, and is not stored.
+    The parts are called layers. If a session manager replaces ``agent.state``, the layers are read
+    again at their next use. A stored layer that is damaged or has another version is not changed.
+    The agent then works with an empty layer, which is not stored.
 
     Args:
         kinds: Classes of the layers.
@@ -302,7 +302,7 @@ class StateStore:
     def attach(self, agent: Agent) -> None:
         """Connect the store to an agent, and read the layers from ``agent.state``.
 
-        A layer that is not in ``agent.state`` keeps the changes made before this call.
+        If ``agent.state`` lacks a layer, changes made to the layer before this call are kept.
         """
         with self.lock:
             self._agent = weakref.ref(agent)
@@ -342,7 +342,7 @@ class StateStore:
     def write(self) -> None:
         """Write the changed layers into ``agent.state``.
 
-        If ``agent.state`` was replaced since the last read, nothing is written.
+        Nothing is written if ``agent.state`` is another object than when the layers were read.
         """
         with self.lock:
             agent = self.agent
@@ -356,11 +356,10 @@ class StateStore:
                     self.writes += 1
 
     def take_over(self) -> None:
-        """Read a replaced ``agent.state`` again, and keep this agent's changes.
+        """Prepare the layers for a new turn: read ``agent.state`` again if it was replaced.
 
-        The changes since the end of the last turn are merged into the layers of the new
-        ``agent.state``. In any case, changed layers are then written, and the values of all layers
-        are remembered as those of the turn's end.
+        In this case, changes that this agent made since its last turn are merged into the new
+        layers. Changed layers are then written, as at the end of a turn.
         """
         with self.lock:
             agent = self.agent
@@ -378,7 +377,7 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers, and remember all values as those of the turn's end."""
+        """Write the changed layers, and remember all values, so that later changes are found."""
         with self.lock:
             self.write()
             for entry in self._entries.values():
@@ -395,15 +394,14 @@ class StateStore:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return the layers of this agent, to share them with the session's other agents.
+        """Return this agent's layers, to be stored as the shared state of the session.
 
         Args:
-            known: Texts of the layers that the session shares at present, keyed by ``Layer.KEY``.
+            known: Texts of the layers in the current shared state, keyed by ``Layer.KEY``.
 
         Returns:
-            Texts of the layers, and values of the layers, both keyed by ``Layer.KEY``. If this
-            release cannot read a layer in ``known`` or in ``agent.state``, the text in ``known`` is
-            returned unchanged.
+            Two mappings with the keys ``Layer.KEY``: texts and values of the layers. A layer that
+            this release cannot read keeps its text in ``known``.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -419,14 +417,14 @@ class StateStore:
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
-        """Merge the state that the session's agents share into the layers of this agent's state.
+        """Merge the shared state of the session into this agent's state.
 
-        Shared layers that are damaged are skipped.
+        Damaged layers of the shared state are skipped.
 
         Args:
             shared: Texts of the shared layers, keyed by ``Layer.KEY``.
             revision: Revision number of the shared state. A number below that of the last merge
-                means that the shared state is outdated. All values of this agent then count as
+                shows that newer shared state was lost. All values of this agent then count as
                 changes, not only those changed since the last merge.
         """
         with self.lock:
@@ -443,12 +441,12 @@ class StateStore:
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the shared state, so that the next merge finds later changes.
+        """Remember the shared state of the session, so that later changes can be detected.
 
         Args:
-            shared: Values of the shared layers, keyed by ``Layer.KEY``. Other layers keep the
-                values that were remembered before.
-            revision: Revision number of the shared state. It is also stored in ``agent.state``.
+            shared: Values of the shared layers, keyed by ``Layer.KEY``. For layers not in this
+                mapping, the values remembered earlier are kept.
+            revision: Revision number of the shared state, which is also stored in ``agent.state``.
         """
         with self.lock:
             for kind, entry in self._entries.items():

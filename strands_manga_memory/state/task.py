@@ -161,9 +161,9 @@ _MOMENT = re.compile(
 
 
 class LoopDetector:
-    """Detector of loops: repeated tool calls with equal arguments and results.
+    """Detector of loops. A loop is three equal tool calls with equal results.
 
-    Other calls may lie between them.
+    The calls need not be consecutive.
     """
 
     def __init__(self) -> None:
@@ -183,17 +183,17 @@ class LoopDetector:
 
 
 class TaskState:
-    """Current task of an agent, for one user request: steps, time budget and findings.
+    """Current task of an agent: steps, time budget and findings of one user request.
 
-    It is never stored.
+    A task is kept in memory only.
 
     Attributes:
         budget_ms: Time budget in milliseconds.
         steps: The last 100 steps (by default), keyed by id, oldest first.
         dropped: Number of older steps that were removed from ``steps``.
         findings: Findings without repetitions.
-        successes: Number of successes, keyed by tool name. Steps that are not tool calls are
-            counted by their text, without numbers and ids.
+        successes: Number of successes, keyed by tool name. Other steps than tool calls are keyed by
+            their text without numbers and ids.
         errors: Number of errors, keyed by tool name and error text, without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
         timed_out: Keys of tool calls that were stopped at their deadline and whose end is not
@@ -231,9 +231,9 @@ class TaskState:
             self._started_at = self._clock()
 
     def pause(self) -> None:
-        """Stop the clock of the time budget during a wait for a human.
+        """Stop the clock of the time budget while the agent waits for a human.
 
-        Steps in progress are queued again.
+        Steps in progress get the status ``QUEUED`` again.
         """
         with self._lock:
             self._paused_at = self._clock()
@@ -271,9 +271,9 @@ class TaskState:
         confidence: float | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a queued step to the task, and return the step.
+        """Add a step to the task with the status ``QUEUED``, and return the step.
 
-        ``undo`` is a function that reverses the step, for ``roll_back``.
+        ``roll_back`` calls the function ``undo`` to reverse the step.
 
         Raises:
             StateError: The id exists already.
@@ -329,10 +329,11 @@ class TaskState:
             return self._put(self.step(step_id).ended(status, self._clock(), **texts))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo completed tool calls and other steps with an ``undo`` function, the last step first.
+        """Undo the completed tool calls of the task, the last call first.
 
-        A tool call without an ``undo`` function is only marked as rolled back. If undoing a step
-        fails, the step gets the error and is not marked. The other steps are still undone.
+        Other completed steps are undone if they have an ``undo`` function. A tool call without an
+        ``undo`` function is only marked as rolled back. If an ``undo`` function fails, its error is
+        stored in the step, and the other steps are still undone.
 
         Args:
             after: Id of a step: only later steps are undone. None: all steps.
@@ -375,7 +376,7 @@ class TaskState:
         confidence: float | None = None,
         ok: bool | None = None,
     ) -> TaskStep:
-        """Record a thought, a validation or a change of the plan as an ended step.
+        """Add a step that has ended already: a thought, a validation or a change of the plan.
 
         Args:
             kind: Kind of the step.
@@ -434,11 +435,12 @@ class TaskState:
         """Record the end of a tool call in the task and in the active goal.
 
         Args:
-            key: Key of the call.
+            key: Key of the call, as given to ``begin_call``.
             ok: Whether the call succeeded.
-            text: Result or error.
-            ms: Duration in milliseconds. None means the time since the start of the call.
-            retry: Whether the tool will be called again. The step then stays in progress.
+            text: Result of the call, or its error.
+            ms: Duration in milliseconds. None: the time since the start of the call.
+            retry: Whether the tool will be called again. The step is then restarted and remains in
+                progress.
             size: Number of characters of the call's arguments and result.
         """
         with self._lock:
