@@ -32,16 +32,24 @@ class DataKey(NamedTuple):
 class KeyProvider(Protocol):
     """Thread-safe provider of the tenants' encryption keys.
 
-    The methods get a tenant's id in percent-encoding, as ``scope.encoded_id`` returns it. ``""``
-    means no tenant.
+    A tenant's id is passed in percent-encoding, as ``scope.encoded_id`` returns it. The empty id
+    stands for data without a tenant.
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values; ``KeyError`` without a key."""
+        """Return the key that encrypts a tenant's new values.
+
+        Raises:
+            KeyError: The tenant has no key.
+        """
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``; ``KeyError`` without such a key."""
+        """Return a tenant's key with the name ``key_id``.
+
+        Raises:
+            KeyError: The tenant has no such key.
+        """
         ...
 
 
@@ -88,10 +96,10 @@ def escaped_tenant(tenant: str | None) -> str:
 class AesGcmCipher:
     """Cipher by AES-GCM with one set of keys for all tenants.
 
-    A value can be decrypted only under the storage key for which it was encrypted. Each value has a
-    random nonce, and contains the name of its encryption key. After a change of ``current``, old
-    values stay readable while ``keys`` contains their key. ``TenantCipher`` has separate keys for
-    each tenant.
+    A value can be decrypted only under the storage key for which it was encrypted. Each encrypted
+    value has a random nonce, and contains the name of its encryption key. To change the key, add
+    another key and name it as ``current``. Old values stay readable while ``keys`` contains their
+    key. For separate keys of each tenant, use ``TenantCipher``.
 
     Args:
         keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
@@ -139,11 +147,10 @@ class AesGcmCipher:
 
 
 class TenantCipher:
-    """Cipher by AES-256-GCM with the keys of the tenant that owns the value.
+    """Cipher by AES-256-GCM with separate keys for each tenant.
 
-    The storage key of a value contains the ids of its owner, such as tenant, user and session. Each
-    value is authenticated together with its storage key, the name of its encryption key, and
-    ``context``. A value that was copied to another storage key is therefore rejected.
+    The storage key of a value contains its tenant. A value can be decrypted only under the storage
+    key for which it was encrypted, so that a copy under another storage key is rejected.
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.

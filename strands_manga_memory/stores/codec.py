@@ -49,7 +49,7 @@ _COMPRESSED, _ENCRYPTED = 1, 2
 
 
 class Cipher(Protocol):
-    """Encryption of stored values on the client.
+    """Protocol of ciphers, which encrypt values before they are stored.
 
     ``place`` is the storage key of a value. A value can be decrypted only under the storage key for
     which it was encrypted.
@@ -68,7 +68,10 @@ class Cipher(Protocol):
 
 
 def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` if the record ``place`` has another format version."""
+    """Raise ``CorruptRecordError`` unless ``version`` is the current format version of records.
+
+    ``place`` is the storage key of the record, for the error message.
+    """
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
         raise CorruptRecordError(
@@ -105,7 +108,10 @@ class Codec:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
 
     def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` for the unencrypted record ``place``, unless allowed."""
+        """Raise ``CorruptRecordError`` if this codec must reject unencrypted records.
+
+        ``place`` is the storage key of an unencrypted record, for the error message.
+        """
         if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
@@ -142,8 +148,7 @@ class Codec:
             CorruptRecordError: The bytes are damaged, belong to another storage key than ``place``,
                 have another version, or are not encrypted although they must be. The message names
                 ``place``.
-            KeyMissingError: The value is encrypted, and there is no cipher, or the cipher lacks the
-                key.
+            KeyMissingError: The value is encrypted, and the cipher or its key is missing.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(
@@ -177,7 +182,12 @@ class Codec:
         return self.seal(dump(value), place)
 
     def decode(self, data: object, place: str) -> Any:
-        """Convert a value from its stored form to Python. The errors are those of ``unseal``."""
+        """Convert a value from its stored form to Python.
+
+        Raises:
+            CorruptRecordError: The bytes are damaged, or are not a valid record of ``place``.
+            KeyMissingError: The value is encrypted, and the cipher or its key is missing.
+        """
         return load_stored(self.unseal(data, place), place)
 
 
@@ -185,14 +195,14 @@ def dump(value: Any) -> bytes:
     """Serialize a value as compact JSON, from which ``load`` restores the value.
 
     Texts, numbers, booleans, None, bytes, lists, and dicts with texts as keys are restored
-    unchanged. Bytes are stored as ``{"$bytes": "BASE64"}``, integers of over 63 bits as
-    ``{"$int": "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``. If the single key of a
-    dict begins with ``$``, one more ``$`` is stored before the key.
+    unchanged. Bytes are stored as ``{"$bytes": "BASE64"}``, integers of over 63 bits as ``{"$int":
+    "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``. If the single key of a dict begins
+    with ``$``, one more ``$`` is stored before the key.
 
     All other values are converted, and ``load`` does not restore the original value. Tuples and
     sets become lists. Keys of dicts become texts. Dates, times and ``Decimal`` become their
-    ``str()``. Objects of other types also become their ``str()``, and a warning is logged. So do
-    containers that contain themselves or are nested deeper than ``MOST_LEVELS``.
+    ``str()``. Any other object also becomes its ``str()``, and a warning is logged. The same
+    applies to a container that contains itself or is nested deeper than ``MOST_LEVELS``.
     """
     tags = 0
 
@@ -236,9 +246,9 @@ _TAGS: dict[str, Callable[[str], Any]] = {
 
 
 def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
-    """Convert a value to JSON values, as described in ``dump``.
+    """Convert a value to values that JSON has, such as bytes to ``{"$bytes": "BASE64"}``.
 
-    ``path`` has the ids of the containers around the value.
+    ``path`` contains the ``id()`` of each container around the value, to detect cycles.
     """
     if type(value) in _PLAIN:
         return value
@@ -275,7 +285,10 @@ def _tagged_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def _untagged(found: dict[str, Any]) -> Any:
-    """Restore the value of a JSON object. An unknown tag raises ``LookupError``."""
+    """Restore a value from a JSON object, such as bytes from ``{"$bytes": "BASE64"}``.
+
+    An unknown key with ``$`` raises ``LookupError``.
+    """
     if len(found) == 1 and (key := next(iter(found)))[:1] == "$":
         return {key[1:]: found[key]} if key[1:2] == "$" else _TAGS[key](found[key])
     return found
@@ -301,12 +314,12 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def trusted(record: object) -> Iterator[None]:
-    """Convert errors of parsing the stored ``record`` to ``CorruptRecordError``.
+    """Convert parse errors of a ``with`` block to ``CorruptRecordError``.
 
     Errors of this package, and errors that malformed data do not cause, are raised unchanged.
 
     Args:
-        record: Name of the record, or an object whose ``str()`` is the name.
+        record: Name of the stored record that is parsed, or an object whose ``str()`` is the name.
     """
     try:
         yield
@@ -323,10 +336,10 @@ def trusted(record: object) -> Iterator[None]:
 
 
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Serialize a JSON value as compact JSON.
+    """Serialize a value as compact JSON.
 
-    ``default`` converts values of other types. They raise ``TypeError`` without ``default``, or if
-    the value also has a lone surrogate.
+    ``default`` converts values of types that JSON lacks. ``TypeError`` is raised for such a value
+    without ``default``, and in a value that also has a lone surrogate (half a UTF-16 character).
     """
     try:  # a copy, because orjson's result holds its whole buffer
         return bytes(memoryview(orjson.dumps(value, default)))
@@ -336,9 +349,10 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 
 def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Parse JSON as written by :func:`json_bytes`, with a function that converts each object.
+    """Parse JSON that :func:`json_bytes` has written.
 
-    Invalid JSON raises ``ValueError``.
+    The function ``restored`` converts each JSON object, if given. Invalid JSON raises
+    ``ValueError``.
     """
     if restored is None:
         with suppress(orjson.JSONDecodeError):
@@ -456,8 +470,9 @@ def is_json(
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
     """Return a value as JSON text.
 
-    An object without a JSON form is written as its type, such as ``"<date>"``. A value that is
-    nested too deeply, or has a key such as a tuple, is converted as a whole as in ``dump``.
+    An object without a JSON form is written as its type, such as ``"<date>"``. A value that
+    Python's JSON encoder rejects, such as a dict with a tuple as a key, is first converted as in
+    ``dump``.
     """
     try:
         return json.dumps(

@@ -198,7 +198,7 @@ class DynamoDBTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values, as ``Table.query``.
+        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
 
         Pages are read on demand.
 
@@ -303,7 +303,7 @@ class DynamoDBTable:
         return self._call(operation, expected=NOT_MET, **request) is not None
 
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Send a query, and yield at most ``limit`` records; all if ``limit`` is None."""
+        """Yield the records of a query, read page by page: at most ``limit``, or all for None."""
         while limit is None or limit > 0:
             answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
             for stored in answer["Items"]:
@@ -347,7 +347,7 @@ class DynamoDBTable:
                 time.sleep(pause)
 
     def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request as ``_call`` does, without an expected error."""
+        """Send a request to DynamoDB, and return the answer. Each error is raised."""
         answer = self._call(operation, **request)
         assert answer is not None  # noqa: S101 - no error was expected
         return answer
@@ -359,11 +359,11 @@ class DynamoDBTable:
 
         Args:
             operation: Name of the boto3 method, such as ``put_item``.
-            expected: Error code after which the result is None. Default: no error is expected.
+            expected: Error code that returns None instead of raising an error. Default: no code.
             **request: Arguments of the method.
 
         Raises:
-            StoreError: The request failed for another reason.
+            StoreError: The request failed with any other error.
         """
         pauses = self._pauses()
         while True:

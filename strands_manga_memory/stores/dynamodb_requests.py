@@ -140,7 +140,10 @@ def translated(error: Exception, where: str) -> StoreError:
 
 
 def _answered(error: ClientError, what: str) -> StoreError:
-    """Convert an error response to an error of this package with the message ``what``."""
+    """Convert an error response of DynamoDB to an error of this package.
+
+    ``what`` is the message of the new error.
+    """
     code = code_of(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _PASSING or status >= 500:
@@ -183,16 +186,16 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Replace ASCII escapes in a request's body by UTF-8: Japanese text takes half the bytes."""
+    """Write a request's body as UTF-8 instead of ASCII escapes, which take twice the bytes."""
     with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
 
 def is_whole(answer: Mapping[str, Any]) -> bool:
-    """Return whether a response of DynamoDB has a body.
+    """Return whether a response of DynamoDB has a body, as every complete response has.
 
-    If a connection ends within the headers, botocore returns an empty response, which would look
-    like a missing record. DynamoDB never sends an empty response.
+    If a connection ends within the headers, botocore returns an empty response. Without this check,
+    the empty response would look like a missing record.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
     if headers is None:  # the client does not use HTTP
@@ -220,7 +223,7 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the request arguments for the condition of a write; empty for no condition.
+    """Convert the condition of a write to boto3 arguments; an empty dict without a condition.
 
     ``partition`` is the name of the partition key, which exists in every record.
     """
@@ -256,7 +259,7 @@ def value_of(value: Any) -> dict[str, Any]:
 
 
 def _typed(value: Any) -> dict[str, Any]:
-    """Convert a value that ``normal`` returned to DynamoDB's format."""
+    """Convert a normalized Python value to DynamoDB's format, such as 2 to ``{"N": "2"}``."""
     if isinstance(value, dict):
         return {"M": {name: _typed(item) for name, item in value.items()}}
     if isinstance(value, list):
@@ -269,7 +272,7 @@ def _typed(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Mapping[str, Any]) -> Any:
-    """Convert a value from DynamoDB's format to Python."""
+    """Convert a value from DynamoDB's format to Python, such as ``{"N": "2"}`` to 2."""
     [(kind, content)] = value.items()
     if kind == "N":
         return _number(content)

@@ -1,8 +1,8 @@
 """Protocol of hot stores, which hold the active conversations, and a hot store in memory.
 
-A conversation ends when its TTL is over (its logical expiry). The store still keeps the
-conversation for a while, so that a sweeper can finalize it. The log contains all messages by
-number. The window lists the messages in an agent's current history.
+A conversation ends at its logical expiry, after its TTL. The store still keeps the conversation for
+a while, so that a sweeper (clean-up job) can finalize it. The log contains all messages by number.
+The window lists the messages in an agent's current history.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class HotWrite:
     """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: no conversation may
-            be stored, except a tombstone (record of a deletion) with an epoch below ``epoch``.
+        expect: Epoch and version that the stored conversation must have. None: nothing may be
+            stored, except a tombstone (record of a deletion) with a lower epoch.
         epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the
             conversation.
         version: Version after the write, from :func:`new_version`. If the store already has this
@@ -95,8 +95,8 @@ class HotRecord:
             only its epoch.
         ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry.
         expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
-        fields: The requested fields that exist, and those of the window's messages (see
-            ``window_fields``).
+        fields: The requested fields that exist and, after ``load``, the messages of the current
+            history.
     """
 
     epoch: int
@@ -125,15 +125,15 @@ class HotStore(Protocol):
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields and all messages of its window.
+        """Return a conversation with the requested fields and the messages of its current history.
 
         The read is one request. The result is None if nothing is stored. An expired conversation is
-        returned while the store still keeps it, and a deleted one as its tombstone (record of the
-        deletion).
+        returned while the store still keeps it. A deleted conversation is returned as its tombstone
+        (record of the deletion).
 
         Args:
             conversation: Name of the conversation.
-            fields: Names of the fields to read in addition to the window's messages.
+            fields: Names of the fields to read in addition to the messages.
             touch: Whether to renew the TTL of an active, unexpired conversation.
         """
 
@@ -158,8 +158,8 @@ class HotStore(Protocol):
 
         Args:
             conversation: Name of the conversation.
-            epoch: Least epoch of the tombstone. If the stored epoch is not lower, the tombstone
-                gets the stored epoch plus 1.
+            epoch: Least epoch of the tombstone. The tombstone always gets a higher epoch than the
+                stored conversation.
             ttl: Seconds until the tombstone expires.
         """
 
@@ -174,21 +174,24 @@ class HotStore(Protocol):
     ) -> HotRecord | None:
         """Claim an expired conversation, so that only the caller ends it.
 
-        Its state becomes ``CLOSING``. Return the conversation without fields, or None if it cannot
-        be claimed.
+        A claimed conversation has the state ``CLOSING``. The result is the conversation without
+        fields, or None if the claim fails.
 
         Args:
             conversation: Name of the conversation.
-            lease: Seconds after which a claim by another caller is void. Then the conversation can
-                be claimed although it is ``CLOSING``.
-            expired_only: Whether an active conversation must have expired.
+            lease: Seconds after which the claim of another caller no longer prevents a new claim.
+            expired_only: Whether only an expired conversation can be claimed. False: also an active
+                one.
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation that the caller has claimed and ended.
 
-        Return False and remove nothing if the state is not ``CLOSING``, or the stored epoch and
-        version are not ``expect``.
+        A conversation that changed after the claim is not removed. The result is then False.
+
+        Args:
+            conversation: Name of the conversation.
+            expect: Epoch and version of the claimed conversation.
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
@@ -217,9 +220,9 @@ class HotStore(Protocol):
 def window_fields(window: bytes, conversation: str) -> list[str]:
     """Return the names of the fields that store the messages of a window, in their order.
 
-    A window is the list of messages in an agent's current history. The window ``b"1-3,5,x2"`` has
-    messages 1, 2, 3 and 5 of the log, in the fields ``m1``, ``m2``, ``m3`` and ``m5``, and then a
-    message that differs from the log or is missing from the log, in the field ``x2``.
+    A window lists the messages in an agent's current history. For the window ``b"1-3,5,x2"``, the
+    names are ``m1``, ``m2``, ``m3``, ``m5`` and ``x2``. ``m`` fields are messages of the log, by
+    number. An ``x`` field is a message that differs from the log, or is missing there.
 
     Raises:
         CorruptRecordError: ``window`` is malformed, or lists more than ``MAX_WINDOW`` messages.
@@ -281,7 +284,7 @@ def _named(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class _Value:
-    """Stored value, or the owner of a lease, with the time at which it expires."""
+    """Value with the time at which it expires. The value of a lease (lock) is its owner."""
 
     content: Any
     gone_at: float
@@ -296,9 +299,9 @@ class InMemoryHotStore:
     The store is thread-safe. Its data is lost with the process. A forked child continues with its
     own copy.
 
-    An expired conversation stays readable for ``grace`` seconds. Then the next access to it removes
-    it, or a clean-up of the store. A clean-up runs whenever the number of stored objects has
-    doubled.
+    An expired conversation stays readable for ``grace`` seconds. It is then removed at the next
+    access, or by a clean-up of the whole store. The clean-up runs whenever the number of stored
+    objects has doubled.
 
     Args:
         clock: Seconds since a fixed moment. Default ``time.time``.
@@ -331,7 +334,7 @@ class InMemoryHotStore:
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the messages of its window. See ``HotStore.load``."""
+        """Return a conversation with some fields and the messages of its current history."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -346,13 +349,13 @@ class InMemoryHotStore:
         return kept.record(now, _named(kept, [*fields, *listed]))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation. See ``HotStore.read``."""
+        """Return the requested fields of a conversation, without missing fields."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else _named(kept, fields)
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write a conversation, unless another writer changed it. See ``HotStore.write``."""
+        """Write a conversation, unless it has changed since the caller read it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -378,7 +381,7 @@ class InMemoryHotStore:
         return status
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a record of its deletion. See ``HotStore.put_tombstone``."""
+        """Replace a conversation by a record of its deletion, and return the record's epoch."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -389,7 +392,7 @@ class InMemoryHotStore:
         return epoch
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations. See ``HotStore.expired``."""
+        """Yield the names of expired conversations that are still stored."""
         now = self._clock()
         with self._lock:
             names = [
@@ -402,7 +405,7 @@ class InMemoryHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation. See ``HotStore.claim``."""
+        """Claim an expired conversation, so that only the caller ends it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -415,7 +418,7 @@ class InMemoryHotStore:
         return kept.record(now)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and ended."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
             if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
@@ -424,7 +427,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease. See ``HotStore.acquire_lease``."""
+        """Acquire or extend a conversation's lease, a lock that expires after ``ttl`` seconds."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -435,7 +438,7 @@ class InMemoryHotStore:
         return True
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease. See ``HotStore.release_lease``."""
+        """Release a conversation's lease (lock); return False if ``owner`` does not hold it."""
         with self._lock:
             held = self._alive(self._leases, conversation, self._clock())
             if held is None or held.content != owner:
@@ -444,13 +447,13 @@ class InMemoryHotStore:
         return True
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``. See ``HotStore.get_value``."""
+        """Return the value stored under ``name``, or None if it is missing or has expired."""
         with self._lock:
             kept = self._alive(self._values, name, self._clock())
         return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         now = self._clock()
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
@@ -480,7 +483,7 @@ class InMemoryHotStore:
 
 
 def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
-    """Return the status of a write to the stored conversation ``kept``, without writing."""
+    """Decide whether a write may replace the stored conversation ``kept``, without writing."""
     if kept is None:
         return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
     grows = write.epoch > kept.epoch

@@ -183,7 +183,7 @@ class PostgresTable(SQLTable):
         )
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Return the serialized record of a key, or None, and lock its row in the transaction."""
+        """Lock the row of a key in the transaction. Return the serialized record, or None."""
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
@@ -193,8 +193,8 @@ class PostgresTable(SQLTable):
     ) -> None:
         """Write the serialized record ``data``, or delete the record if ``data`` is None.
 
-        ``was_absent`` is true if this transaction found no record, and therefore could not lock it.
-        If another process has stored the record since, a put raises ``_WriteConflict``.
+        ``was_absent`` is true if this transaction found no record, and so could not lock its row. A
+        put then raises ``_WriteConflict`` if another process has stored the record meanwhile.
         """
         if data is None:
             where = "WHERE partition = %s AND sort = %s"
@@ -228,7 +228,7 @@ class PostgresTable(SQLTable):
             raise translated(error, self.schema.name) from error
 
     def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
-        """Return a connection whose server answers, and the pool of the connection.
+        """Return a connection whose server answers, and its pool.
 
         Connections that the server has ended are replaced.
         """
@@ -318,10 +318,10 @@ class Connection(psycopg.Connection[Any]):
     def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any
     ) -> Any:
-        """Connect to the server. A failure is stored in the ``PostgresTable`` and raised.
+        """Connect to the server. An error is raised, and also stored in ``PostgresTable.failure``.
 
-        Threads that wait for a connection read ``failure``, because the pool does not report the
-        error to them.
+        Threads that wait for a connection read ``failure``: the pool does not report errors to
+        them.
         """
         try:
             return super().connect(conninfo, **options)
@@ -346,9 +346,8 @@ class Connection(psycopg.Connection[Any]):
     def is_alive(self, seconds: float) -> bool:
         """Return whether the server still answers on this connection.
 
-        If unread data has arrived, the server has ended the connection. Otherwise a connection that
-        was used within the last second counts as alive. Any other connection is tested by a query,
-        which may take ``seconds``.
+        An end of the connection that the server has reported is found at once. A connection that
+        was idle for over a second is also tested by a query, for at most ``seconds``.
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self.pgconn.socket, selectors.EVENT_READ)

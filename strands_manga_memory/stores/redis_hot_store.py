@@ -98,8 +98,8 @@ class RedisHotStore:
     - Lease: ``prefix:{bNNNN}:l:conversation``.
     - Value: ``prefix:{bNNNN}:v:name``.
 
-    The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be attempted
-    only once. This class retries failed attempts of all other operations, with random waits.
+    The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be sent only
+    once. This class itself retries the other operations, with random waits.
 
     Args:
         client: ``redis.Redis`` (also from ``Sentinel.master_for``) or
@@ -151,11 +151,11 @@ class RedisHotStore:
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the messages of its window. See ``HotStore.load``."""
+        """Return a conversation with some fields and the messages of its current history."""
         return self._record(conversation, _LOAD, int(touch), self._grace, *fields)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation. See ``HotStore.read``."""
+        """Return the requested fields of a conversation, without missing fields."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -166,7 +166,7 @@ class RedisHotStore:
         return {name: value for name, value in found if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> WriteStatus:
-        """Write a conversation, unless another writer changed it. See ``HotStore.write``."""
+        """Write a conversation, unless it has changed since the caller read it."""
         expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
         counts = int(write.replace), len(write.removed)
@@ -176,16 +176,15 @@ class RedisHotStore:
         return WriteStatus(status.decode())
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
-        """Replace a conversation by a record of its deletion. See ``HotStore.put_tombstone``."""
+        """Replace a conversation by a record of its deletion, and return the record's epoch."""
         _, newest = self._run(conversation, _PUT_TOMBSTONE, epoch, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations. See ``HotStore.expired``.
+        """Yield the names of expired conversations that are still stored.
 
-        The names are read from the 1,024 expiry indexes of the store, 64 indexes per request,
-        beginning with a random one. A conversation may become active again after its name was read.
-        ``claim`` then refuses it.
+        The 1,024 expiry indexes of the store are read from a random one on, 64 per request. A
+        conversation may become active again after its name was read. ``claim`` then refuses it.
         """
         start = _RANDOM.randrange(BUCKETS)
         now = int(self._evaluated(_NOW, [self._index(start)], ()))
@@ -204,39 +203,41 @@ class RedisHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation. See ``HotStore.claim``.
+        """Claim an expired conversation, so that only the caller ends it.
 
-        The request is not retried. If its answer is lost, the claim may be stored without the
-        caller's knowledge. The conversation can be claimed again when the lost claim is older than
-        ``lease`` seconds.
+        The request is not retried. If its answer is lost, the conversation may be claimed without
+        the caller's knowledge. It can be claimed again after ``lease`` seconds.
         """
         return self._record(
             conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False
         )
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a claimed conversation, without retries. See ``HotStore.drop``."""
+        """Remove a conversation that the caller has claimed and ended, without retries."""
         return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease. See ``HotStore.acquire_lease``."""
+        """Acquire or extend a conversation's lease, a lock that expires after ``ttl`` seconds."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease, without retries. See ``HotStore.release_lease``."""
+        """Release a conversation's lease (lock), without retries.
+
+        Return False if ``owner`` does not hold the lease.
+        """
         return bool(
             self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
         )
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``. See ``HotStore.get_value``."""
+        """Return the value stored under ``name``, or None if it is missing or has expired."""
         key = self._key(name, "v")
         found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
-        """Store a value under a name for ``ttl`` seconds. See ``HotStore.put_value``."""
+        """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
 
@@ -272,9 +273,9 @@ class RedisHotStore:
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
         """Return names and states of the conversations in some buckets that expire by ``now``.
 
-        A bucket is a group of conversations with one expiry index, from which at most ``limit``
-        conversations are returned. The state is None if the conversation is no longer stored.
-        ``now`` is in milliseconds.
+        A bucket is a group of conversations with one expiry index. Each bucket yields at most
+        ``limit`` conversations. The state is None if a conversation is no longer stored. ``now`` is
+        in milliseconds.
         """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
         members = self._pipelined(
@@ -331,7 +332,7 @@ class RedisHotStore:
     def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
         """Call a function of the Redis client, and convert its errors to those of this package.
 
-        If ``again`` is true, calls that fail with a temporary error are retried until the deadline.
+        Temporary errors are retried until the deadline, unless ``again`` is False.
         """
         end = time.monotonic() + self._deadline
         pause = 0.002
@@ -400,10 +401,9 @@ def redis_client(
 
 
 class _RedisRefusal(NamedTuple):
-    """Known cause of an error from Redis, with its remedy.
+    """Error of Redis with a known cause and remedy.
 
-    An error has this cause if the regular expression ``words`` matches the name of the error's
-    class or a word of its text.
+    The regular expression ``words`` recognizes the error by its class name or a word of its text.
     """
 
     reason: str
@@ -496,11 +496,11 @@ def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
     """Convert an error of the Redis client, or of its credentials, to an error of this package.
 
     Args:
-        error: The error.
-        key: The requested key for the error message, or empty.
+        error: The error of the client.
+        key: The requested key, for the error message; empty if unknown.
 
     Returns:
-        The error, and whether a retry may succeed within moments.
+        The converted error, and whether a retry may succeed within moments.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"

@@ -81,9 +81,10 @@ class SQLiteTable(SQLTable):
     connection, which is opened at the first use and closed before a fork.
 
     Before a write returns, deleted and replaced data is overwritten in the file and removed from
-    the write-ahead log. The log is emptied later if another process reads it for over a second, or
-    ``put`` has ``scrub=False``. Reads also return records whose TTL attribute has passed, as
-    DynamoDB may. The caller checks the attribute.
+    the write-ahead log. This happens later in two cases: another process reads the log for over a
+    second, or the write is a ``put`` with ``scrub=False``.
+
+    Reads also return records whose TTL attribute has passed. The caller checks the attribute.
 
     Args:
         path: Path of the file. A missing file is created with the mode 0600, and missing folders
@@ -182,14 +183,13 @@ class SQLiteTable(SQLTable):
 
     @contextmanager
     def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to the calling thread for a ``with`` block, and open it if necessary.
+        """Lend the connection to the file to the calling thread for a ``with`` block.
 
-        If deleted data could not be removed from the write-ahead log earlier, another attempt is
-        made first.
+        The connection is opened if necessary. Deleted data that is still in the write-ahead log is
+        removed first, if no other process reads the log.
 
         Args:
-            create: Whether to create a missing file. Readers pass False, so that they leave no file
-                behind.
+            create: Whether to create a missing file. Readers pass False.
 
         Raises:
             StoreError: The file cannot be used, was deleted or replaced, is used by other threads
@@ -288,8 +288,8 @@ class SQLiteTable(SQLTable):
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Run the ``with`` block in one transaction, which begins when no other process writes.
 
-        SQLite's own retries are up to 0.1 s apart. Processes that write without a pause could then
-        keep this process waiting until the deadline. The retries here are at most 3 ms apart.
+        Attempts to begin are at most 3 ms apart. SQLite's own attempts are up to 0.1 s apart, so
+        that busy processes could keep this one waiting until the deadline.
         """
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")
@@ -318,17 +318,17 @@ class SQLiteTable(SQLTable):
             self._close()
 
     def prepare_fork(self) -> None:
-        """Close the connection before a fork, and open none until ``end_fork``."""
+        """Close the connection before a fork, and prevent a new one until ``end_fork``."""
         self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()
 
     def end_fork(self) -> None:
-        """Let the threads of the parent process use the file again after a fork."""
+        """Let the parent process open a connection again after a fork."""
         self._lock.release()
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked process: ``prepare_fork`` acquired it in the parent."""
+        """Replace the lock in a forked process, where nothing would release the old lock."""
         self._lock = threading.Lock()
 
     def _close(self) -> None:
@@ -341,8 +341,8 @@ class SQLiteTable(SQLTable):
     def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log, which contains deleted and replaced data.
 
-        The call waits up to ``wait`` seconds for other connections that read the log. If they read
-        the log for longer, the next use or closing of the connection tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If that is
+        too short, the next use or closing of the connection tries again.
         """
         was_due = self._is_scrub_due
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")

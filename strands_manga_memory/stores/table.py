@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a DynamoDB table: groups by ``partition``, sorted by ``sort``.
+    """Secondary index of a DynamoDB table, which groups and sorts records by other attributes.
 
     The index is for other applications: this package does not query it.
     """
@@ -37,8 +37,8 @@ class Index:
 class TableSchema:
     """Names of a table, its keys, its TTL attribute and its indexes.
 
-    ``sort`` is empty if another application's DynamoDB table has no sort key. Such a table supports
-    only reads of single records.
+    An empty ``sort`` means that the table has no sort key. Only another application creates such a
+    DynamoDB table. This package can read only single records from the table.
     """
 
     name: str
@@ -67,12 +67,13 @@ USER_MEMORY = TableSchema(
 class Condition:
     """Condition of a write, checked in the same atomic step as the write.
 
-    If ``equals`` and ``below`` are empty, no existing record meets the condition.
+    For example, ``Condition(equals={"version": 3})`` allows a write only if version 3 is stored. If
+    ``equals`` and ``below`` are empty, no existing record meets the condition.
 
     Attributes:
         absent: Whether a missing record meets the condition.
-        equals: Values that an existing record must have, keyed by attribute name. None also stands
-            for a missing attribute.
+        equals: Values that an existing record must have, keyed by attribute name. The value None
+            also stands for a missing attribute.
         below: Limits of numbers in an existing record, keyed by attribute name. Each number must be
             below its limit.
     """
@@ -103,10 +104,10 @@ ABSENT = Condition(absent=True)
 
 @dataclass(frozen=True)
 class Write:
-    """Put, delete or check, as one of the writes of a transaction.
+    """One write of a transaction: a put, a delete or a check.
 
-    The transaction is executed only if the conditions of all its writes are met. A put replaces a
-    record, and a delete removes a record. A check changes nothing, but has a condition.
+    A put stores a whole record, and a delete removes a record. A check changes nothing, but has a
+    condition. The transaction is executed only if the conditions of all its writes are met.
 
     Attributes:
         item: New record of a put. None for a delete or a check.
@@ -127,7 +128,7 @@ class Table(Protocol):
     The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
     Every read is strongly consistent. Every method raises ``StoreUnavailableError`` if the store
     does not answer within its deadline. Other errors of the driver raise ``StoreError``. A damaged
-    record is returned with its key only, so that it hides no other record.
+    record raises no error, so that other records stay readable. It is returned with its key only.
     """
 
     schema: TableSchema
@@ -224,7 +225,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 def target_of(schema: TableSchema, write: Write) -> Key:
     """Return the key of the record that a write concerns.
 
-    A write that is no put, delete or check raises ``ValueError``.
+    An invalid write, such as one with both an item and a key, raises ``ValueError``.
     """
     if (write.item is None) == (write.key is None):
         raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
@@ -278,7 +279,10 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the serialized record; only ``key`` if it is damaged or has another key."""
+    """Return the record that ``data`` contains, or only its key if the data is damaged.
+
+    Data that belongs to another key also counts as damaged.
+    """
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))
         if isinstance(item, dict) and (item.get(schema.partition), item.get(schema.sort)) == tuple(
@@ -304,9 +308,10 @@ class SQLTable:
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        """Execute all writes in one transaction; none, and return False, if a condition is not met.
+        """Execute all writes in one transaction, and return True.
 
-        ``scrub`` is the argument of ``Table.put``.
+        If a condition is not met, nothing is written, and the result is False. ``scrub``: whether
+        replaced data must also be removed from all files of the store.
         """
         raise NotImplementedError
 
@@ -344,7 +349,7 @@ class SQLTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values, as ``Table.query``.
+        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
 
         Raises:
             ValueError: ``limit`` is negative.
@@ -364,8 +369,7 @@ class SQLTable:
     ) -> Iterator[Item]:
         """Yield the records within ``bounds``, read in pages of at most 64.
 
-        ``bounds`` has the partition value and limits of the sort values, keyed by column and
-        comparison.
+        ``bounds`` limits the partition and sort values: ``{"partition =": "p", "sort >=": "a"}``.
         """
         data = "NULL" if attributes is not None and not attributes else "item"
         while limit is None or limit > 0:
@@ -387,13 +391,13 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
-        """Validate writes and serialize their records.
+        """Validate the writes, serialize their records, and sort the writes by key.
 
-        Of several writes with the same key, the last one counts.
+        All processes lock records in this order, which prevents deadlocks. Of several writes with
+        the same key, only the last one is returned.
 
         Returns:
-            Key, write and serialized record (None for a delete or a check) of each key. The result
-            is sorted by key: all processes lock records in this order, which prevents deadlocks.
+            Key, write, and serialized record (None for a delete or a check).
         """
         planned = {}
         for write in writes:
@@ -402,11 +406,11 @@ class SQLTable:
         return [(key, *planned[key]) for key in sorted(planned)]
 
     def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
-        """Return whether the serialized record ``data``, or None, meets the condition."""
+        """Return whether a serialized record (None: no record) meets the condition."""
         return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record under a condition. See ``Table.put``."""
+        """Write a whole record, or return False if the stored record does not meet ``when``."""
         return self._write([Write(item=item, when=when)], scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:

@@ -286,11 +286,11 @@ class TieredStorage(Storage):
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
     def _place(self, item: Item) -> str:
-        """Return the storage key of one version of a value, in the hot tier and for encryption."""
+        """Return the storage key of one version of a value, for the hot tier and the codec."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield attributes of the main record of each key that begins with ``prefix``."""
+        """Yield the given attributes of the main records of keys that begin with ``prefix``."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(
             self._partition, first=first, last=first + _LAST, attributes=attributes
@@ -298,14 +298,14 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of a value from its main record.
+        """Return the key to which a main record belongs.
 
-        From a damaged record, a key over 830 bytes is returned shortened.
+        In a damaged record, a key over 830 bytes is known only in part.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _trusted(self, key: str) -> AbstractContextManager[None]:
-        """Return a context that raises ``CorruptRecordError`` for a damaged record of a key."""
+        """Return a context in which malformed data of a key raises ``CorruptRecordError``."""
         return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:
@@ -315,7 +315,7 @@ class TieredStorage(Storage):
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the parts of a large value whose versions sort before the text ``before``."""
+        """Delete the parts of old versions of a large value: versions below the text ``before``."""
         first = f"p/{_digest(key)}/"
         if rows := list(
             self._table.query(self._partition, first=first, last=first + before, attributes=[])
@@ -325,7 +325,7 @@ class TieredStorage(Storage):
     # The hot tier, which may be down
 
     def _from_hot(self, item: Item) -> bytes | None:
-        """Return a large value from the hot tier, or None if it has no valid copy or is down."""
+        """Return a large value from the hot tier, or None if the tier has no valid copy."""
         place = self._place(item)
         sealed = self._use_hot(lambda hot: hot.get_value(place))
         try:
@@ -337,7 +337,7 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a value of 8 KiB to 8 MiB in the hot tier."""
+        """Store a large value (8 KiB to 8 MiB) in the hot tier; skip other sizes."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
 
@@ -379,7 +379,10 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's main record: a long key is shortened, and gets its hash."""
+    """Return the sort value of a key's main record.
+
+    A long key is shortened, and its hash is appended.
+    """
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

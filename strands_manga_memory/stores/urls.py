@@ -1,4 +1,4 @@
-"""Opening of the stores that URLs name, and search for the table of user memories."""
+"""Functions that open the store of a URL, or search for the table of user memories."""
 
 from __future__ import annotations
 
@@ -72,11 +72,10 @@ def users_table_url(users: str | None, durable: str) -> str | None:
     """Return the URL of the table of user memories, or None if there is no such table.
 
     Args:
-        users: Value of the setting ``users_url``. ``true``: the table is in the file or service of
-            the durable tier. ``none`` or None: there is no table. Any other value is the URL of the
-            table.
-        durable: URL of the durable tier. For ``true``, this URL is the result. In a URL of
-            DynamoDB, the table's name is removed.
+        users: Value of the setting ``users_url``: the URL, ``true`` for a table in the file or
+            service of the durable tier, or ``none`` or None for no table.
+        durable: URL of the durable tier, which is the result for ``true``. In a URL of DynamoDB,
+            the table's name is removed.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -266,7 +265,10 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 @contextmanager
 def _opening(url: object, accepted: str) -> Iterator[None]:
-    """Add the URL without its password, and the ``accepted`` forms, to a ``ValueError``."""
+    """Add details to a ``ValueError`` of a ``with`` block: the URL and the ``accepted`` forms.
+
+    The password is removed from the URL and the message.
+    """
     try:
         yield
     except ValueError as error:
@@ -298,7 +300,7 @@ The key of a table also has its schema, and the working directory because paths 
 def table_of(
     given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable"
 ) -> Any:
-    """Return the given table, or open the table that a URL names and create it if it is missing.
+    """Return the given table, or the table that a URL names, which is created if missing.
 
     While a table is in use, the same URL returns the same object. All callers therefore share the
     table's connections and the record of its outages.
@@ -324,7 +326,7 @@ def table_of(
 
 
 def hot_store_of(given: HotStore | str | None) -> Any:
-    """Return the given hot store, or open the one that a URL names. For None, return None.
+    """Return the given hot store, or the hot store that a URL names; None for None.
 
     While a store is in use, the same URL returns the same object.
 
@@ -350,8 +352,8 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
         durable: The durable tier.
 
     Returns:
-        The table, or None if there is none or none was found. Then a list of reasons why the search
-        may have missed an existing table, empty in most cases.
+        The table or None, and a list of reasons why the search may have missed an existing table.
+        The list is empty in most cases.
 
     Raises:
         StoreUnavailableError: The file or service of the durable tier is unavailable.
@@ -382,9 +384,8 @@ def _neighbor(durable: Any) -> tuple[Table | None, bool]:
     The table may not exist.
 
     Returns:
-        The table, and whether a table of user memories could only have this name. The name is
-        uncertain if the durable tier is a DynamoDB table with a custom name. For a durable tier of
-        an unknown type: None and False.
+        The table, and whether its name is certain. The name is uncertain if the durable tier is a
+        DynamoDB table with a custom name. For a durable tier of an unknown type: None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.sqlite import SQLiteTable

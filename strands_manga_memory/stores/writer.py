@@ -1,6 +1,6 @@
 """Availability of the hot and the durable store, and a queue of background work for them.
 
-All conversations share the queue. Daemon threads run the work.
+All conversations with the same two stores share a queue. Daemon threads run the work.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _LONGEST_WAIT = 5.0
 class TierHealth:
     """Availability of a storage tier, for one conversation or for all conversations of a process.
 
-    After a failure, callers may use the tier only one at a time, and only after a wait. The wait is
-    0.1 s at first, and doubles after each failed attempt, up to 5 s. A successful attempt ends the
-    outage. The first failure of an outage is logged with its cause, and with a remedy if the store
-    refused a request. Later failures with the same cause are not logged.
+    After a failure, callers must wait before the next attempt, and only one of them may try at a
+    time. The wait is 0.1 s at first, and doubles after each failed attempt, up to 5 s. A successful
+    attempt ends the outage. The first failure of an outage is logged with its cause and, if known,
+    a remedy. Later failures with the same cause are not logged.
 
     Args:
         tier: Name of the tier in logs. Without a name, no log is written.
@@ -70,7 +70,7 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """End the recorded outage in a forked process.
+        """Forget a recorded outage in a forked process.
 
         The lock is replaced too, because a thread of the parent process may hold it.
         """
@@ -115,8 +115,8 @@ class TierHealth:
         Args:
             error: The raised error; None for a missed deadline. An error that concerns only one
                 record is not counted as a failure for all conversations.
-            since: Start time of a call that is still unanswered. If another call has succeeded
-                since then, nothing is counted.
+            since: Start time of a call without an answer. Nothing is counted if another call has
+                succeeded after this time.
         """
         if self._whole is not None and not _is_of_one_record(error):
             self._whole.failed(error, since=since)
@@ -157,9 +157,9 @@ class TierHealth:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier, and record whether the call succeeds.
+        """Call a function that uses the tier, record its success or failure, and return its result.
 
-        Return None if the tier is down or the function raises ``StoreError``.
+        The result is None while the tier is down, and after a ``StoreError`` of the function.
         """
         if not self.may_try():
             return None
@@ -175,16 +175,16 @@ class TierHealth:
         return done
 
     def overtaken(self) -> None:
-        """Record that another writer changed the data first, which lengthens the next wait."""
+        """Record that another writer changed the data first. The next wait becomes longer."""
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    For a ``StoreRefusedError``, this is its reason and remedy, and for a ``StoreUnavailableError``,
-    its text. For an ``OvertakenError`` and all other errors, it is only the names of the error
-    types, because the error's text may quote a record.
+    A refused request has a reason and a remedy. An unavailable store has the text of its error. Any
+    other error, and ``OvertakenError``, has only the names of the error types, because its text may
+    quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"
@@ -276,8 +276,8 @@ class Writer:
             key: Key of the work.
             work: The function.
             slow: Whether the function may take long, such as a call of the durable tier.
-            is_needed: Function that returns False if ``drain`` need not wait for the work. Default:
-                the work is needed.
+            is_needed: Function that returns whether ``drain`` must wait for the work. Default: it
+                must.
 
         Returns:
             Future of the function's result. The future cannot be cancelled.
@@ -298,13 +298,14 @@ class Writer:
         *,
         is_needed: Callable[[], bool] = _always,
     ) -> None:
-        """Queue a function after ``delay`` seconds, in place of a delayed one with the same key.
+        """Queue a function after ``delay`` seconds, in place of a delayed function of the same key.
 
         Args:
             key: Key of the work. Each key has at most one delayed function.
             delay: Seconds until the function is queued.
             work: The function.
-            is_needed: As for ``submit``.
+            is_needed: Function that returns whether ``drain`` must wait for the work. Default: it
+                must.
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
@@ -319,13 +320,14 @@ class Writer:
         """Queue a function that is repeated until a store accepts its data.
 
         The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing
-        pauses. After any other error, which is logged, the function does not run again. Later
-        functions with the same key wait for it.
+        pauses. Any other error is logged, and ends the repetition. Later functions with the same
+        key wait.
 
         Args:
             key: Key of the work.
             work: The function.
-            is_needed: As for ``submit``.
+            is_needed: Function that returns whether ``drain`` must wait for the work. Default: it
+                must.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
@@ -357,7 +359,7 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether functions wait that were queued by ``repeat``."""
+        """Whether functions queued by ``repeat`` are not finished yet."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:
@@ -366,11 +368,10 @@ class Writer:
             self._timers.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run the queued and delayed work now, until no needed work is left.
+        """Run the queued and delayed work now, in this thread and the background threads.
 
-        The calling thread runs work too, in addition to the background threads. Work is needed if
-        its function ``is_needed`` returns True. Work that is delayed by a new call of ``later`` in
-        the meantime waits for its time.
+        The call returns when no needed work is left. Work is needed while its function
+        ``is_needed`` returns True. Work that is delayed again in the meantime waits for its time.
 
         Args:
             timeout: Seconds after which the call returns.
@@ -423,7 +424,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Move delayed work whose time is at or before ``due`` to the queues."""
+        """Queue the delayed work that is due at the time ``due``."""
         if due < self._first_due:
             return
         ripe = [key for key, (at, _) in self._timers.items() if at <= due]
@@ -493,8 +494,8 @@ _SLICE_SECONDS = 0.01
 async def wait_while(future: Future[Any], left: Callable[[float], float], *, most: float) -> float:
     """Wait for background work, without blocking the event loop.
 
-    A delay of the whole process, such as by garbage collection, does not count as time of the
-    work. A busy machine is therefore not taken for a store that does not answer.
+    Time during which the whole process was held up, such as by garbage collection, does not count.
+    A busy machine is therefore not mistaken for a store that does not answer.
 
     Args:
         future: The work.
@@ -516,7 +517,10 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
 
 
 def awaitable(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an awaitable that ends, without an error, when another thread's future ends."""
+    """Return an ``asyncio`` future that is done when a future of another thread is done.
+
+    The result or error of the other future is not passed on.
+    """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 
@@ -535,8 +539,8 @@ _shared_lock = threading.Lock()
 def shared_writer(hot: object, durable: object) -> Writer:
     """Return the queue of background work that all conversations with these two stores share.
 
-    Either store may be None. A wrapper of a store, such as the wrapper for telemetry, counts as the
-    wrapped store. All queues of a hot store share its ``hot_health``.
+    Either store may be None. A wrapper, such as for telemetry, counts as the store inside. Queues
+    with the same hot store share its ``hot_health``.
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)

@@ -13,7 +13,9 @@ _LONG = (0.05, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 2700.0, 3600.0, 7200.
 
 @dataclass(frozen=True)
 class Metric:
-    """OpenTelemetry metric: a histogram if it has ``buckets``, otherwise a counter or a gauge.
+    """Definition of an OpenTelemetry metric: a histogram, a counter or a gauge.
+
+    A metric with ``buckets`` is a histogram.
 
     Args:
         name: Name from the semantic conventions of OpenTelemetry, or with the prefix
@@ -40,7 +42,7 @@ class Event:
         duration: Histogram of the event's duration in seconds; None for events without a duration.
         counts: Other metrics of the event, keyed by the name of the recorded value, such as
             ``tokens``.
-        labels: Names of the attributes that the event's metrics have as labels. The span has all
+        labels: Names of the attributes that become labels of the metrics. The span has all
             attributes.
         has_span: Whether the event creates a span.
     """

@@ -74,12 +74,10 @@ class _QueuedEvent(NamedTuple):
 
 
 class EventRecorder:
-    """Queue of telemetry events, which a thread exports.
+    """Queue of telemetry events, which a background thread exports.
 
-    A process has one recorder, named ``recorder``.
-
-    The queue contains at most 20,000 events. If the queue is full, a new event replaces the oldest
-    one.
+    A process has one recorder, named ``recorder``. The queue contains at most 20,000 events. In a
+    full queue, a new event replaces the oldest one.
 
     Attributes:
         enabled: Whether events are recorded.
@@ -185,7 +183,7 @@ def _export_span(entry: _QueuedEvent) -> None:
 
 
 class Measurement(NamedTuple):
-    """Attributes and values of the telemetry event that ``measured`` records.
+    """Attributes and values of an event that is being measured.
 
     The code in the ``with`` block of ``measured`` may add attributes and values.
     """
@@ -233,12 +231,15 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[_Sample]:
-    """Yield a sample for an OpenTelemetry gauge: the number of unfinished background tasks."""
+    """Yield the number of unfinished background tasks, for an OpenTelemetry gauge."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[_Sample]:
-    """Yield a sample for each tier in use: 1 if all its stores are available, 0 otherwise."""
+    """Yield the availability of each storage tier in use, for an OpenTelemetry gauge.
+
+    The value is 1 if all stores of the tier are available, and 0 otherwise.
+    """
     for number, tier in enumerate(("hot", "durable")):
         known = [writer for writer in writers() if writer.stores[number] is not None]
         if known:
@@ -247,7 +248,7 @@ def tiers() -> Iterator[_Sample]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Return a function that calls ``work`` in the current OpenTelemetry context on any thread.
+    """Bind ``work`` to the current OpenTelemetry context, for a call on any thread.
 
     Spans that ``work`` creates therefore become children of the current span.
     """
@@ -291,7 +292,7 @@ atexit.register(flush)
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry that measures the duration of added callbacks.
+    """Return a wrapper of a hook registry that measures the callbacks added through it.
 
     At the end of each turn, one event records the duration of the turn, and the total duration of
     these callbacks. If telemetry is disabled, ``registry`` itself is returned.
@@ -307,9 +308,9 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for an agent's current turn and this package's callbacks in the turn.
+    """Stopwatch for an agent's turn, and for the time in this package's callbacks (``layer``).
 
-    The callbacks of one agent never run at the same time.
+    The callbacks of one agent never run at the same time, so that no lock is needed.
     """
 
     def __init__(self) -> None:
@@ -437,9 +438,9 @@ def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
 
 
 class LogHistogram:
-    """Histogram of positive values with bucket bounds that grow by a constant factor.
+    """Histogram of positive values, with bucket bounds that grow by a constant factor.
 
-    Quantiles therefore have a limited error.
+    The relative error of a quantile is therefore limited.
 
     Args:
         growth: Factor between the bounds of consecutive buckets, over 1. Default 1.25.
@@ -456,7 +457,7 @@ class LogHistogram:
         self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value, raised to at least 1e-9, in its bucket ``count`` times."""
+        """Count a value ``count`` times. A value below 1e-9 is counted as 1e-9."""
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] += count
 
@@ -471,7 +472,10 @@ class LogHistogram:
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return the bucket bound of the quantile ``share`` (0 to 1); 0 for no values."""
+        """Return an estimate of a quantile, such as the median for a ``share`` of 0.5.
+
+        The estimate is the upper bound of the quantile's bucket, or 0 without values.
+        """
         left = share * self.total
         found = 0.0
         for bound, count in self.steps():
