@@ -90,12 +90,12 @@ class StateCoordinator(Plugin):
     - ``entities``: orders, titles and other things that recent turns named.
     - ``goals``: the active goal with its subtasks, and ended goals.
     - ``task``: steps, time budget and findings of the current request, kept in memory only.
-    - ``environment``: data from the shop's systems, such as the user's cart and locale. They are
-      read from ``source``, or published through ``hot``.
+    - ``environment``: data from the shop's systems, such as the user's cart and locale. The
+      data are read from ``source``, or published through ``hot``.
 
-    Dialogue, entities and goals are stored in ``agent.state``, so any session manager restores
-    them. With ``hot``, all agents of the session share them. Hooks record tool calls, turns and
-    entities. Methods change the parts, such as ``state.goals.set("Find a gift")``. With a
+    Dialogue, entities and goals are stored in ``agent.state``, which any session manager restores.
+    With ``hot``, all agents of the session share these three parts. Hooks record tool calls, turns
+    and entities. Methods change the parts, such as ``state.goals.set("Find a gift")``. With a
     ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
 
     The model receives the state as one block of text, before the user's text in the message that

@@ -29,7 +29,7 @@ MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
-    """Status of a slot's value: empty, inferred, or confirmed by the user."""
+    """Status of a slot: empty, or with an inferred or a confirmed value."""
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -45,8 +45,8 @@ class DialogueSlot(Part):
         required: Whether the intent needs the value. A required slot is missing until its value is
             confirmed.
         allowed: Allowed values, compared without regard to case and width. Empty: any value.
-        entity: Entity type of the value, such as ``"order_id"``. Messages of the user fill the
-            slot.
+        entity: Entity type of the value, such as ``"order_id"``. Entities of this type in the
+            user's messages fill the slot.
         pattern: Regular expression that the whole value must match. It is not used with
             ``allowed``.
         value: The value; None while ``status`` is ``EMPTY``.
@@ -91,10 +91,10 @@ class DialogueSlot(Part):
 
         Args:
             value: The new value, a text or a number.
-            types: Entity types, which convert the value to its canonical form.
+            types: Entity types, which convert the value to the standard form of its type.
             confirmed: Whether the value is confirmed, and not inferred.
             source: ``tracking_id`` of the message that contained the value.
-            is_canonical: Whether the value has the canonical form already.
+            is_canonical: Whether the value has this standard form already.
 
         Raises:
             StateError: The value is not allowed. The message names the violated rule.

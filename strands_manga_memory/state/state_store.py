@@ -316,7 +316,7 @@ class StateStore:
 
     @property
     def agent(self) -> Agent | None:
-        """Agent whose state is stored; None before ``attach``, and after the agent's end."""
+        """Agent whose state is stored; None before ``attach``, and after the agent is deleted."""
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:

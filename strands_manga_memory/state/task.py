@@ -329,7 +329,7 @@ class TaskState:
             return self._put(self.step(step_id).ended(status, self._clock(), **texts))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
-        """Undo the completed tool calls of the task, the last call first.
+        """Undo the completed tool calls of the task, the last one first.
 
         Other completed steps are undone if they have an ``undo`` function. A tool call without an
         ``undo`` function is only marked as rolled back. If an ``undo`` function fails, its error is

@@ -92,8 +92,8 @@ class Codec:
         compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024,
             so that smaller values stay readable in the store.
         allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption
-            is being introduced. Default False: they are rejected, because anyone with write access
-            could have stored them.
+            is being introduced. Default False: such values are rejected, because anyone with write
+            access could have stored one.
     """
 
     @checked
@@ -195,9 +195,9 @@ def dump(value: Any) -> bytes:
     """Serialize a value as compact JSON, from which ``load`` restores the value.
 
     Texts, numbers, booleans, None, bytes, lists, and dicts with texts as keys are restored
-    unchanged. Bytes are stored as ``{"$bytes": "BASE64"}``, integers of over 63 bits as ``{"$int":
-    "HEX"}``, and numbers such as NaN as ``{"$float": "nan"}``. If the single key of a dict begins
-    with ``$``, one more ``$`` is stored before the key.
+    unchanged. Bytes are stored as ``{"$bytes": "BASE64"}``, numbers such as NaN as
+    ``{"$float": "nan"}``, and integers of over 63 bits as ``{"$int": "HEX"}``. If the single key of
+    a dict begins with ``$``, one more ``$`` is stored before the key.
 
     All other values are converted, and ``load`` does not restore the original value. Tuples and
     sets become lists. Keys of dicts become texts. Dates, times and ``Decimal`` become their

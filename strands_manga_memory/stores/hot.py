@@ -175,7 +175,7 @@ class HotStore(Protocol):
         """Claim an expired conversation, so that only the caller ends it.
 
         A claimed conversation has the state ``CLOSING``. The result is the conversation without
-        fields, or None if the claim fails.
+        fields, or None if it cannot be claimed.
 
         Args:
             conversation: Name of the conversation.
@@ -197,8 +197,7 @@ class HotStore(Protocol):
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
         """Acquire or extend a conversation's lease, or return False if another owner holds it.
 
-        A lease is a lock that expires after ``ttl`` seconds. It is advisory: writes do not check
-        it.
+        A lease is a lock that expires after ``ttl`` seconds. Writes do not check for leases.
         """
 
     def release_lease(self, conversation: str, *, owner: str) -> bool:

@@ -64,8 +64,8 @@ class PostgresTable(SQLTable):
         conninfo: URL or connection string of libpq:
             ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Seconds that an operation on a connection may take. Default 2. Before the
-            operation, the wait for a connection may take another ``deadline``, at least 2 seconds.
+        deadline: Seconds that an operation on a connection may take. Default 2. The wait
+            for a connection before the operation may take the same time again, at least 2 seconds.
 
     Raises:
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
@@ -346,7 +346,7 @@ class Connection(psycopg.Connection[Any]):
     def is_alive(self, seconds: float) -> bool:
         """Return whether the server still answers on this connection.
 
-        An end of the connection that the server has reported is found at once. A connection that
+        A connection that the server has ended by a message is recognized at once. A connection that
         was idle for over a second is also tested by a query, for at most ``seconds``.
         """
         with selectors.DefaultSelector() as selector:

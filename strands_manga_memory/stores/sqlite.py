@@ -341,8 +341,8 @@ class SQLiteTable(SQLTable):
     def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
         """Empty the write-ahead log, which contains deleted and replaced data.
 
-        The call waits up to ``wait`` seconds for other connections that read the log. If that is
-        too short, the next use or closing of the connection tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If they
+        read for longer, the next use or closing of the connection tries again.
         """
         was_due = self._is_scrub_due
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")

@@ -128,7 +128,7 @@ class Table(Protocol):
     The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
     Every read is strongly consistent. Every method raises ``StoreUnavailableError`` if the store
     does not answer within its deadline. Other errors of the driver raise ``StoreError``. A damaged
-    record raises no error, so that other records stay readable. It is returned with its key only.
+    record raises no error: only its key is returned, so that other records stay readable.
     """
 
     schema: TableSchema

@@ -65,12 +65,12 @@ _TRIES = 8
 
 
 class TieredStorage(Storage):
-    """Strands ``Storage`` with one user's values of any size in the durable tier.
+    """Strands ``Storage`` that keeps one user's values, of any size, in the durable tier.
 
     Use this class wherever Strands takes a storage, such as ``SnapshotSessionManager`` or
-    ``Agent(storage=)``. When ``write`` returns, the value is in the durable tier. A read first gets
-    the id of the current version from the durable tier. A value over 8 KiB is then read from the
-    hot tier, if the hot tier has this version. Reads are therefore never outdated.
+    ``Agent(storage=)``. When ``write`` returns, the value is in the durable tier. Each read asks
+    the durable tier for the current version, so that no outdated value is returned. The content of
+    this version comes from the hot tier if it is over 8 KiB and the hot tier has a copy.
 
     Each user has separate keys. The rules for keys are those of Strands' own storages: repeated
     ``/`` are collapsed, and ``..`` and backslashes are rejected.
@@ -270,7 +270,7 @@ class TieredStorage(Storage):
         return len(found)
 
     def value(self, key: str) -> bytes | None:
-        """Return the value of a key from ``keys``, or None if it was deleted meanwhile.
+        """Return the value of a key that ``keys`` returned; None if deleted meanwhile.
 
         The call blocks.
 

@@ -281,8 +281,8 @@ def _opening(url: object, accepted: str) -> Iterator[None]:
 def without_password(url: str) -> str:
     """Return a URL without passwords, for logs and errors.
 
-    ``***`` replaces the text between ``//`` and the last ``@``, which contains user and password,
-    and the value of each query argument whose name ends in ``password``.
+    ``***`` replaces user and password (the text between ``//`` and the last ``@``), and the value
+    of each query argument whose name ends in ``password``.
     """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown)

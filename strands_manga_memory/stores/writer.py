@@ -237,8 +237,8 @@ class Writer:
         stores: Hot and durable store for which the writer works; None for a missing store.
         hot_health: Availability of the hot store.
         durable_health: Availability of the durable store.
-        unflushed: Conversations that this process has saved in the hot store and not flushed since:
-            functions that open a conversation, keyed by storage key.
+        unflushed: Functions that open the conversations which this process has saved in the hot
+            store and not flushed to the durable store since, keyed by storage key.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:

@@ -368,7 +368,7 @@ _ITERATED = ("expired", "query")
 
 
 class ObservedStore:
-    """Wrapper of a hot store or table that records each call except ``close`` as an event.
+    """Wrapper of a hot store or table that records each call except ``close`` in telemetry.
 
     Args:
         store: The wrapped store.
