@@ -26,18 +26,16 @@ _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False",
 
 
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:
-    """Decorate a function that rejects unknown arguments and arguments of a wrong type.
+    """Decorate a function so that a bad argument raises an error that names the argument.
 
-    The types are those of the annotations. Annotations with names that are imported only for type
-    checkers are ignored. The function itself checks the values of ``Literal`` types and the ranges
-    of numbers.
+    Types are compared with the annotations. An annotation that is imported only for type checkers
+    is not compared. The function itself checks ranges of numbers and values of ``Literal`` types.
 
     Raises:
         TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
             message suggests the closest name.
-        ValueError: An argument has a wrong type. The message names the argument, its type and the
-            value, and the methods that an object lacks. A value that may be a secret key is not
-            shown.
+        ValueError: An argument has a wrong type. The message shows the value, unless the value may be
+            a secret key.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -64,9 +62,9 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
 
 def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass whose constructor suggests names for unknown arguments.
+    """Decorate a dataclass so that its constructor rejects unknown arguments.
 
-    The class checks the values of its fields itself.
+    The error suggests the closest name of a field. Types are not checked.
     """
     create = vars(kind)["__init__"]
     parameters = inspect.signature(create).parameters
@@ -87,10 +85,11 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value, including the items of a collection, has the type of an annotation.
+    """Return whether a value has the type of an annotation.
 
-    An object fits a protocol if it has all methods of the protocol. A plain string, list or dict
-    fits no protocol.
+    The items of a collection are checked, too: ``["a", 1]`` does not fit ``Sequence[str]``. An
+    object fits a ``Protocol`` if it has all methods of the protocol; a str, list or dict never
+    does.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -127,7 +126,10 @@ def missing_methods(value: Any, protocol: type) -> list[str]:
 def _text_of_wrong_type(
     name: str, value: Any, kind: Any, annotation: str, *, is_secret: bool
 ) -> str:
-    """Return the error text for an argument of a wrong type, with the first wrong item."""
+    """Return the error text for an argument of a wrong type.
+
+    For a collection, the text names the first wrong item, such as ``tools[2]``.
+    """
     lacks = ""
     for part in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         if Protocol in getattr(part, "__bases__", ()) and not isinstance(
@@ -153,7 +155,10 @@ def _text_of_wrong_type(
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting, with the closest or all known names."""
+    """Return the error text for an unknown setting.
+
+    The text suggests the closest known name. If no name is close, the text lists all known names.
+    """
     known = [each for each in known if each != "self"]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}"

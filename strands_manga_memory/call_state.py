@@ -1,4 +1,4 @@
-"""Invocation state of one tool call, and a check of a tool's read-only hint."""
+"""Invocation state of one tool call, and a check whether a tool is read-only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict base class whose methods call the ``__getitem__`` of a subclass."""
+        """Dict whose inherited methods, such as ``get``, call the ``__getitem__`` of a subclass."""
 
         def __or__(self, other):
             return dict(self) | other
@@ -30,11 +30,11 @@ else:
 
 
 class CallState(_Dict):
-    """Invocation state of one tool call, with the agent that makes the call.
+    """View of a shared invocation state that always contains the agent of one tool call.
 
-    Parallel nodes of a Graph share one invocation state. Strands writes the calling agent into the
-    shared state just before each tool call. A tool that waits may therefore find the agent of
-    another node there.
+    The invocation state is the dict that Strands passes to tools. Parallel nodes of a Graph share
+    one dict, and each tool call overwrites the agent in the dict. A tool that waits could therefore
+    find the agent of another node.
 
     A ``CallState`` keeps the agent of its call, and the agent's model, messages, system prompt and
     tool configuration. All other keys are read from the shared state and written to it.
@@ -79,7 +79,10 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context with a ``CallState`` as invocation state."""
+    """Return a copy of a tool call's context whose invocation state is a ``CallState``.
+
+    The copy keeps the calling agent, even if other calls overwrite the shared state.
+    """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
 

@@ -1,6 +1,6 @@
-"""Circuit breaker, which stops calls of a tool, storage tier or summarizer that keeps failing.
+"""Circuit breaker, which rejects calls of a tool, storage tier or summarizer that keeps failing.
 
-After a wait, the breaker admits single calls as probes. This module performs no I/O.
+After a wait, the breaker admits single trial calls (probes). This module performs no I/O.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class Permit:
 class CircuitBreaker:
     """Circuit breaker that rejects calls after several failures in a row.
 
-    Each call needs a permit, through which the caller reports the outcome of the call. After the
-    waiting time, the breaker is half-open and admits one probe call at a time. A probe that
-    succeeds closes the breaker, and a probe that fails opens it again. If the outcome of a probe is
-    ignored, or not reported within ``lease`` seconds, the next probe is admitted.
+    The caller gets a permit from ``try_acquire`` before each call, and reports the outcome of the
+    call to the permit. A closed breaker admits all calls, and an open breaker rejects all calls.
+    After the waiting time, the breaker is half-open and admits one trial call (probe) at a time. A
+    successful probe closes the breaker, and a failed probe opens the breaker again.
 
-    An ignored outcome changes neither the state nor the count of failures. An outcome is dropped if
-    the state has changed, or the next probe has started, since the permit was issued.
+    An ignored outcome does not count. An outcome does not count either if it is reported too late,
+    after a change of state or the start of the next probe.
 
     The breaker is thread-safe. No lock is held during a call.
 
@@ -183,10 +183,10 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count the outcome of a call for which ``try_acquire`` was not called.
+        """Count the outcome of a call that was made without a permit.
 
-        A success closes the breaker. A failure is ignored while the breaker is open and its waiting
-        time is not over.
+        A success closes the breaker. A failure is ignored during the waiting time of an open
+        breaker.
         """
         with self._lock:
             if succeeded and self._state is _CLOSED:
@@ -200,7 +200,7 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a success or failure, and return the change of state or None."""
+        """Count a success or failure, and return the change of the breaker's state, if any."""
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
@@ -211,11 +211,11 @@ class CircuitBreaker:
     # Changes from outside
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Continue the breaker of an earlier process.
+        """Continue with the failures and the waiting time of a breaker in an earlier process.
 
         Args:
             failures: Number of failures in a row that the earlier breaker had.
-            seconds: Rest of the earlier breaker's waiting time. Above 0: this breaker opens for
+            seconds: Remaining waiting time of the earlier breaker. Above 0: this breaker opens for
                 that time.
         """
         with self._lock:
@@ -235,7 +235,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """Current state of the breaker, half-open as soon as the breaker would admit a probe."""
+        """Current state of the breaker; half-open as soon as the waiting time is over."""
         with self._lock:
             if self._state is _OPEN and self._open_until <= self._clock():
                 return _HALF_OPEN
@@ -252,12 +252,12 @@ class CircuitBreaker:
 
     @property
     def failures(self) -> int:
-        """Number of failures in a row. The number stays while the breaker is open or half-open."""
+        """Number of failures in a row; 0 after a success or ``reset``."""
         return self._failures
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may be admitted; 0 if at once."""
+        """Seconds until the breaker may admit a call; 0 if a call may be admitted now."""
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:

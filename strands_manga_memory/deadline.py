@@ -33,14 +33,13 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 class DeadlineReader:
-    """Reader of a stream of events, which cancels the stream at a deadline.
+    """Reader that stops a stream of events at a deadline, in the caller's task.
 
-    The stream runs in the caller's task. If the stream ignores the cancellation, the caller waits
-    until the stream ends.
+    A stream that ignores the cancellation delays the caller. Use ``Pump`` for such a stream.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds that all calls of ``next`` together may take.
+        timeout: Seconds for reading all events. Time between two calls of ``next`` does not count.
     """
 
     def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
@@ -73,7 +72,7 @@ class DeadlineReader:
         return await anext(self._stream, END)
 
     async def close(self) -> None:
-        """Stop the stream of events, and ignore its errors."""
+        """Stop the stream of events, and ignore errors of the stream."""
         try:
             await self._stream.aclose()
         except Exception as error:  # noqa: BLE001 - the caller has a result
@@ -81,15 +80,14 @@ class DeadlineReader:
 
 
 class Pump(DeadlineReader):
-    """Reader of a stream of events, which runs the stream in a separate task until a deadline.
+    """Reader that stops a stream of events at a deadline, in a separate task.
 
-    ``close`` cancels the stream, and waits at most ``grace`` seconds for the end of the stream. The
-    caller can therefore continue even if the stream ignores the cancellation, or waits for a
-    thread. A stream that blocks the event loop cannot be stopped.
+    ``close`` waits at most ``grace`` seconds for the end of the stream, even if the stream ignores
+    the cancellation or waits for a thread. A stream that blocks the event loop cannot be stopped.
 
     Args:
         stream: Stream of events.
-        timeout: Seconds that all calls of ``next`` together may take.
+        timeout: Seconds for reading all events. Time between two calls of ``next`` does not count.
         grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
 
@@ -129,9 +127,9 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Replace the default executor of an event loop, because one of its threads may be stuck.
+    """Give an event loop new threads for blocking calls, because an old thread may be stuck.
 
-    Python cannot stop a thread. A stuck thread would occupy a worker, and ``asyncio.run`` (and so
-    ``agent(...)``) would wait for its end. Other work in the old executor continues.
+    ``asyncio.run`` (and so ``agent(...)``) would otherwise wait for the stuck thread before it
+    returns. Other work in the old threads continues.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))

@@ -64,7 +64,7 @@ NO_TABLE = (
 class OvertakenError(StoreUnavailableError):
     """A read or write was given up, because other writers changed the record during each attempt.
 
-    The store works. The package repeats a write later; a caller may repeat a read.
+    The store works. The package repeats a failed write later. A caller may repeat a failed read.
     """
 
 
@@ -73,7 +73,7 @@ class ConflictError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A stored record is damaged, malformed, or has the format of another version.
+    """A stored record is damaged, or has the format of another version of this package.
 
     The record is not changed.
 
@@ -109,9 +109,10 @@ class StateError(MangaMemoryError, ValueError):
 def logged_errors(logger: logging.Logger, consequence: str) -> Iterator[None]:
     """Log an exception of the ``with`` block as a warning, and continue after the block.
 
-    The warning names only the class of the exception, because its text may contain personal data.
-    The traceback is logged at the level DEBUG. ``consequence`` is the text of both log messages:
-    the failed operation, and its consequence.
+    The warning contains only the exception's class, because the exception's text may contain
+    personal data. The traceback is logged at the level DEBUG.
+
+    ``consequence`` is the text of the warning, such as ``"no cart was read, starting without it"``.
     """
     try:
         yield

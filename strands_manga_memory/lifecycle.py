@@ -1,6 +1,6 @@
-"""Data attached to objects of other packages, and renewal of objects in forked processes.
+"""Data attached to objects of other packages, and repair of objects after a fork.
 
-A forked process must not use the locks, threads and connections of its parent.
+The child of a fork must not use the locks, threads and connections of its parent.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the objects that this package has attached to ``owner``, keyed by name.
+    """Return the dict in which this package keeps data about an object of another package.
 
-    Objects that the caller adds to the dict are kept as long as ``owner`` exists.
+    The dict is stored on the object ``owner``, such as an agent, and exists as long as ``owner``.
     """
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found
@@ -26,10 +26,10 @@ _Member = TypeVar("_Member")
 
 
 class Renewable(Protocol):
-    """Object with locks, threads or connections that the child of a fork must replace.
+    """Object that must replace its locks, threads or connections in the child of a fork.
 
-    An object may also have the methods ``prepare_fork``, called before each fork, and ``end_fork``,
-    called in the parent after the fork.
+    An object may also have both of two more methods: ``prepare_fork``, called before each fork, and
+    ``end_fork``, called in the parent after the fork.
     """
 
     def renew_after_fork(self) -> None:
@@ -42,14 +42,17 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a weak set that other threads may change meanwhile."""
+    """Return the members of a weak set, even while other threads change the set."""
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Call ``renew_after_fork`` of a weakly referenced object in the child of each fork."""
+    """Register an object whose ``renew_after_fork`` is called in the child of each fork.
+
+    Only a weak reference to the object is kept.
+    """
     _renewables.add(renewable)
 
 
@@ -76,9 +79,10 @@ def _renew_all() -> None:
 
 
 def at_fork(**callbacks: Callable[[], object]) -> None:
-    """Register callbacks for forks, as ``os.register_at_fork`` does, if the system has forks.
+    """Register functions that are called before or after each fork of the process.
 
-    Use this function to renew the variables of a module, and ``renew_in_child`` for objects.
+    The arguments are those of ``os.register_at_fork``. On a system without forks, nothing happens.
+    Use this function for variables of a module, and ``renew_in_child`` for objects.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**callbacks)

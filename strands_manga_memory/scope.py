@@ -26,8 +26,8 @@ It also finds storage ids that became plain strings, for example in JSON.
 class StorageId(str):
     """Id under which data is stored, derived from the ids of a ``ConversationScope``.
 
-    The separate class lets ``checked_id`` reject a storage id that is given as a user, session or
-    agent id.
+    The class lets ``checked_id`` recognize a storage id that is passed as a user, session or agent
+    id by mistake.
     """
 
     __slots__ = ()
@@ -36,10 +36,8 @@ class StorageId(str):
 def checked_id(name: str, value: object) -> str:
     """Check that a value is a valid id, and return the id.
 
+    A valid id is a string of 1 to 1,024 characters, not blank, valid Unicode, and no ``StorageId``.
     ``name`` is the name of the id in the error message.
-
-    A valid id is a string of 1 to 1,024 characters that is not blank, has no lone surrogates, and
-    is no ``StorageId``.
 
     Raises:
         ValueError: The value is invalid. The message names the id, the value and the rule.
@@ -65,8 +63,8 @@ def checked_id(name: str, value: object) -> str:
 def checked_session_id(value: object) -> str:
     """Check the id of a session that belongs to no user, and return the id.
 
-    The rules are those of ``checked_id``. In addition, ids of the form ``:user:session`` are
-    rejected, because storage ids without a tenant have this form.
+    The rules are those of ``checked_id``. Ids of the form ``:user:session`` are rejected, too,
+    because they look like the id under which a user's session is stored.
 
     Raises:
         ValueError: The id is invalid.
@@ -80,9 +78,8 @@ def checked_session_id(value: object) -> str:
 def encoded_id(value: str) -> str:
     """Return an id in percent-encoding, which has only letters, digits and ``_.-~%!``.
 
-    If the encoding exceeds 200 bytes, return its first 96 bytes, then ``!`` and the SHA-256 of the
-    id. Two ids could have the same encoding only if they had the same SHA-256. Readers detect this
-    case, because they compare the original ids.
+    An encoding of more than 200 bytes is shortened to its first 96 bytes, ``!`` and the SHA-256 of
+    the id.
     """
     encoded = quote(value, safe="")
     if len(encoded) <= MAX_ENCODED_BYTES:
@@ -102,9 +99,8 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 def tenant_of(place: str) -> str:
     """Return the encoded tenant in a storage key; empty if the key contains no tenant.
 
-    Storage keys of sessions have the form ``tenant:user:session/...``. Storage keys of memories
-    have the form ``tenant:user/...``. A key may begin with ``environment/`` (cart, stock and
-    account data from other systems) or ``profile/`` (cached memories).
+    Example: ``acme`` for ``acme:u1:s1/...`` (session), ``acme:u1/...`` (memories) and
+    ``profile/acme:u1/...`` (cached memories).
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")

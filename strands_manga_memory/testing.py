@@ -97,7 +97,7 @@ class ScriptedModel(Model):
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the next reply as JSON of a Pydantic model, and yield it under ``output``."""
+        """Parse the next reply as JSON, and yield the Pydantic object as ``{"output": ...}``."""
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply

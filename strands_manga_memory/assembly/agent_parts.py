@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionSettings(TypedDict, total=False):
-    """Keyword arguments of ``TieredSessionManager``, whose docstring describes these arguments."""
+    """Settings of a session manager, as keyword arguments of ``TieredSessionManager``."""
 
     flush_every: int
     ttl: TtlPolicy | None
@@ -174,10 +174,10 @@ def guard_client(
     options: dict[str, Any],
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
-    """Return the tools of an MCP client, guarded by circuit breakers.
+    """Return the tools of an MCP client with circuit breakers.
 
-    The first call for a client creates the guarded tools. All agents of an owner share them, with
-    one circuit breaker per tool.
+    A circuit breaker rejects calls of a tool that keeps failing. All agents of ``owner`` share the
+    tools and the breakers.
 
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
@@ -428,7 +428,7 @@ class EnvironmentMetadata(Plugin):
         self._tier = tier
 
     def init_agent(self, agent: Agent) -> None:
-        """Add locale and cart to the metadata that each save of the conversation stores."""
+        """Make each save of the agent's conversation store the user's locale and cart."""
         attachments(agent)["metadata"] = self._announced
 
     def _announced(self) -> dict[str, Any]:
@@ -437,10 +437,11 @@ class EnvironmentMetadata(Plugin):
 
 
 class UserTier:
-    """Customer tier of a user, such as ``premium``, which sets the TTL of their conversations.
+    """Customer tier of a user, such as ``premium``, which sets the TTL of the user's conversations.
 
     Args:
-        reading: Read of the data about the user in the background; None if there is no source.
+        reading: Background read of the user's data, such as locale, cart and customer tier. None: there
+            is no source of such data.
     """
 
     def __init__(self, reading: Future[state.Environment | None] | None = None) -> None:
@@ -454,10 +455,10 @@ class UserTier:
         scope: ConversationScope,
         deadline: float,
     ) -> UserTier:
-        """Return the customer tier of a user, with the data about the user that ``source`` returns.
+        """Read the data about a user from ``source``, and return the user's customer tier.
 
-        The call waits for the source for at most ``deadline`` seconds. Data that arrive later are
-        used from then on. The tier is unknown if ``source`` is None or fails.
+        The call waits at most ``deadline`` seconds. A later answer is used as soon as it arrives.
+        The tier is unknown if ``source`` is None, has not answered or fails.
         """
         writer = shared_writer(None, None)
         if source is None or writer.backlog > _MOST_READS:  # sources that hang hold all threads
@@ -475,22 +476,22 @@ class UserTier:
 
     @property
     def environment(self) -> state.Environment | None:
-        """Data about the user, including the customer tier, as read at the start of the session.
+        """Data about the user at the start of the session, such as the customer tier.
 
-        None without a source, before its answer, and if the source failed.
+        None if there is no source, or if the source has not answered or has failed.
         """
         reading = self._reading
         is_read = reading is not None and reading.done() and reading.exception() is None
         return reading.result() if is_read and reading else None
 
     def follow(self, coordinator: state.StateCoordinator) -> None:
-        """Use the current data in an agent's ``StateCoordinator`` from now on."""
+        """Read the customer tier from an agent's ``StateCoordinator`` from now on."""
         self._coordinator = weakref.ref(coordinator)
 
     def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return a copy of the time-to-live policy ``base`` for the user's customer tier.
+        """Return a copy of the time-to-live policy ``base`` that uses the user's customer tier.
 
-        While the tier is unknown, the copy uses the customer tier of ``base``.
+        While the user's tier is unknown, the copy uses the tier of ``base``.
         """
         return replace(
             base,

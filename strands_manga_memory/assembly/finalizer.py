@@ -96,23 +96,23 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store memories made from an expired conversation, for a sweeper.
+        """Store memories made from an expired conversation.
 
-        The sweeper (process that ends expired sessions) has claimed the conversation, so that no
-        other process ends it, and has written it to the durable tier.
+        A sweeper (process that ends expired sessions) calls the finalizer, after it has written the
+        conversation to the durable tier.
         """
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Store memories made from a closed conversation, and return its summary or None.
+        """Store memories made from a closed conversation, and return the summary.
 
-        The result is None if there is nothing to summarize.
+        The result is None if there is nothing to summarize. Close the session manager first,
+        otherwise unsaved messages are missed.
 
-        Close the session manager first, otherwise unsaved messages are missed. If there is a
-        durable tier, the conversation is removed from the hot tier. A user who returns before the
-        session expires then continues from the durable tier. After new messages, the conversation
-        can be finalized again.
+        If there is a durable tier, the conversation is removed from the hot tier. A user who
+        returns before the session expires continues from the durable tier. After new messages, the
+        conversation can be finalized again.
 
         Raises:
             ConflictError: Another process uses or finalizes the conversation now. A sweeper
@@ -133,13 +133,13 @@ class SessionFinalizer:
         return self._run(place, self._claim(place, lease))
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
-        """Claim a conversation in the hot tier for finalization, and return its record.
+        """Reserve a conversation in the hot tier for finalization, and return its record.
 
-        Return None if the conversation is not in the hot tier. A claim of another process that is
-        older than ``lease`` seconds is replaced.
+        Return None if the hot tier does not have the conversation. A reservation that is older than
+        ``lease`` seconds is replaced.
 
         Raises:
-            ConflictError: Another process has claimed the conversation within the last ``lease``
+            ConflictError: Another process has reserved the conversation within the last ``lease``
                 seconds.
         """
         if self._tiers.hot is None:
@@ -171,7 +171,7 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the TTL of a conversation whose user has disconnected and may resume it.
+        """Restart the TTL of a conversation whose user has disconnected and may return.
 
         Returns:
             Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired

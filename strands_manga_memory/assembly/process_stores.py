@@ -100,8 +100,8 @@ def close_memories(hot: HotStore, memories: Table) -> bool:
         memories: Memory table.
 
     Returns:
-        Whether the memory table has all preferences. Another service may not have accepted them
-        yet.
+        Whether all preferences are in the memory table. Their delivery to another service may still be
+        pending.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     writer = shared_writer(None, memories)

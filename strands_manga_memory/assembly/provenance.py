@@ -1,4 +1,4 @@
-"""Lists and removes the texts about a user in an agent's last request."""
+"""Lists the texts about a user in an agent's last request, and removes such texts."""
 
 from __future__ import annotations
 
@@ -152,7 +152,10 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 def _of_quotes(
     recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
 ) -> Iterator[Source]:
-    """Yield the messages that the agent's last request quoted, by a repetition of the search."""
+    """Yield the messages that the agent's last request quoted.
+
+    The search that found the quotes is repeated.
+    """
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
         lines = [escape_line(line)[:60] for line in hit.message.text.splitlines() if line.strip()]
