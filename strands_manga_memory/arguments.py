@@ -34,8 +34,8 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     Raises:
         TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
             message suggests the closest name.
-        ValueError: An argument has a wrong type. The message shows the value, unless the value may be
-            a secret key.
+        ValueError: An argument has a wrong type. The message shows the value, unless it may be a
+            secret key.
     """
     parameters = inspect.signature(call).parameters
     takes_others = any(each.kind is each.VAR_KEYWORD for each in parameters.values())

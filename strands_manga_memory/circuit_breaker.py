@@ -50,7 +50,8 @@ class BreakerEvent:
         name: The breaker's name.
         before: State before the change.
         after: State after the change.
-        reason: ``failures``, ``probe_failed``, ``probe``, ``probe_succeeded`` or ``reset``.
+        reason: ``failures`` (too many in a row), ``probe`` (a trial call starts), ``probe_failed``,
+            ``probe_succeeded`` or ``reset``.
         at: Time by the breaker's clock, in seconds.
     """
 
@@ -110,8 +111,8 @@ class CircuitBreaker:
         reset_after: Seconds between opening and the first probe.
         max_reset_after: Longest wait in seconds. Each failed probe doubles the wait. Default: all
             waits are ``reset_after``.
-        lease: Seconds after which the next probe is admitted even if the last probe has reported no
-            outcome. Default: the wait that would follow a failure of the probe.
+        lease: Seconds to wait for the outcome of a probe before the next probe is admitted.
+            Default: the wait that would follow a failure of the probe.
         name: Name in events and logs.
         clock: Monotonic seconds.
         on_event: Function that is called with a ``BreakerEvent`` after each change of state, by the

@@ -200,8 +200,8 @@ class _Faults:
         Args:
             count: Number of calls.
             error: Error to raise. Default ``StoreUnavailableError``.
-            after: Whether the store executes the call before the error is raised, as if only its
-                answer were lost. Default False.
+            after: True: the store executes the call, and then the error is raised. False
+                (default): the call is not executed.
         """
         fault = error or StoreUnavailableError("injected fault")
         with self._lock:

@@ -182,8 +182,7 @@ def guard_client(
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
         client: The MCP client.
-        policy: Breaker policy of tools that have no policy of their own. None: the policy from
-            ``settings``.
+        policy: Breaker policy of tools without their own policy. None: that of ``settings``.
         options: Further keyword arguments of ``GuardedMCPTools``.
         settings: Settings of the process.
 
@@ -223,11 +222,10 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: Rules for the warning before a summary, and for waiting for the summary. None:
-            those of the settings.
-        session: Session manager, whose log has all messages of the conversation. None if there is
-            none.
-        hot: Hot store, in which verified drafts of summaries are cached.
+        schedule: When to warn before a summary, and how long to wait for it. None: as in the
+            settings.
+        session: Session manager, whose log has all messages of the conversation; or None.
+        hot: Hot store, which caches drafts of summaries.
 
     Raises:
         ValueError: ``schedule`` is not a ``SummarySchedule``.
@@ -315,9 +313,8 @@ def make_recall_plugin(
 
     Args:
         settings: Settings of the process.
-        session: Session manager, in whose log the plugin searches. The stores are read only if the
-            history lacks messages of the log. None: the plugin searches only the messages that it
-            has seen.
+        session: Session manager, whose log is searched. None: only messages that the plugin has
+            seen in requests are searched.
         embed: Function from texts to vectors, for a search by meaning. None: a search by words.
         clock: Function that returns seconds since 1970.
     """
@@ -354,8 +351,7 @@ def make_coordinator(
             ``arguments``.
         settings: Settings of the process, including the limits of goals and steps.
         session: Session manager that saves the conversation; None if there is none.
-        tier: Customer tier of the user. After the call, ``tier`` uses the coordinator's current
-            data about the user.
+        tier: Customer tier of the user, which the returned plugin keeps up to date.
         arguments: Arguments of ``StateCoordinator``.
 
     Raises:
@@ -440,8 +436,8 @@ class UserTier:
     """Customer tier of a user, such as ``premium``, which sets the TTL of the user's conversations.
 
     Args:
-        reading: Background read of the user's data, such as locale, cart and customer tier. None: there
-            is no source of such data.
+        reading: Background read of the user's data, such as cart and customer tier. None: there is
+            no source of such data.
     """
 
     def __init__(self, reading: Future[state.Environment | None] | None = None) -> None:

@@ -220,15 +220,15 @@ class MangaMemory:
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
                 window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
                 unknown. See ``budget_plan``.
-            trim_every: Number of later turns for which a trimming makes room, but at least two
-                thirds of ``max_tokens`` stay. Until the next trimming, the prompt cache can serve
-                the whole previous request. 0: a full history is trimmed at every turn. Default 7.
+            trim_every: Approximate number of turns from one trimming to the next. Meanwhile, the
+                prompt cache can serve the whole previous request. Two thirds of ``max_tokens`` are
+                never trimmed. 0: a full history is trimmed at every turn. Default 7.
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, in at
                 most 1,024 tokens and a quarter of ``max_tokens``, and the model gets a tool to
                 search evicted messages. Default False.
-            summary_schedule: Warning before a summary, and waiting for it. Default: written in the
-                background; from 1.5 times the size that starts it, a model call waits up to 30 s.
+            summary_schedule: When to warn before a summary, and when to wait for it. Default: a
+                model call waits up to 30 s at 1.5 times the size that starts a summary.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and
                 Japanese. ``model``: also by the agent's ``aux_model``, in the background, without
                 values that the message lacks. ``nothing``: not at all. Default: ``model`` if there
@@ -337,9 +337,9 @@ class MangaMemory:
     def storage(
         self, *, user_id: str, tenant: str | None = None, hot_ttl: float = 1_800.0
     ) -> TieredStorage:
-        """Return a user's ``Storage`` of Strands, for ``SnapshotSessionManager`` or an ``Agent``.
+        """Return a key-value ``Storage`` of one user, for ``SnapshotSessionManager`` or ``Agent``.
 
-        The durable tier has all values. The hot tier has large values for ``hot_ttl`` seconds.
+        The durable tier has all values. The hot tier caches large values for ``hot_ttl`` seconds.
 
         Raises:
             ValueError: An id is not allowed, or ``hot_ttl`` is not above 0.
@@ -349,7 +349,7 @@ class MangaMemory:
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> state.EnvironmentChanges:
-        """Return a publisher: ``publish(cart=[...])`` sends data to a session's agents."""
+        """Return an object whose ``publish(cart=[...])`` sends data to a session's agents."""
         from strands_manga_memory import state
 
         scope = ConversationScope(user_id, session_id, tenant=tenant)
@@ -400,7 +400,7 @@ class MangaMemory:
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
         """Return a page of at most ``limit`` users who have sessions.
 
-        Each call reads the expiry index of all sessions. ``after``: ``next`` of the previous page.
+        Each call reads the index of all sessions. For the next page, pass ``next`` as ``after``.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
@@ -442,9 +442,9 @@ class MangaMemory:
     def finalizer(
         self, model: Model | language.SessionSummarizer | None = None
     ) -> SessionFinalizer:
-        """Return an object that turns ended sessions into memories by ``model`` (None: rules).
+        """Return an object that turns ended sessions into memories of their users.
 
-        There must be a memory table (``memories``).
+        ``model`` writes summaries (None: rules do). There must be a memory table (``memories``).
         """
         from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
@@ -455,7 +455,7 @@ class MangaMemory:
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return an object that ends expired sessions.
 
-        With a memory table, it stores summaries by ``model`` (None: rules).
+        With a memory table, ``model`` (None: rules) also summarizes the sessions for the table.
         """
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
@@ -464,7 +464,7 @@ class MangaMemory:
     def finalize(
         self, scope: ConversationScope, *, model: Model | language.SessionSummarizer | None = None
     ) -> memory.MemoryRecord | None:
-        """Close a session, turn it into memories, and return the summary (None: no messages).
+        """Close a session, store memories made from its messages, and return the summary.
 
         Raises:
             ValueError: There is no memory table (``memories``).
@@ -480,10 +480,10 @@ class MangaMemory:
 
     @checked
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the TTL of a conversation whose user has disconnected and may resume it.
+        """Restart the TTL of a conversation whose user has disconnected and may return.
 
         Returns:
-            Whether the conversation is in the hot tier, so that ``sweeper()`` finalizes it later.
+            Whether the hot tier has the conversation, which ``sweeper()`` then finalizes later.
         """
         return self.finalizer().disconnected(scope)
 
@@ -516,11 +516,11 @@ class MangaMemory:
         return provenance.explain(dict(self._parts), agent)
 
     def retract(self, source: provenance.Source) -> provenance.RetractionReport:
-        """Remove a text from ``explain`` from stored memories, dialogue state and live agents.
+        """Delete a text that ``explain`` returned: in memories, dialogue state and live agents.
 
-        All preferences from the source message are deleted, with its session's summaries and the
-        copies of messages in the memory table. Without a known source message, only the memory
-        with the text is deleted. The conversation's log keeps its messages, which can be redacted.
+        All preferences from the text's message are deleted, with the session's summaries and copies
+        of messages in the memory table. If the message is unknown, only the memory with the text is
+        deleted. The conversation's log keeps its messages, which can be redacted.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.
@@ -559,8 +559,8 @@ class MangaMemory:
     def close(self) -> None:
         """Flush the sessions that this process has saved, and close the stores.
 
-        Sessions of agents that no longer exist are flushed for at most 5 s, and only the 1,000 that
-        were saved last. A sweeper flushes the others.
+        Of agents that no longer exist, the 1,000 sessions that were saved last are flushed, for at
+        most 5 s. A sweeper flushes the others.
 
         Raises:
             StoreUnavailableError: A session is not stored: repeat the call, the stores stay open.

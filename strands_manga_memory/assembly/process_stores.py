@@ -40,8 +40,8 @@ def open_stores(
     """Open the stores that the arguments of ``MangaMemory`` name.
 
     Returns:
-        Two dicts, keyed by argument: the stores (None for no memory table), and the URL without
-        password or the class name of each store.
+        Two dicts, keyed by argument: the stores (None for no memory table), and a name of each
+        store for display (URL without password, or class name).
 
     Raises:
         ValueError: An argument is neither a store nor a URL, or ``memories`` is True and
@@ -100,8 +100,8 @@ def close_memories(hot: HotStore, memories: Table) -> bool:
         memories: Memory table.
 
     Returns:
-        Whether all preferences are in the memory table. Their delivery to another service may still be
-        pending.
+        Whether all preferences are in the memory table. Their delivery to another service may
+        still be pending.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     writer = shared_writer(None, memories)
@@ -173,7 +173,7 @@ def memory_stats(
     """Return statistics of the tiers, the open sessions, the tools and the operations, without I/O.
 
     Args:
-        writer: Background writer of the two tiers, which also has their state.
+        writer: Background writer of both tiers, which knows whether each tier answers.
         managers: Session managers of the open sessions.
         guards: Guarded tools, one for each MCP client.
         operations: Statistics of operations, keyed by operation; empty without telemetry.

@@ -71,8 +71,8 @@ def explain(parts: Mapping[Any, ConversationScope], agent: Agent) -> list[Source
     See ``MangaMemory.explain``.
 
     Args:
-        parts: Scope (user and session) of each plugin and conversation manager of a
-            ``MangaMemory``, keyed by that object.
+        parts: Plugins and conversation managers of the agents of a ``MangaMemory``, each with the
+            scope (user and session) of the agent.
         agent: Agent whose last request is explained.
     """
     from strands_manga_memory import conversation, state
@@ -179,10 +179,10 @@ def retract(
     See ``MangaMemory.retract``.
 
     Args:
-        parts: Scope (user and session) of each plugin and conversation manager of a
-            ``MangaMemory``, keyed by that object.
+        parts: Plugins and conversation managers of the agents of a ``MangaMemory``, each with the
+            scope (user and session) of the agent.
         source: Text to remove, with its origin.
-        store_of: Function that returns the memories of a user. None if there is no memory table.
+        store_of: Function that returns a user's long-term memory. None: there is no memory table.
     """
     from strands_manga_memory import conversation, state
 
@@ -208,7 +208,10 @@ def retract(
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
-    """Return whether an agent's last request showed the message or memory of ``source``."""
+    """Return whether an agent's last request showed the message or memory of ``source``.
+
+    A message or memory is recognized by its id.
+    """
     ids = {source.message_id, source.memory_id} - {None}
     return any(
         not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope)

@@ -78,9 +78,9 @@ def settings_of(**options: Any) -> MangaMemorySettings:
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a note that no hot tier is set.
+    """Return a list with a note for the user if no hot tier is set, or else an empty list.
 
-    The list is empty if a hot tier is set, or if the durable tier is SQLite.
+    The list is also empty if the durable tier is SQLite.
     """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
@@ -117,7 +117,10 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
 
 
 def missing_session(session: str, user: str | None, agent: str | None = None) -> str:
-    """Return the error text for a missing session, which suggests an option to add."""
+    """Return the error text for a session that is not stored.
+
+    The text suggests the option ``--user`` or ``--tenant``.
+    """
     of = "" if user is None else f" of {user!r:.80}"
     of += "" if agent is None else f" with an agent {agent!r:.80}"
     owner = "a user (--user)" if user is None else "another tenant (--tenant)"
@@ -160,7 +163,9 @@ def open_conversation(
 
 
 def loaded(option: str, name: str) -> Any:
-    """Import the object ``module:name`` of an option. A function or class is called.
+    """Import the object that an option names as ``module:name``.
+
+    A function or class is called without arguments, and the result is returned.
 
     Raises:
         BadParameter: The import or the call fails.

@@ -85,9 +85,9 @@ def print_table(
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines that each consist of labels and a text.
+    """Print lines in columns: labels, followed by a text.
 
-    Long texts are wrapped. Their further lines are indented to the column after the labels.
+    A long text is wrapped within its column.
     """
     if not lines:
         return
@@ -138,7 +138,7 @@ def write_private_file(path: Path, data: bytes) -> None:
 
 
 def print_unchecked(not_looked_at: Sequence[str]) -> bool:
-    """Print the names of stores that were not checked, and return whether there are any."""
+    """Print the stores that could not be checked, and return whether there are such stores."""
     for place in not_looked_at:
         messages.print(f"not checked: {place}")
     return bool(not_looked_at)

@@ -249,7 +249,10 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
 def fallback_result(
     result: Mapping[str, Any], problem: ToolFailure, *, used: str
 ) -> dict[str, Any]:
-    """Return the result of the fallback tool ``used``, after a note for the model."""
+    """Return the result of a fallback tool for a failed call, after a note for the model.
+
+    ``used`` is the name of the fallback tool.
+    """
     note = f"Note: {problem.reason} {used} answered instead."
     return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
 
@@ -257,11 +260,10 @@ def fallback_result(
 def _with_details(
     result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any
 ) -> dict[str, Any]:
-    """Return a copy of a tool result that contains data about a failure.
+    """Add data about a failure to a copy of a tool result.
 
-    The new content is ``content``, followed by a JSON block with the main data of the failure. The
-    metadata of the result gets all data of the failure. ``marks`` are further data, added to the
-    JSON block and the metadata.
+    The copy has the given content, followed by a JSON block for the model. Its metadata contains
+    all data of the failure. ``marks`` are further data, such as ``stale=True``.
     """
     given = result.get("metadata")
     metadata = {
@@ -293,7 +295,7 @@ def content_of(result: Mapping[str, Any]) -> list[Any]:
 
 
 def partial_of(event: Any) -> str:
-    """Return a progress event of a tool as text of at most 500 characters."""
+    """Convert a progress event of a tool to a text of at most 500 characters."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -303,7 +305,10 @@ def partial_of(event: Any) -> str:
 
 
 def _json_head(value: Any) -> str:
-    """Return the beginning of a value's JSON text, or else of its representation."""
+    """Return the beginning of a value's JSON text.
+
+    If there is no JSON text, such as for a cycle, return a short ``repr`` of the value.
+    """
     parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
     try:
         return "".join(
@@ -365,10 +370,11 @@ _RULES = (
 
 
 def redact_secrets(text: str) -> str:
-    """Remove secrets and tracebacks from a text, and truncate it to 1,000 characters.
+    """Remove secrets and tracebacks from a text, and truncate the text to 1,000 characters.
 
-    The rules recognize names such as ``password=``, credentials in URLs, known formats of keys, and
-    long runs of hexadecimal or base64. They do not find a secret that looks like a word.
+    Names such as ``password=``, credentials in URLs, known formats of keys, and long runs of
+    hexadecimal or base64 characters are recognized. A secret that looks like a word is not
+    recognized.
     """
     text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
     for pattern, replacement in _RULES:

@@ -1,4 +1,4 @@
-"""One call of a guarded tool: argument check, permit of the breaker, classified result."""
+"""Execution of one call of a guarded tool, which is a tool with a circuit breaker."""
 
 from __future__ import annotations
 
@@ -69,13 +69,16 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress as JSON values, with 500 characters of redacted message at most."""
+        """Return the progress as JSON values.
+
+        Secrets are removed from the message, which then has at most 500 characters.
+        """
         text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
 
 class Call:
-    """One call of one guarded tool.
+    """One call of a guarded tool, which is a tool with a circuit breaker.
 
     Args:
         guard: Circuit breaker, argument schema and statistics of the tool.
@@ -89,8 +92,8 @@ class Call:
         result: Final event of the call. None before the end, and if the tool requested an
             interrupt.
         verdict: Classification of the call, or None if the call was rejected or interrupted.
-        unavailable: Failure of the call, if a fallback tool or an earlier result may be used in
-            place of the tool. Otherwise None.
+        unavailable: Failure of the call if a fallback tool or an earlier result may answer instead,
+            otherwise None.
     """
 
     def __init__(
@@ -113,7 +116,10 @@ class Call:
         self.unavailable: ToolFailure | None = None
 
     def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record a progress message. A failed call shows the last 20 messages to the model."""
+        """Record a progress message of the server.
+
+        If the call fails, the error result shows the latest messages to the model.
+        """
         if self._guard.server is not None:
             self._guard.server.answered()
         # Redacted later: a server may send thousands of messages, and only the last few reach the
@@ -121,7 +127,11 @@ class Call:
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     async def _admit(self, *, check: bool) -> Permit | None:
-        """Return the breaker's permit for the call, or else None with an error as ``result``."""
+        """Return a permit for the call, or None if the call is rejected.
+
+        Reasons of a rejection are wrong arguments, an unreachable server and an open circuit
+        breaker. ``result`` is then an error for the model.
+        """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
         wrong = guard.schema.problem(self.arguments) if check else None
         if wrong is not None:
@@ -156,9 +166,9 @@ class Call:
     async def events(
         self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool if its breaker permits the call, and yield the events.
+        """Call the tool, and yield the events of the call. A rejected call yields no events.
 
-        Store the final event in ``result``.
+        The final event is stored in ``result``.
 
         Args:
             start: Function that starts the call and returns the stream of its events.
@@ -208,7 +218,10 @@ class Call:
         permit: Permit,
         key: tuple[str, int],
     ) -> None:
-        """Report the end of the call to breaker, statistics and supervisor, and set the attributes.
+        """Record the end of the call, and set ``result``, ``verdict`` and ``unavailable``.
+
+        The circuit breaker, the statistics and the supervisor of the server's connection get the
+        outcome.
 
         Args:
             outcome: End of the call. None if the call was interrupted, cancelled or abandoned; the
@@ -263,7 +276,10 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome) -> Verdict:
-        """Classify the end of the call, and tell the supervisor whether the server answered."""
+        """Return the classification of the call.
+
+        The supervisor of the server's connection is informed whether the server answered.
+        """
         server, number = self._guard.server, self._number
         verdict = self._guard.judge(outcome)
         if server is None:
@@ -313,7 +329,7 @@ class Call:
 def result_event(
     result: Mapping[str, Any], exception: BaseException | None = None
 ) -> ToolResultEvent:
-    """Wrap a tool result, and the exception that caused it, in the final event of a call."""
+    """Return the final event of a call, with the exception that caused the tool result."""
     return ToolResultEvent(
         cast("ToolResult", result),
         exception=exception if isinstance(exception, Exception) else None,
@@ -328,10 +344,10 @@ def _error_text(outcome: CallOutcome) -> str:
 
 
 def _must_be_raised(error: BaseException) -> bool:
-    """Return whether an exception must reach the agent's caller.
+    """Return whether an exception of a tool must reach the agent's caller.
 
-    A cancellation must reach the caller only if the caller requested it, not if the tool cancelled
-    a task of its own.
+    Examples are an interrupt of the agent and a cancellation that the caller requested. A
+    cancellation that the tool caused itself does not reach the caller.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -345,9 +361,7 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the tenant and the user for whom a tool is called.
-
-    Cached results are used only for the same tenant and user.
+    """Return the tenant and the user of a tool call, for which results may be cached.
 
     The result comes from the first of these sources that exists:
 
@@ -375,5 +389,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return ``user`` from ``user_of_call``, or None if it identifies no user and no session."""
+    """Return ``user``, a result of ``user_of_call``, or None if no user and no session is known."""
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

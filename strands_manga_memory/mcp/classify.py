@@ -169,8 +169,8 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
 
     Args:
         call: The end of the call.
-        tool_errors: Meaning of a result with ``isError``: ``failure``, or ``ignore`` to count
-            neither a failure nor a success.
+        tool_errors: Effect of an error that the server reported (``isError``). ``failure``: a
+            failure of the tool. ``ignore``: no effect.
     """
     try:
         result, exception = call.result or {}, call.exception
@@ -204,7 +204,10 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Convert an object to text of at most 10,000 characters, or else to its type's name."""
+    """Convert an object to a text of at most 10,000 characters.
+
+    If the conversion fails, return the name of the object's type.
+    """
     try:
         return str(value)[:MOST_CHARACTERS]
     except BaseException:  # noqa: BLE001 - ``__str__`` is foreign code
@@ -212,7 +215,7 @@ def text_of(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception is a cancellation, an interrupt or an exit."""
+    """Return whether an exception is a cancellation, an interrupt or an exit, not a failure."""
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
@@ -228,7 +231,7 @@ def rpc_code(exception: BaseException | None) -> int | None:
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Classify a result that the server marked with ``isError``, over a working connection."""
+    """Classify an error result that the server itself reported (``isError``)."""
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL

@@ -21,15 +21,15 @@ _ERROR_HANDLER = "_handle_tool_execution_error"
 
 
 class FailedResult(dict[str, Any]):
-    """Error result of a tool call that raised an exception, with the exception."""
+    """Error result of a failed tool call, with the exception that the call raised."""
 
     exception: Exception | None = None
 
 
 def restart(client: MCPClient) -> None:
-    """Restart an MCP client that has lost its connection, with the attributes it had.
+    """Restart an MCP client that has lost its connection; consumers and loaded tools stay.
 
-    This function blocks, so call it off the event loop. Do not call it on the client's own thread.
+    The function blocks. Do not call it on the event loop or on the client's own thread.
 
     Raises:
         MCPClientInitializationError: The server cannot be reached.
@@ -56,7 +56,7 @@ def stop(client: MCPClient) -> None:
 def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
     """Stop an MCP client without warnings about unfinished coroutines.
 
-    If the client's thread has ended, its event loop is closed first.
+    ``own_stop`` is the ``stop`` method of the client.
     """
     thread, loop, started = (
         getattr(client, name, None) for name in ("_background_thread", _LOOP, "_init_future")
@@ -75,9 +75,9 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make a client return a ``FailedResult`` for each tool call that raised an exception.
+    """Make an MCP client keep the exception of each failed call, in a ``FailedResult``.
 
-    The error results of Strands have only the text of the exception, without the JSON-RPC code.
+    Strands keeps only the text of the exception, without the JSON-RPC code.
     """
     handle = getattr(client, _ERROR_HANDLER, None)
     if handle is None or getattr(handle, "keeps_exceptions", False):
@@ -93,8 +93,8 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the progress callback of a client, or None.
+    """Return the callback for progress messages that a client was created with, or None.
 
-    The callback of a single call replaces the client's callback.
+    A callback that is passed to a single call replaces this callback.
     """
     return getattr(client, "_progress_callback", None)

@@ -56,9 +56,9 @@ class BreakerPolicy:
             failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
         users: Number of different users who must get an error of the tool before such errors open
-            the breaker; if fewer users have called the tool, all of them. Other failures, such as
-            timeouts, and errors of unknown users count without this condition. Default 2, so that
-            wrong arguments of one user do not make the tool unavailable for others.
+            the breaker. Default 2, so that wrong arguments of one user do not make the tool
+            unavailable for others. If fewer users have called the tool, all of them must get an
+            error. Timeouts, other failures, and errors of unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
@@ -97,7 +97,7 @@ class BreakerPolicy:
 
     @property
     def lease(self) -> float:
-        """Seconds after which another probe (trial call) is allowed if a probe has not ended."""
+        """Seconds to wait for the end of a probe (trial call) before the next probe is allowed."""
         return self.timeout + GRACE + 1.0
 
 
@@ -165,7 +165,10 @@ class CallLog:
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Record the end of a call with its redacted error text, and return its duration."""
+        """Record the end of a call, and return the duration of the call in seconds.
+
+        ``text`` is the error text without secrets.
+        """
         now = self._clock()
         with self._lock:
             began = self._in_flight.pop(key, now)
@@ -186,7 +189,11 @@ class CallLog:
                 self._last_error = (code, text, self._clock())
 
     def stood_in(self, *, stale: bool) -> None:
-        """Count a call that an earlier result (``stale`` is True) or a fallback tool answered."""
+        """Count a call that was answered without the tool.
+
+        ``stale`` is True for an answer by an earlier result, and False for an answer by a fallback
+        tool.
+        """
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
@@ -211,7 +218,10 @@ class CallLog:
 
 
 def latency(seconds: list[float]) -> dict[str, float | None]:
-    """Return the mean and the percentiles of sorted durations, in milliseconds."""
+    """Return the mean and the percentiles of durations, in milliseconds.
+
+    ``seconds`` must be sorted.
+    """
 
     def rank(share: float) -> float | None:
         return round(1000 * seconds[math.ceil(share * len(seconds)) - 1], 3) if seconds else None
@@ -223,8 +233,8 @@ def latency(seconds: list[float]) -> dict[str, float | None]:
 class ArgumentSchema:
     """Input schema of a tool, against which the arguments of calls are checked.
 
-    An invalid schema, or one that refers to another document, accepts all arguments, because the
-    server checks them too. References to other documents are never followed.
+    An invalid schema accepts all arguments, and so does a schema that refers to another document.
+    The server checks the arguments, too. Other documents are never read.
 
     Args:
         schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
@@ -351,9 +361,10 @@ class Guard:
             self._on_event(event)
 
     def judge(self, call: CallOutcome) -> Verdict:
-        """Classify an ended call of the tool by the classifier of the breaker's policy.
+        """Classify an ended call of the tool.
 
-        The built-in rules apply if there is no classifier, or if it fails or returns None.
+        The classifier of the policy decides. The built-in rules apply if there is no classifier, or
+        if the classifier fails or returns None.
         """
         if self.policy.classify is not None:
             with logged_errors(
@@ -365,12 +376,13 @@ class Guard:
         return classify(call, tool_errors=self.policy.tool_errors)
 
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Report the classification of a user's call to the breaker.
+        """Report the outcome of a user's call to the circuit breaker.
 
-        Wrong arguments of one user, such as order ids that do not exist, may cause errors of the
-        tool. Such errors open the breaker only after ``policy.users`` different users got an error,
-        or all users who called the tool, if these are fewer. Other failures, such as timeouts, and
-        errors of unknown users always count.
+        An error of the tool may be caused by wrong arguments of one user, such as an order id that
+        does not exist. Such errors open the breaker only after ``policy.users`` different users got
+        an error. If fewer users called the tool, all of them must have got an error.
+
+        Other failures, such as timeouts, and errors of unknown users always count.
         """
         if user is not None and len(self._callers) < self.policy.users:
             self._callers.add(user)

@@ -71,9 +71,9 @@ class GuardedTool(AgentTool):
         self._calls_server = is_mcp and type(tool).stream is MCPAgentTool.stream
 
     def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the tools that are called in this order while this tool is unavailable.
+        """Set the tools to call, in this order, while this tool is unavailable.
 
-        The arguments are the same. Fallbacks of the fallback tools are not used.
+        The fallback tools get the same arguments. Fallbacks of fallback tools are not used.
         """
         self.fallbacks = tuple(tools)
         self.guard.alternatives = tuple(other.tool_name for other in tools)
@@ -150,7 +150,7 @@ class GuardedTool(AgentTool):
     def _begin(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
-        """Return the ``Call`` of a tool use, and a generator of the wrapped tool's events."""
+        """Return a new call of the wrapped tool, and a generator that runs the call."""
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
         user = known_user(user_of_call(invocation_state))
         call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
@@ -163,7 +163,7 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call, with an earlier result if the tool is unavailable.
+        """Return the final event of a call, or an earlier result if the tool is unavailable.
 
         A good result is cached under ``key``. If ``key`` is None, no result is cached.
         """
@@ -194,7 +194,7 @@ class GuardedTool(AgentTool):
 
 
 async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> ToolGenerator:
-    """Call an MCP tool as ``MCPAgentTool.stream`` does, and record its progress in ``call``."""
+    """Call a tool of an MCP server, and record the progress of the tool in ``call``."""
     theirs = progress_callback_of(tool.mcp_client)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:

@@ -158,7 +158,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
         """Remove a consumer, such as an agent.
 
-        After the last one, stop the client if this provider started it.
+        If this provider started the client, the removal of the last consumer stops the client.
         """
         with self._lock:
             self._consumers.discard(consumer_id)
@@ -280,7 +280,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Register an agent that calls a tool for updates, and update the agent's tools now."""
+        """Update the tools of an agent that calls a tool, now and after each change."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
@@ -297,7 +297,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         threading.Thread(target=self.reconnected, name="mcp-refresh", daemon=True).start()
 
     def _bring_up_to_date(self, agent: Agent) -> None:
-        """Replace the server's tools in an agent's tool registry by the current ones.
+        """Replace an agent's tools of the server by the server's current tools.
 
         Unchanged tools keep their positions.
         """

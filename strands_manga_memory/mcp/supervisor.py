@@ -42,9 +42,9 @@ class ServerState(StrEnum):
 class ServerSupervisor:
     """Supervisor that reconnects to an MCP server after a lost connection.
 
-    A call that finds the connection lost reports this with ``lost``. After a pause, the next call
-    starts a reconnection in a thread, and waits for the new connection. Other calls are rejected
-    until there is a connection. The pause grows after each failed attempt.
+    A tool call that finds the connection lost calls ``lost``. After a pause, the next tool call
+    starts a reconnection in a thread, and waits for the new connection. Until then, all other calls
+    are rejected. The pause grows after each failed attempt.
 
     A timeout of a call causes no reconnection, because a reconnection would end the calls of all
     other tools. Use ``of`` to share one supervisor per client.
@@ -95,7 +95,7 @@ class ServerSupervisor:
     def of(
         cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic
     ) -> ServerSupervisor:
-        """Return the supervisor of a client. All agents and tools that use the client share it."""
+        """Return the supervisor of a client, which all agents and tools of the client share."""
         attached = attachments(client)
         found: ServerSupervisor = attached.get("supervisor") or attached.setdefault(
             "supervisor", cls(client, clock=clock)
@@ -134,8 +134,8 @@ class ServerSupervisor:
     def lost(self, generation: int) -> None:
         """Report that a call found the connection to the MCP server lost.
 
-        ``generation`` is the number of the connection that the call used. Nothing happens if a
-        newer connection has replaced it.
+        ``generation`` is the number of the connection that the call used. Nothing happens if there
+        has been a newer connection since.
         """
         with self._lock:
             if generation != self.generation or self._next_attempt is not None:
@@ -169,9 +169,7 @@ class ServerSupervisor:
     def connect(self) -> None:
         """Connect to the MCP server now, even during the wait after a failed attempt.
 
-        This method blocks.
-
-        If an attempt to connect is already running, wait for its result.
+        This method blocks. If an attempt to connect is already running, its result is awaited.
 
         Raises:
             MCPClientInitializationError: The server cannot be reached.
@@ -204,7 +202,7 @@ class ServerSupervisor:
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Try to connect, and store the error or None as the result of the future ``attempt``."""
+        """Make an attempt to connect, and store the error or None in the future ``attempt``."""
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -262,11 +260,11 @@ class ServerSupervisor:
             self._unanswered = {}
 
     def dropped(self) -> bool:
-        """Record that a call's response stream ended without an answer.
+        """Record that a call ended without an answer, and return whether the server is the cause.
 
-        Return whether the server is the cause: another of its streams ended so within the last half
-        second. With version 1.x of the MCP SDK, a dying server ends all its streams, but a proxy
-        that closes a slow stream ends only this stream.
+        The server is the cause if another call ended so within the last half second. With version
+        1.x of the MCP SDK, a dying server ends all calls at once. A proxy that closes a slow
+        response stream ends only one call.
         """
         with self._lock:
             now = self._clock()
@@ -275,15 +273,15 @@ class ServerSupervisor:
             return one_of_several
 
     def withdrawn(self, number: int) -> None:
-        """Remove a call from the unanswered calls, because nobody waits for its answer."""
+        """Remove a call, such as a cancelled call, from the calls that wait for an answer."""
         with self._lock:
             self._unanswered.pop(number, None)
 
     def blocked_by_another(self, number: int) -> bool:
         """Return whether a call probably timed out because another tool blocks the server.
 
-        This is so if a call of another tool was already unanswered when this call began, and the
-        server has answered no call since.
+        The result is True if a call of another tool was waiting for an answer when this call began,
+        and the server has answered no call since then.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

@@ -18,9 +18,8 @@ class TtlAdvice:
         gaps: Number of recorded gaps between turns.
         enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
         curve: Pairs of a time in seconds and the share of recorded gaps up to this time.
-        knee: Recommended TTL in seconds. A longer TTL covers few further gaps. At ``knee``,
-            ``curve`` is farthest above a straight line. The line begins at share 0 and 0 seconds,
-            and ends at share 1 and the longest gap, at most one day.
+        knee: Recommended TTL in seconds. A longer TTL covers few further gaps. (``curve`` is here
+            farthest above the straight line to share 1 at the longest gap, at most one day.)
     """
 
     gaps: int
@@ -29,7 +28,10 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of gaps of at most ``seconds``, interpolated from ``curve``."""
+        """Return the share of gaps that are at most ``seconds`` long.
+
+        The share is interpolated between the points of ``curve``.
+        """
         before = (0.0, 0.0)
         for point in self.curve:
             if point[0] >= seconds:

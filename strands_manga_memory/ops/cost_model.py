@@ -1,8 +1,8 @@
-"""Model of the monthly cost of a deployment, from its resources and the list prices of providers.
+"""Estimates the monthly cost of a deployment from its resources and the providers' list prices.
 
 ``CostModel.measured(workload)`` uses measurements of this package and current prices.
-``CostModel.paper()`` uses the figures of a published design. ``differences()`` compares the two.
-``prices.json`` contains the prices, each with a date.
+``CostModel.paper()`` uses the figures of a published design, for comparison. ``differences()``
+lists the differences between both. ``prices.json`` contains the prices, each with a date.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences between the published design and this package in use and cost."""
+    """Return the differences in resources and cost between a published design and this package."""
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

@@ -86,7 +86,10 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check for a token vocabulary, without which tokens are estimated."""
+    """Check for the vocabulary of a tokenizer.
+
+    Without a vocabulary, numbers of tokens are estimated.
+    """
     if isinstance(default_counter(), EstimateCounter):
         return warning(
             "process.vocabulary",
@@ -122,7 +125,7 @@ _MOST_READ = 20
 
 
 def _check_codec(durable: Table, codec: Codec | None, *, clock: Callable[[], float]) -> Finding:
-    """Check that one stored conversation can be read with the application's codec.
+    """Check that the application's codec can read a stored conversation.
 
     Args:
         durable: Table of the durable tier.

@@ -177,8 +177,8 @@ def _read_repository(
 ) -> TransferredConversation | None:
     """Read an agent's conversation from a repository, with the history that Strands restores.
 
-    Return None if the repository does not have the agent, or the agent has neither messages nor
-    state.
+    Return None if the repository does not have the agent. Also return None if the agent has neither
+    messages nor state.
     """
     session_agent = (
         repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
@@ -210,7 +210,10 @@ def _read_repository(
 def _read_snapshot(
     manager: SnapshotSessionManager, agent_id: str
 ) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot, with the current time."""
+    """Return the conversation from an agent's latest snapshot.
+
+    The messages get the current time.
+    """
     history = _RestoredHistory()
     restored = _restored(agent_id, history, manager)
     now = time.time()
@@ -225,7 +228,10 @@ def _read_snapshot(
 
 
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Return an agent that Strands has restored from a stored session, for reading only."""
+    """Return an agent with the history and state that Strands restores from a stored session.
+
+    The agent is never run, so its model is a stand-in.
+    """
     return Agent(
         model=StandInModel(),
         agent_id=agent_id,
@@ -238,7 +244,10 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return an imported conversation to store, or None without messages and agent state."""
+    """Return an imported conversation, ready to be stored.
+
+    Return None if the conversation has neither messages nor agent state.
+    """
     if not (log or window or states.get("state")):
         return None
     states = {name: state for name, state in states.items() if state}
@@ -271,7 +280,7 @@ def _checked_message(value: object, *, record: str) -> Message:
 
 
 def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return messages with distinct pairs of tracking id and time.
+    """Return the messages, with times changed so that tracking id and time identify a message.
 
     A message with the id and time of an earlier message gets a slightly later time.
     """
@@ -286,10 +295,10 @@ def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float
 
 
 class _ReadOnlyRepository:
-    """Repository that reads another repository and rejects writes.
+    """Repository of the sessions to import, which rejects writes.
 
-    Early releases of Strands stored no tracking ids. A missing tracking id is derived from the ids
-    of session, agent and message, so that two reads of a message return the same id.
+    Messages of early Strands releases have no tracking id. Such a message gets a tracking id that
+    is the same at each read.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -313,9 +322,9 @@ class _ReadOnlyRepository:
 
 
 class _RestoredHistory(ConversationManager):
-    """Conversation manager that restores another manager's state and removes no messages.
+    """Conversation manager that restores the stored history of an agent, and removes no messages.
 
-    The state is the number of removed messages, and the summary of these messages.
+    The stored state contains the number of removed messages, and may contain a summary of them.
     """
 
     def __init__(self) -> None:
@@ -378,7 +387,9 @@ def import_user(
     """Import the conversations, orchestrator states (Graph, Swarm) and memories of a user.
 
     Agents can continue the imported conversations. Existing conversations and memories are not
-    changed, except that a preference is replaced if the user stated the exported value later.
+    changed, with one exception: an existing preference is replaced by a preference that the user
+    stated later.
+
     Expired memories are not imported. Conversations that were recently deleted or expired in the
     target are not imported either.
 
@@ -466,10 +477,10 @@ def import_user(
 def _remembered(
     record: MemoryRecord, partition: UserPartition
 ) -> Literal["stored", "exists", "left out"]:
-    """Store an imported memory, and return ``stored``.
+    """Store an imported memory, and return the outcome.
 
-    Return ``exists``, and change nothing, if the target has a memory with the same id. Return
-    ``left out`` if the user was deleted in the target.
+    ``stored``: the memory is new. ``exists``: the target has a memory with the same id, which is
+    not changed. ``left out``: the user was deleted in the target.
     """
     there: list[MemoryRecord | None] = []
 
@@ -508,7 +519,7 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
 
 
 def _value_of(exported: Any) -> Any:
-    """Return the value that ``export_user`` wrote as JSON, such as ``{"$bytes": "..."}``."""
+    """Decode a JSON value of an export, such as bytes from ``{"$bytes": "..."}``."""
     return load(json_bytes(exported))
 
 

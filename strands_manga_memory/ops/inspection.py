@@ -200,7 +200,7 @@ def inspect(
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
     """Return the state, version, remaining time and TTL of a conversation in the hot tier.
 
-    None if it is not in the hot tier.
+    Return None if the hot tier does not have the conversation.
 
     Raises:
         StoreUnavailableError: The hot tier does not answer.
@@ -221,8 +221,8 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 
     Args:
         head: Conversation as stored in the durable tier.
-        base: Conversation joined from both tiers. If ``base`` is newer than ``head``, the hot tier
-            may have newer data.
+        base: Conversation joined from both tiers. A version newer than that of ``head`` means that
+            the hot tier may have newer data.
         tier: Durable tier of this conversation.
         tiers: Stores and settings.
     """
@@ -239,10 +239,10 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
 def _messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer
 ) -> list[InspectedMessage]:
-    """Return the messages that only the agent's history has, then the messages of the log.
+    """Return the messages of a conversation for display, each with its outcome.
 
-    The outcome of a message is ``kept``, ``shortened``, ``left`` (only in the log) or ``written``
-    (only in the history).
+    Messages that only the agent's history has, such as summaries, come first. The messages of the
+    log follow.
 
     Args:
         logged: Messages of the log, each with position and turn.
@@ -280,7 +280,7 @@ def display_text(message: Any) -> str:
 
 
 def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]:
-    """Return calls, errors and breaker state of each called tool, keyed by tool name."""
+    """Return calls, errors and breaker state of each tool, keyed by tool name."""
     names: dict[str, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for at, block in ((entry.at, block) for entry in entries for block in entry.message["content"]):
@@ -298,9 +298,9 @@ def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]
 def _breaker(
     result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
 ) -> dict[str, Any]:
-    """Return the state of a tool's breaker after a call, as far as the result of the call shows it.
+    """Return the state of a tool's circuit breaker after a call; an empty dict if unknown.
 
-    Results of failed calls have the state. A success of a guarded tool closes the breaker.
+    The result of a failed call contains the state. A successful call closes the breaker.
     """
     details = (result.get("metadata") or {}).get(DETAILS)
     if not details:

@@ -33,7 +33,7 @@ class StandInModel(Model):
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the fixed answer as JSON, and yield it as an ``output_model``."""
+        """Parse the fixed answer as JSON, and yield the result as an object of ``output_model``."""
         yield {"output": output_model.model_validate_json(self._text)}
 
     async def stream(

@@ -76,15 +76,13 @@ def _check_calls(
     steps: Mapping[str, Callable[[], object]],
     failed: Callable[[StoreError, str], Finding],
 ) -> Finding:
-    """Call functions that use a store in order, until one raises a ``StoreError``.
-
-    Return the result of the check.
+    """Check that calls of a store succeed, up to the first failure, and return the result.
 
     Args:
         check: Name of the check.
-        steps: The functions, keyed by a name for the result.
-        failed: Function that returns the result for an error and a text with the name of the failed
-            function.
+        steps: Functions that call the store, keyed by the name for the result.
+        failed: Function that returns the result for the error of a failed call and a text with the
+            name of the call.
     """
     for name, work in steps.items():
         try:
@@ -95,7 +93,7 @@ def _check_calls(
 
 
 def _clock_finding(check: str, skew: float, where: str) -> Finding:
-    """Return the result of the check that compares a server's clock with this machine's clock.
+    """Compare a server's clock with this machine's clock, and return the result of the check.
 
     Args:
         check: Name of the check.
@@ -161,7 +159,10 @@ _TABLE_REMEDIES = {
 
 
 def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding for a failed call of a table, with the name ``step`` and a remedy."""
+    """Return the result of a check in which a call of a table failed, with a remedy.
+
+    ``step`` is a text before the error, such as the name of the call.
+    """
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
@@ -173,7 +174,7 @@ def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Find
 
 
 def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
-    """Compare keys and indexes of a DynamoDB table with those that this package needs."""
+    """Check that a DynamoDB table has the keys and indexes that this package needs."""
     wanted = table_definition(table.schema, table.name)
 
     def keys(table: Mapping[str, Any], of: Mapping[str, Any]) -> list[str]:
@@ -304,14 +305,14 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
 
 
 def not_opened(error: ValueError | StoreError) -> Finding:
-    """Return the finding (result of a check) for a hot store that could not be opened."""
+    """Return the result of the check of a hot store that could not be opened."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)
 
 
 def _reached(store: RedisHotStore, shown: str) -> Finding:
-    """Check that the Redis server of the hot tier answers."""
+    """Check that the Redis server of the hot tier answers a read."""
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
@@ -339,13 +340,13 @@ _HOT_REMEDIES = {
 
 
 def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
-    """Return the finding (result of a check) for a failed call of the hot tier, with a remedy.
+    """Return the result of a check in which a call of the hot tier failed, with a remedy.
 
     Args:
-        check: Name of the finding if the cause of the error is unknown. A known cause, such as a
+        check: Name of the check, if the cause of the error is unknown. A known cause, such as a
             missing permission, sets another name.
         error: Error of the failed call.
-        step: Text that precedes the error in the finding, such as the name of the call.
+        step: Text before the error, such as the name of the call.
     """
     otherwise = check, getattr(error, "remedy", "") or "read the server's log"
     check, remedy = _HOT_REMEDIES.get(getattr(error, "reason", ""), otherwise)
@@ -353,12 +354,15 @@ def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
 
 
 def _one_node(client: Any) -> dict[str, Any]:
-    """Return the keyword arguments that send a command to one node of a cluster."""
+    """Return keyword arguments that send a Redis command to one node of a cluster.
+
+    The dict is empty for a single server.
+    """
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return a server's answer to INFO, or None if INFO fails, such as without permission."""
+    """Return a Redis server's answer to INFO, or None if the command fails."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -366,7 +370,7 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
 
 
 def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check version, eviction policy, memory and persistence of a Redis server by its INFO."""
+    """Check version, eviction policy, memory and persistence in a Redis server's answer to INFO."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:
@@ -411,7 +415,10 @@ def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check that a cluster's node is used with a cluster URL, and that all slots are served."""
+    """Check the use of a Redis cluster; yield nothing for a single server.
+
+    The store's URL must be for a cluster. Each slot (part of the keys) must be served by a node.
+    """
     if not int(info.get("cluster_enabled", 0)):
         return
     client: Any = store.client

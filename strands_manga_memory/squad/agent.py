@@ -69,7 +69,7 @@ class SessionStrandsAgent(SquadAgent):
         hot: Hot store in which a running request holds a lease (lock with an expiry), so that other
             processes wait. With None (default), only requests of this process wait, and the session
             managers merge turns that two processes save.
-        handoffs: Store of the messages that other agents leave for this agent. It is read once per
+        handoffs: Store of the messages that other agents leave for this agent, read once per
             request. Default: None.
         tenant: Tenant of all users. None (default): no tenant; the users are separate from those of
             every tenant.
@@ -79,7 +79,8 @@ class SessionStrandsAgent(SquadAgent):
         grace: Seconds for which a cancelled request may continue to its end, before its task is
             cancelled. Default 5.
         failed_text: Answer to a request that failed.
-        busy_text: Answer to a request that waited too long; the request is not stored.
+        busy_text: Answer to a request that waited too long for earlier requests, and that is not
+            stored.
         cancelled_text: Answer stored in the session for a request that was cancelled before its
             answer.
 
@@ -164,9 +165,8 @@ class SessionStrandsAgent(SquadAgent):
     ) -> AsyncGenerator[AgentStreamResponse, None]:
         """Answer a request in a separate task, and yield the chunks of the answer.
 
-        If the stream is closed before its end, the agent is cancelled. If the task still runs after
-        the grace period, the task is cancelled, too. If the caller stops reading the stream without
-        closing the stream, the task continues.
+        Closing the stream before its end cancels the agent, and cancels the task after the grace
+        period. If the caller only stops reading, the task continues.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
@@ -282,7 +282,10 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed turn, so that the next turn does not answer its request."""
+        """Add an answer to a failed or cancelled turn.
+
+        Otherwise, the model would answer the request of this turn together with the next request.
+        """
         messages, result = event.agent.messages, event.result
         is_cancelled = result is not None and result.stop_reason == "cancelled"
         if (result is None or is_cancelled) and messages and messages[-1]["role"] == "user":

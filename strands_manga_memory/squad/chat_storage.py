@@ -227,11 +227,11 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest messages of all agents of a session, oldest first.
 
-        Each answer begins with ``[agent_id]``.
+        Each answer begins with ``[agent_id]``. The agents are those that the durable store lists,
+        and those that this object has used before.
 
-        The agents are those that the durable store lists, and those that this object has used
-        before. While the durable store is unavailable, only the windows of the agents that this
-        object has used are returned.
+        While the durable store is unavailable, the result contains only agents that this object has
+        used, and only messages of their current histories.
 
         Raises:
             ValueError: An id is not allowed.
@@ -252,7 +252,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store, which lists agents and has the logs, is available."""
+        """Whether the durable store, which has the logs, is available."""
         hot = self._memory.hot
         return shared_writer(
             hot if hot.survives_process else None, self._memory.durable
@@ -290,7 +290,10 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of store errors, because Agent Squad shows error texts to users."""
+    """Replace the text of a store error by a text that is suitable for users.
+
+    Agent Squad shows the texts of errors to users.
+    """
     try:
         yield
     except StoreError as error:

@@ -114,7 +114,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs (messages between agents), but keep newer ones."""
+        """Remove delivered handoffs (messages from one agent to another). Newer handoffs stay."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

@@ -158,9 +158,9 @@ class ConversationTurns:
 
 
 async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
-    """Call ``acquire``, which acquires a lease, in a thread, and return its result.
+    """Acquire a lease by a call of ``acquire`` in a thread, and return the result.
 
-    If the caller is cancelled, wait for the end of the call first. Otherwise the lease could be
+    If the caller is cancelled, the end of the call is awaited first. Otherwise the lease could be
     acquired after the caller has released it.
     """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
