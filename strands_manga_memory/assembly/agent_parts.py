@@ -314,7 +314,7 @@ def make_recall_plugin(
     Args:
         settings: Settings of the process.
         session: Session manager, whose log is searched. None: only messages that the plugin has
-            seen in requests are searched.
+            seen are searched.
         embed: Function from texts to vectors, for a search by meaning. None: a search by words.
         clock: Function that returns seconds since 1970.
     """

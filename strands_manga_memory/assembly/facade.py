@@ -220,15 +220,15 @@ class MangaMemory:
             max_tokens: Most tokens of the history. Default: a quarter of the model's context
                 window, at most 16,384 (4,096 with summaries); 4,096 if the context window is
                 unknown. See ``budget_plan``.
-            trim_every: Approximate number of turns from one trimming to the next. Meanwhile, the
-                prompt cache can serve the whole previous request. Two thirds of ``max_tokens`` are
-                never trimmed. 0: a full history is trimmed at every turn. Default 7.
+            trim_every: Approximate number of turns between two trimmings of a full history. At
+                least two thirds of ``max_tokens`` stay. Between trimmings, the prompt cache can
+                serve the whole previous request. 0: trimmed at every turn. Default 7.
             max_turns: Most turns of a history. Default: as many as fit.
             recall: Whether requests quote evicted messages that match the user's question, in at
                 most 1,024 tokens and a quarter of ``max_tokens``, and the model gets a tool to
                 search evicted messages. Default False.
-            summary_schedule: When to warn before a summary, and when to wait for it. Default: a
-                model call waits up to 30 s at 1.5 times the size that starts a summary.
+            summary_schedule: When to warn before a summary, and when to wait for it. Default: from
+                1.5 times the size that starts a summary, a model call waits up to 30 s for it.
             learn: How preferences are extracted after a turn. ``rules``: by rules for English and
                 Japanese. ``model``: also by the agent's ``aux_model``, in the background, without
                 values that the message lacks. ``nothing``: not at all. Default: ``model`` if there
@@ -455,7 +455,7 @@ class MangaMemory:
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return an object that ends expired sessions.
 
-        With a memory table, ``model`` (None: rules) also summarizes the sessions for the table.
+        If there is a memory table, the object also stores summaries by ``model`` (None: by rules).
         """
         finalizer = None if self.memories is None else self.finalizer(model)
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
@@ -516,11 +516,11 @@ class MangaMemory:
         return provenance.explain(dict(self._parts), agent)
 
     def retract(self, source: provenance.Source) -> provenance.RetractionReport:
-        """Delete a text that ``explain`` returned: in memories, dialogue state and live agents.
+        """Remove a text, found by ``explain``, from memories, dialogue state and live agents.
 
-        All preferences from the text's message are deleted, with the session's summaries and copies
-        of messages in the memory table. If the message is unknown, only the memory with the text is
-        deleted. The conversation's log keeps its messages, which can be redacted.
+        All preferences from the text's source message are deleted, with the session's summaries and
+        message copies in the memory table. If the source message is unknown, only the memory with
+        the text is deleted. The conversation's log keeps its messages, which can be redacted.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.

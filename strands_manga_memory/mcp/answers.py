@@ -262,8 +262,8 @@ def _with_details(
 ) -> dict[str, Any]:
     """Add data about a failure to a copy of a tool result.
 
-    The copy has the given content, followed by a JSON block for the model. Its metadata contains
-    all data of the failure. ``marks`` are further data, such as ``stale=True``.
+    The copy has the given content, followed by a JSON block for the model. The metadata of the copy
+    contains all data of the failure. ``marks`` are further data, such as ``stale=True``.
     """
     given = result.get("metadata")
     metadata = {

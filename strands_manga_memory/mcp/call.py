@@ -361,9 +361,10 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 
 
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the tenant and the user of a tool call, for which results may be cached.
+    """Return the tenant and the user for whom a tool is called.
 
-    The result comes from the first of these sources that exists:
+    Cached results are used only for the same tenant and user. The result comes from the first of
+    these sources that exists:
 
     1. The keys ``user_id`` and ``tenant`` of the invocation state.
     2. The user in the id of the agent's session.
@@ -389,5 +390,5 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return ``user``, a result of ``user_of_call``, or None if no user and no session is known."""
+    """Return a result of ``user_of_call``, or None if neither a user nor a session is known."""
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

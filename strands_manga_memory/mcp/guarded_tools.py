@@ -25,13 +25,13 @@ from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, can
 
 
 class ToolOwner(Protocol):
-    """Receiver of notifications about the calls of guarded tools."""
+    """Object that is notified when a guarded tool is called."""
 
     def called(self, invocation_state: Mapping[str, Any]) -> None:
         """Receive the notification that a call of a guarded tool begins."""
 
     def unknown(self) -> None:
-        """Receive the notification that the MCP server does not know the called tool."""
+        """Receive the notification that the MCP server has no tool of the called name."""
 
 
 class GuardedTool(AgentTool):

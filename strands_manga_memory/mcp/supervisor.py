@@ -262,9 +262,9 @@ class ServerSupervisor:
     def dropped(self) -> bool:
         """Record that a call ended without an answer, and return whether the server is the cause.
 
-        The server is the cause if another call ended so within the last half second. With version
-        1.x of the MCP SDK, a dying server ends all calls at once. A proxy that closes a slow
-        response stream ends only one call.
+        The server is the cause if another call ended without an answer in the last half second.
+        With version 1.x of the MCP SDK, a dying server ends all calls at once. A proxy that closes
+        a slow response stream ends only one call.
         """
         with self._lock:
             now = self._clock()

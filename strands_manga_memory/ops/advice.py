@@ -18,8 +18,8 @@ class TtlAdvice:
         gaps: Number of recorded gaps between turns.
         enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
         curve: Pairs of a time in seconds and the share of recorded gaps up to this time.
-        knee: Recommended TTL in seconds. A longer TTL covers few further gaps. (``curve`` is here
-            farthest above the straight line to share 1 at the longest gap, at most one day.)
+        knee: Recommended TTL in seconds. A longer TTL covers few further gaps, because ``curve``
+            rises only slowly beyond this point.
     """
 
     gaps: int

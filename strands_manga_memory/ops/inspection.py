@@ -300,7 +300,8 @@ def _breaker(
 ) -> dict[str, Any]:
     """Return the state of a tool's circuit breaker after a call; an empty dict if unknown.
 
-    The result of a failed call contains the state. A successful call closes the breaker.
+    The result of a failed call contains the state. A successful call of a guarded tool closes the
+    breaker.
     """
     details = (result.get("metadata") or {}).get(DETAILS)
     if not details:
