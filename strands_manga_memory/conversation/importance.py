@@ -35,6 +35,7 @@ from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.message_parts import PLACEHOLDER
 from strands_manga_memory.messages.provider_format import placeholder_count
+from strands_manga_memory.messages.texts import head_and_tail
 
 logger = logging.getLogger(__name__)
 
@@ -418,7 +419,7 @@ class FeatureCache:
             )
             revokes = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
             features.takes_back = revokes or (
-                role == "user" and REASON_ENDED.search(text) is not None
+                role == "user" and REASON_ENDED.search(head_and_tail(text)) is not None
             )
             if (
                 role == "user"

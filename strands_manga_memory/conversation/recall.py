@@ -436,7 +436,8 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
     corrected: dict[int, int] = {}
     for number in users:
         repeated = long_numbers(found[number].text)
-        moved = _subject_terms(found[number].text) if MOVES.search(found[number].text) else ()
+        said = head_and_tail(found[number].text)
+        moved = _subject_terms(said) if MOVES.search(said) else ()
         shared = {
             each
             for each in numbers

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from strands_manga_memory.language.dialogue_acts import RULES_OF_ROLE, DialogueAct, dialogue_act
 from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.search import search_terms
+from strands_manga_memory.messages.texts import head_and_tail
 
 EN, JA = load_packs()
 
@@ -37,6 +38,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
     """
+    messages = [(act, head_and_tail(text)) for act, text in messages]
     active = [act == DialogueAct.INSTRUCTION for act, _ in messages]
     for at, (_, text) in enumerate(messages):
         if not revokes_instruction(text):

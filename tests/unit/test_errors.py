@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
     "limits": (lambda _: StateCoordinator(limits=5), "limits must be StateLimits or None, got 5"),  # type: ignore[arg-type]
     "environment": (
         lambda _: StateCoordinator(environment=5),
-        "environment must be Environment or None, got 5",
+        "environment must be Environment or Callable[[], Environment or None] or None, got 5",
     ),  # type: ignore[arg-type]
     "read-only": (
         lambda _: BreakerPolicy(read_only="no"),
