@@ -227,7 +227,7 @@ class Calibration:
         self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio after a request with both token counts: the local and the reported."""
+        """Adjust the ratio of the provider's token counts to the local counts, after a request."""
         if (
             counted < _SMALLEST
             or reported <= 0

@@ -182,10 +182,10 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history into old and recent messages at about position ``split``.
+    """Divide a history into the messages to summarize and the recent messages that stay.
 
-    The old messages end with the last message before ``split`` that is not summarized yet. If there
-    is none, they end at ``split``.
+    The messages before position ``split`` are to be summarized. Messages at their end that a
+    summary already covers count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.

@@ -69,9 +69,9 @@ class Progress(NamedTuple):
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the progress as JSON values.
+        """Return this progress report of a running tool as JSON values.
 
-        Secrets are removed from the message, which then has at most 500 characters.
+        The text of the report loses secrets, and has at most 500 characters.
         """
         text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}

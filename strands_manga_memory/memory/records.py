@@ -152,7 +152,7 @@ _Count = Annotated[int, Strict(), Field(ge=0, lt=_MOST)]
 
 
 def _memory_type(name: str) -> MemoryType:
-    """Return the type with a name. Pydantic cannot call the enumeration itself on Python 3.12."""
+    """Return the ``MemoryType`` with a name, such as "preference"."""
     return MemoryType(name)
 
 

@@ -434,7 +434,7 @@ class UserMemoryStore(MemoryStore):
         Args:
             message_id: ``tracking_id`` of the message. Later summaries leave out its turn.
             session_id: Session of the message. Its summary and stored messages are deleted, and
-                finalizing creates them again.
+                are created again without the message when the session is finalized.
             at: Time of the removal, in seconds since 1970. Preferences that the message stated
                 later are kept. Default: now.
 

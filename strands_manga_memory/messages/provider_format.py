@@ -148,7 +148,10 @@ def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool result with a status and content. JSON that is not an object becomes text."""
+    """Return the tool result of a block as providers accept it.
+
+    A missing status or empty content is filled in. JSON that is not an object becomes text.
+    """
     result = block["toolResult"]
     content = [
         valid

@@ -269,7 +269,7 @@ _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
 def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check a hot store, and yield the results of the checks.
+    """Check a hot store (such as Redis) for the doctor, and yield the result of each check.
 
     Args:
         store: Store to check.

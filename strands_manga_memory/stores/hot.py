@@ -138,7 +138,7 @@ class HotStore(Protocol):
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name, without missing fields.
+        """Return those of the requested fields that a conversation has, keyed by name.
 
         The TTL is not renewed.
         """
@@ -348,7 +348,7 @@ class InMemoryHotStore:
         return kept.record(now, _named(kept, [*fields, *listed]))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, without missing fields."""
+        """Return those of the requested fields that a conversation has, keyed by name."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else _named(kept, fields)

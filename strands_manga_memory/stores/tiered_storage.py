@@ -305,7 +305,7 @@ class TieredStorage(Storage):
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _trusted(self, key: str) -> AbstractContextManager[None]:
-        """Return a context in which malformed data of a key raises ``CorruptRecordError``."""
+        """Return a context manager that turns malformed data into ``CorruptRecordError``."""
         return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:

@@ -218,7 +218,7 @@ def missed(tier: str) -> None:
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a tier if the block takes longer than ``deadline`` seconds.
+    """Count a missed deadline of a store if the ``with`` block takes over ``deadline`` seconds.
 
     The block is not interrupted.
     """

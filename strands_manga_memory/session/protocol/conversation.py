@@ -104,12 +104,12 @@ class Conversation:
         read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
         start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
-        """Read the conversation from both tiers.
+        """Read the conversation from its two stores, the hot and the durable tier.
 
         Args:
-            touch: Whether the read restarts the time to live. An inspection passes False.
-            read: Runs each read of a tier. Its arguments are the tier's name and the read.
-            start: Starts the read of the hot tier, perhaps in a thread, and returns its future.
+            touch: Whether reading restarts the time to live. An inspection passes False.
+            read: Function that is called with a tier's name and a function, and runs the function.
+            start: Function that runs a function, perhaps in a thread, and returns a future.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.

@@ -374,10 +374,10 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return ``head`` with messages added to its list ``seen`` that the log proves to exist.
+        """Return ``head`` with those messages of ``record`` that are in the log of the table.
 
-        The messages are listed by ``record``, but a table that was restored from a backup may lack
-        some of them.
+        ``record`` lists messages (``seen``) that a table restored from a backup may lack. Each
+        listed message is looked up in the log before it is added to the list of ``head``.
         """
         unproven = {
             key
