@@ -462,9 +462,10 @@ class Trimmer:
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "tokens=<%d>, budget=<%d> | what must stay (pinned messages, reasoning, waiting"
-                " tool calls) is over the budget",
-                *(selection.tokens, selection.budget),
+                "tokens=<%d>, budget=<%d> | pinned messages, reasoning and waiting tool calls"
+                " exceed the budget",
+                selection.tokens,
+                selection.budget,
             )
         window, gone = _window(history, selection, candidates)
         if same_objects(window, history):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -113,8 +114,7 @@ class AgentConversation:
         local: This process's copy of the conversation.
         saver: Schedules saves and flushes.
         lock: Lock that guards ``local``. It is never held during I/O.
-        possible_loss: Whether turns that were not flushed may have been lost before the
-            conversation was opened.
+        possible_loss: Whether unflushed turns may have been lost before the conversation opened.
     """
 
     def __init__(
@@ -427,7 +427,7 @@ class AgentConversation:
             CorruptRecordError: A state is malformed.
         """
         with self.lock, trusted(self.place.conversation):
-            return snapshot_of(self.local.states, self.local.notes)
+            return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
         """Add messages to the log that an agent in this process has not saved yet.

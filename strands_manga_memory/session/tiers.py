@@ -211,7 +211,7 @@ class ExpiryIndex:
                     entry = ExpiryEntry(Place.named(name), int(due), ids, claimed)
                 except (ValueError, TypeError) as error:  # must not block the other entries
                     kind = type(error).__name__
-                    logger.warning("error=<%s> | an expiry entry makes no sense, it is left", kind)
+                    logger.warning("error=<%s> | skipped a damaged entry of the expiry index", kind)
                     continue
                 yield entry
 
@@ -310,8 +310,8 @@ def listings(
             found.append(ListedSession(scope, row.get("state") == DELETED))
             continue
         unreadable.append(f"{partition}/{row['sk']}")
-        logger.warning("an entry of a directory makes no sense, it is left")
-        logger.debug("record=<%s> | an entry of a directory makes no sense", unreadable[-1])
+        logger.warning("skipped a damaged entry of a user's directory of sessions")
+        logger.debug("record=<%s> | damaged entry of a directory", unreadable[-1])
     return found, unreadable
 
 

@@ -181,4 +181,4 @@ def test_an_entry_that_makes_no_sense_does_not_keep_the_sweeper_from_the_others(
             }
         )
     assert [entry.place for entry in index.due(10.0)] == [good]
-    assert "makes no sense" in caplog.text
+    assert "skipped a damaged entry" in caplog.text

@@ -117,7 +117,7 @@ def test_a_damaged_entry_of_a_user_directory_is_logged_without_its_name(
     with open_memory(valkey_server, tmp_path) as memory:
         assert len(memory.export_user(USER, tenant=TENANT)["unreadable"]) == 1
     table.close()
-    assert_private(records(), "makes no sense")
+    assert_private(records(), "skipped a damaged entry")
 
 
 class FailingExtractor:

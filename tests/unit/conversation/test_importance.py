@@ -142,7 +142,7 @@ def test_pins_over_the_budget_are_kept_and_logged_once(caplog: pytest.LogCapture
         for _ in range(3):
             agent("next")
     assert agent.messages[2]["content"][0]["text"] == "keep " * 400
-    assert len([record for record in caplog.records if "over the budget" in record.message]) == 1
+    assert len([record for record in caplog.records if "exceed the budget" in record.message]) == 1
     assert "keep" not in caplog.text
 
 
