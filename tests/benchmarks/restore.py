@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from statistics import median
 
 from strands import Agent
 from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, MessageAddedEvent
@@ -17,7 +12,6 @@ from strands.types.content import Message
 from strands_manga_memory import (
     HotStore,
     ImportanceWeightedConversationManager,
-    SQLiteTable,
     Table,
     TieredSessionManager,
 )
@@ -105,25 +99,6 @@ def counted(stage: Stage, live: Agent, hot: HotStore, **settings: int) -> dict[s
     }
 
 
-def _milliseconds(work: Callable[[], object]) -> float:
-    times = []
-    for _ in range(9):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return 1000 * median(times)
-
-
-@contextmanager
-def _copy(table: Table, session: str) -> Iterator[Table]:
-    with tempfile.TemporaryDirectory() as folder:
-        copy = SQLiteTable(f"{folder}/copy.sqlite3")
-        copy.create_if_missing()
-        copy.batch_write(puts=list(table.query(session)))
-        yield copy
-        copy.close()
-
-
 def _by_age(stage: Stage) -> dict[str, float]:
     cold = stage.another_hot_store("cold")
     for hot in (stage.hot, cold):
@@ -141,10 +116,6 @@ def _by_age(stage: Stage) -> dict[str, float]:
             turns += coming
         found["hot"][age] = counted(stage, live, stage.hot)
         found["cold"][age] = counted(stage, live, cold)
-        found["hot"][age]["ms"] = _milliseconds(lambda: opened("ageing", stage.hot, stage.durable))
-        # The emulator reads the whole partition to answer a query; SQLite, like DynamoDB, does not.
-        with _copy(stage.durable, "ageing") as table:
-            found["cold"][age]["ms"] = _milliseconds(lambda: opened("ageing", cold, table))
     cold.close()
     rows: dict[str, float] = {
         "restored_exactly": min(
@@ -156,7 +127,7 @@ def _by_age(stage: Stage) -> dict[str, float]:
         "cold_rounds": max(counts["rounds"] for counts in found["cold"].values()),
     }
     for tier, ages in found.items():
-        for what in ("requests", "bytes", "ms"):
+        for what in ("requests", "bytes"):
             for age in AGES:
                 rows[f"{tier}_{what}_at_{age}_messages"] = ages[age][what]
             rows[f"{tier}_{what}_at_10000_over_10_messages"] = ages[10000][what] / ages[10][what]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -28,7 +26,6 @@ BUDGETS = {
     "tool_turn_socket_calls_on_event_loops": "== 0",
     "six_turns_during_a_flush_round_trips": "== 6",
     "six_turns_during_a_flush_durable_answers_waited_for": "== 0",
-    "tool_turn_round_trips_per_message_saved_on_message": "<= 1",
     "commands_sent_per_turn_at_6_messages": "== 1",
     "commands_sent_per_turn_at_200_messages": "== 1",
     # With a flush, an agent that was restored tells other writers which turns are in the log.
@@ -182,16 +179,6 @@ def _during_a_flush(stage: Stage) -> dict[str, float]:
     }
 
 
-def _saved_on_message(stage: Stage) -> dict[str, float]:
-    agent = new_agent(stage, "on-message")
-    turns = [measured(stage, agent, "look_up " + text(500)) for _ in range(20)][-10:]
-    return {
-        "tool_turn_round_trips_per_message_saved_on_message": max(
-            turn.round_trips / turn.messages for turn in turns
-        ),
-    }
-
-
 def _ageing(
     stage: Stage, session: str, ages: Sequence[int], **settings: Any
 ) -> dict[int, list[Turn]]:
@@ -234,13 +221,13 @@ def _by_age(stage: Stage) -> dict[str, float]:
     return rows
 
 
-def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[str, float]:
+def _flush_cost(stage: Stage) -> dict[str, float]:
     """Return the write units of a flush of five turns of 1 KB: 512 bytes of each role."""
-    agent = new_agent(stage, f"flush{name}", replies=lambda _: words(512))
+    agent = new_agent(stage, "flush", replies=lambda _: text(512))
     stage.clear()
-    units, costs, counts = WriteUnits(), [], []
+    units, costs = WriteUnits(), []
     for turn in range(40):
-        agent(words(512))
+        agent(text(512))
         stage.settle()
         if turn % 5 == 4:
             writes = [
@@ -249,29 +236,18 @@ def _flush_cost(stage: Stage, name: str, words: Callable[[int], str]) -> dict[st
                 if request.operation not in READS
             ]
             costs.append(units.of(writes))
-            counts.append(len(writes))
             stage.clear()
-    return {
-        f"write_units_per_flush_of_5_turns_of_1_kb{name}": max(costs[2:]),
-        f"write_requests_per_flush{name}": max(counts[2:]),
-    }
+    return {"write_units_per_flush_of_5_turns_of_1_kb": max(costs[2:])}
 
 
 def run() -> dict[str, float]:
     """Count the traffic on a new stage."""
     reset_texts()
-    noise = random.Random(1)
     with staged() as here:
         return {
             **_turns(here, with_tools=False),
             **_turns(here, with_tools=True),
             **_during_a_flush(here),
-            **_saved_on_message(here),
             **_by_age(here),
-            **_flush_cost(here, "", text),
-            **_flush_cost(
-                here,
-                "_of_noise",
-                lambda length: "".join(noise.choices(string.printable[:94], k=length)),
-            ),
+            **_flush_cost(here),
         }

@@ -1,4 +1,4 @@
-"""scale: percentiles at 12 and 50 messages per second, a peak, growth by age, a soak test.
+"""scale: percentiles at 12 and 50 messages per second, a peak, a soak test.
 
 At 12 and 50 messages per second, each message is answered by an agent that is restored for it, over
 Valkey and the DynamoDB API. At 500 per second, the agents of 10,000 sessions stay in two processes,
@@ -11,7 +11,6 @@ with sessions that end and begin (none), ``--plot`` the folder for plots.
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import tempfile
@@ -25,11 +24,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from tests import servers
-from tests.benchmarks import progress, text
+from tests.benchmarks import progress
 from tests.benchmarks.load import work
-from tests.benchmarks.restore import converse
-from tests.benchmarks.roundtrips import measured, new_agent
-from tests.benchmarks.wire import staged
 
 MOST_RUNS = 1
 """Runs of this benchmark.
@@ -44,7 +40,6 @@ RATES = (12, 50)
 PEAK = 500
 SESSIONS = 10_000
 PROCESSES = 2
-AGES = (10, 100, 1000, 3000, 10_000)
 
 _RATE_SECONDS = 40
 _BARE_SECONDS = 10
@@ -72,10 +67,6 @@ BUDGETS: dict[str, str | float] = {
     "peak_backlog_late_over_early": "<= 2",
     "peak_threads_of_a_process": "<= 40",
     "peak_sockets_of_a_process": "<= 160",
-    **{
-        f"growth_{what}_at_10000_over_100_messages": "<= 1.25"
-        for what in ("bytes_per_turn", "commands_per_turn", "hot_bytes")
-    },
 }
 _SOAK_BUDGETS = {
     f"soak_{what}_late_over_early": "<= 1.1" for what in ("resident_mb", "threads", "descriptors")
@@ -256,59 +247,6 @@ def _late_over_early(values: Sequence[float]) -> float:
     return (1 + median(values[-quarter:])) / (1 + median(values[quarter : 2 * quarter] or values))
 
 
-def _growth() -> dict[str, float]:
-    """Measure traffic, time and memory of a turn in a growing conversation."""
-    rows: dict[str, float] = {}
-    with staged() as stage:
-        agent, messages = new_agent(stage, "growing"), 0
-        for age in AGES:
-            asyncio.run(converse(agent, (age - messages) // 2, 500))
-            turns, hot_bytes = [], []
-            for _ in range(5):
-                turns.append(measured(stage, agent, text(500)))
-                hot_bytes.append(_hot_bytes(stage))
-            messages = age + 10
-            rows |= {
-                f"growth_bytes_per_turn_at_{age}_messages": median(turn.bytes for turn in turns),
-                f"growth_commands_per_turn_at_{age}_messages": median(
-                    turn.executed for turn in turns
-                ),
-                f"growth_turn_at_{age}_messages_ms": median(asyncio.run(_timed(agent))),
-                f"growth_hot_bytes_at_{age}_messages": min(
-                    hot_bytes
-                ),  # behind a flush, which comes every five turns
-                f"growth_durable_bytes_at_{age}_messages": sum(
-                    len(str(item)) if not isinstance(item.get("data"), bytes) else len(item["data"])
-                    for item in stage.unwatched[1].query("growing")
-                ),
-            }
-            messages += 2 * _TIMED
-    for what in ("bytes_per_turn", "commands_per_turn", "hot_bytes"):
-        ratio = rows[f"growth_{what}_at_10000_messages"] / rows[f"growth_{what}_at_100_messages"]
-        rows[f"growth_{what}_at_10000_over_100_messages"] = ratio
-    if PLOT is not None:
-        _plot_growth(rows)
-    return rows
-
-
-_TIMED = 15
-
-
-async def _timed(agent: Any) -> list[float]:
-    from tests.benchmarks import turn_ms
-
-    return [await turn_ms(agent, text(500)) for _ in range(_TIMED)]
-
-
-def _hot_bytes(stage: Any) -> float:
-    return float(
-        sum(
-            stage.direct.memory_usage(key, samples=0) or 0
-            for key in stage.direct.scan_iter("smm:*:c:growing*")
-        )
-    )
-
-
 def _soak(hot: str) -> dict[str, float]:
     """Measure sessions that end and begin for a long time: nothing may keep growing."""
     with (
@@ -339,11 +277,6 @@ _WORDS = {
     "resident_mb": "memory, MB",
     "threads": "threads",
     "backlog": "work that waits",
-    "bytes_per_turn": "bytes a turn",
-    "commands_per_turn": "commands a turn",
-    "hot_bytes": "bytes, hot tier",
-    "durable_bytes": "bytes, durable tier",
-    "turn": "milliseconds a turn",
 }
 """Labels of the measurements in plots."""
 
@@ -366,27 +299,6 @@ def _plot_timeline(name: str, timelines: Sequence[Sequence[Mapping[str, float]]]
     axes[-1].set_xlabel("seconds")
     axes[0].legend()
     _save(figure, name)
-
-
-def _plot_growth(rows: Mapping[str, float]) -> None:
-    pyplot = _pyplot()
-    shown = {
-        "bytes_per_turn": "",
-        "commands_per_turn": "",
-        "hot_bytes": "",
-        "durable_bytes": "",
-        "turn": "_ms",
-    }
-    figure, axes = pyplot.subplots(len(shown), 1, figsize=(9, 12), sharex=True)
-    for axis, (what, unit) in zip(axes, shown.items(), strict=True):
-        axis.plot(
-            AGES, [rows[f"growth_{what}_at_{age}_messages{unit}"] for age in AGES], marker="o"
-        )
-        axis.set_ylabel(_WORDS[what])
-        axis.set_xscale("log")
-        axis.set_ylim(bottom=0)
-    axes[-1].set_xlabel("messages in the conversation's log")
-    _save(figure, "growth")
 
 
 def _pyplot() -> Any:
@@ -419,4 +331,4 @@ def run() -> dict[str, float]:
         if SOAK:
             BUDGETS = {**BUDGETS, **_SOAK_BUDGETS}
             rows |= _soak(cluster.url)
-    return rows | _growth()
+    return rows

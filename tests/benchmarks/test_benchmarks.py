@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests import benchmarks
 from tests.benchmarks import __main__ as runner
 from tests.benchmarks import wire
 
@@ -34,16 +33,14 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Register:
     return add
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    return json.loads(capsys.readouterr().out.splitlines()[-1])  # type: ignore[no-any-return]
-
-
 def test_json_is_one_object_on_the_last_line(
     register: Register, capsys: pytest.CaptureFixture[str]
 ) -> None:
     register("made_up", {"trips": "== 1", "size": 10}, {"trips": 1, "size": 11, "seen": 0.123456})
     assert runner.main(["made_up", "--json"]) == 0
-    assert last_line(capsys) == {
+    shown = capsys.readouterr()
+    assert "missed: made_up size" in shown.err
+    assert json.loads(shown.out.splitlines()[-1]) == {
         "made_up": {
             "trips": {"value": 1.0, "budget": "== 1", "ok": True},
             "size": {"value": 11.0, "budget": "<= 10", "ok": False},
@@ -69,14 +66,6 @@ def test_check_counts_lets_timings_pass(register: Register, missed: str, status:
     assert runner.main(["made_up", "--check-counts"]) == status
 
 
-def test_a_missed_budget_is_named(register: Register, capsys: pytest.CaptureFixture[str]) -> None:
-    register("made_up", {"trips": "== 1"}, {"trips": 2})
-    assert runner.main(["made_up"]) == 0
-    shown = capsys.readouterr()
-    assert "MISSED" in shown.out
-    assert "missed: made_up trips" in shown.err
-
-
 def test_missed_timings_are_run_again_and_each_keeps_its_best(
     register: Register, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,14 +81,6 @@ def test_missed_timings_are_run_again_and_each_keeps_its_best(
         "two_ms": 0.25,
         "trips": 1.0,
     }
-
-
-def test_a_timing_missed_three_times_is_missed_by_its_best(
-    register: Register, capsys: pytest.CaptureFixture[str]
-) -> None:
-    register("made_up", {"turn_ms": "< 1"}, {"turn_ms": 3.0}, {"turn_ms": 1.5}, {"turn_ms": 2.0})
-    assert runner.main(["made_up", "--check", "--json"]) == 1
-    assert last_line(capsys)["made_up"]["turn_ms"]["value"] == 1.5
 
 
 def test_a_missed_count_is_not_run_again(register: Register) -> None:
@@ -134,12 +115,6 @@ def test_every_benchmark_has_a_run_and_budgets_that_can_be_read(name: str) -> No
     assert module.BUDGETS
     for row in runner.rows_of(dict.fromkeys(module.BUDGETS, 0.0), module.BUDGETS):
         assert row.ok in (True, False)
-
-
-def test_text_has_the_length_asked_for_and_is_never_the_same() -> None:
-    texts = [benchmarks.text(500) for _ in range(50)]
-    assert {len(text.encode()) for text in texts} == {500}
-    assert len(set(texts)) == 50
 
 
 def chunk(*, sent: bool, data: bytes = b"", connection: int = 1) -> wire.Chunk:

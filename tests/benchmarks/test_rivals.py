@@ -25,6 +25,7 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
+@pytest.mark.long
 def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
     assert measures.two_writers(OURS, stage) == {"of 3 turns of two writers lost": 0}
     assert measures.window(OURS, stage) == {
@@ -34,6 +35,7 @@ def test_ours_loses_nothing_and_restores_exactly(stage: Stage) -> None:
     assert set(measures.neighbours(OURS, stage).values()) == {"no"}
 
 
+@pytest.mark.long
 def test_strands_own_are_told_apart(stage: Stage) -> None:
     """The measures can find differences: Strands' file manager has some."""
     stage.close()
@@ -43,6 +45,7 @@ def test_strands_own_are_told_apart(stage: Stage) -> None:
     assert measures.two_writers(FILE, stage) == {"of 3 turns of two writers lost": 1}
 
 
+@pytest.mark.long
 def test_what_a_rival_raises_is_told(stage: Stage) -> None:
     stage.close()
     broken = Rival("broken", "no_such_adapter")

@@ -12,7 +12,8 @@ from tests.benchmarks import scale
 from tests.benchmarks.load import exchanges
 
 
-@pytest.mark.parametrize("stateless", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("stateless", [False, True])
 def test_a_second_of_load(valkey_server: servers.Valkey, tmp_path: Path, stateless: bool) -> None:
     durable = f"sqlite:///{tmp_path / 'load.sqlite3'}"
     open_table(durable).create_if_missing()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,7 +36,7 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests import servers
 from tests.benchmarks import progress, text
-from tests.benchmarks.wire import READS, Wire, item_bytes, requests
+from tests.benchmarks.wire import READS, Wire, requests
 
 BUDGETS: dict[str, str | float] = {
     "durable_requests_at_session_start": "<= 5",  # two of them in the background
@@ -61,10 +59,7 @@ _SWEPT = 200
 
 
 def run() -> dict[str, float]:
-    """Measure everything.
-
-    Units are counted from the traffic, because the emulator's own count is not exact.
-    """
+    """Measure everything."""
     with servers.dynamodb() as server, tempfile.TemporaryDirectory() as folder:
         return {
             **_measure_requests(server),
@@ -80,7 +75,6 @@ class RecordedTable:
 
     table: DynamoDBTable
     wire: Wire
-    sizes: dict[str, int] = field(default_factory=dict)
 
     def seen(self) -> list[Any]:
         """Return the requests since the last call."""
@@ -88,37 +82,6 @@ class RecordedTable:
         found = requests(self.wire.log)
         self.wire.log.clear()
         return found
-
-    def units(self, found: list[Any]) -> float:
-        """Return the write units of puts and deletes, and the read units of gets and queries."""
-        total = 0.0
-        for request in found:
-            body = request.body
-            if request.operation == "PutItem":
-                total += self._put(body["Item"])
-            elif request.operation == "TransactWriteItems":
-                items = [
-                    action["Put"]["Item"] for action in body["TransactItems"] if "Put" in action
-                ]
-                total += 2 * sum(map(self._put, items)) + 2 * (
-                    len(body["TransactItems"]) - len(items)
-                )
-            elif request.operation in ("DeleteItem", "GetItem"):
-                total += max(
-                    1,
-                    math.ceil(
-                        self.sizes.get(body["Key"]["memory_id"]["S"], 0)
-                        / (4096 if "Get" in request.operation else 1024)
-                    ),
-                )
-            elif request.operation == "Query":
-                total += max(1, math.ceil(sum(self.sizes.values()) / 4096))
-        return total
-
-    def _put(self, item: dict[str, Any]) -> int:
-        """Return the write units of a put, in the table and in each index of the record."""
-        size = self.sizes[item["memory_id"]["S"]] = item_bytes(item)
-        return math.ceil(size / 1024) * (3 if "memory_type" in item else 1)
 
 
 @contextmanager
@@ -142,11 +105,8 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
     with _recorded_table(server, "user-memory") as watched:
         store = UserMemoryStore(watched.table, user_id="u1")
         store.prefer("genre", "horror")
-        found = watched.seen()
-        values["requests_of_prefer"] = len(found)
-        values["units_of_a_preference_with_its_2_indexes"] = watched.units(found)
+        values["requests_of_prefer"] = len(watched.seen())
         owned = store.remember("Owns volume 3 of Uzumaki")
-        values["units_of_a_memory_with_its_2_indexes"] = watched.units(watched.seen())
         filler = store.remember(text(900))
         for start in range(0, 900, 25):
             items = [
@@ -154,7 +114,6 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
                 for n in range(start, start + 25)
             ]
             watched.table.batch_write(puts=items)
-            watched.sizes |= {item["memory_id"]: 1100 for item in items}
             store.partition.note_latest(*(item["memory_id"] for item in items))
         store.partition.note_latest(owned.memory_id)  # the turns below ask for it
         store.recall(query="uzumaki")  # reads all memories, and stores the list of their words
@@ -165,7 +124,6 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
             request.operation in READS for request in found
         )
         values["ledger_writes_of_a_recall"] = sum(request.operation in _WRITES for request in found)
-        values["units_of_a_recall_of_1_mb"] = watched.units(found)
         memory = MangaMemory(
             hot=InMemoryHotStore(),
             durable=watched.table,
@@ -189,20 +147,6 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
         ]  # the count of recalls aside
         values["requests_of_a_stated_preference"] = len(found)
         assert isinstance(kwargs["memory_manager"], MemoryManager)
-        said = [
-            Utterance(role, text(200), turn, 1.0 * turn)
-            for turn in range(1, 11)
-            for role in ("user", "assistant")
-        ]
-        watched.seen()
-        MemoryKeeper(table=watched.table, pii=PiiPolicy()).finalize(
-            _transcript("u2", "s1", said, time.time())
-        )
-        found = watched.seen()
-        values["requests_of_finalizing_10_turns"] = len(found)
-        values["units_of_finalizing_10_turns"] = watched.units(
-            [request for request in found if request.operation != "Query"]
-        )
     return values
 
 
@@ -302,10 +246,7 @@ def _measure_session(
         for step, work in (
             ("a_first_turn", first_turn),
             ("a_live_turn", lambda: agents[0]("Which volume of Uzumaki is next, please?")),
-            ("a_first_unanswered_turn", lambda: agents[0](f"Any zi{session}?")),
-            ("an_unanswered_turn", lambda: agents[0](f"Any qo{session}?")),
             ("a_recall", lambda: memory.user(user).recall(query="Uzumaki", limit=1)),
-            ("a_recall_without_query", lambda: memory.user(user).recall(limit=1)),
             ("finalizing", lambda: memory.finalize(ConversationScope(user, session))),
         ):
             if step == "finalizing":
@@ -367,9 +308,6 @@ def _measure_context(folder: Path) -> dict[str, float]:
             sum(f"value {number}" not in context for number in range(12))
         ),
         "open_questions_missing_from_it": float(sum(question not in context for question in asked)),
-        "kb_of_a_user_after_500_sessions": (
-            sum(len(json.dumps(item, default=repr)) for item in table.query("u1")) / 1024
-        ),
     }
 
 

@@ -41,7 +41,7 @@ class Deployment:
         return Agent(model=model, tools=list(tools), callback_handler=None, **kwargs), model
 
 
-@pytest.fixture(params=["sqlite", "valkey+dynamodb"])
+@pytest.fixture(params=["sqlite", pytest.param("valkey+dynamodb", marks=pytest.mark.long)])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Deployment]:
     if request.param == "sqlite":
         yield from _closed(

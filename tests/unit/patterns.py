@@ -136,15 +136,12 @@ def _one(operation: Any, argument: Any, found: set[tuple[str, str]], before: str
 def _member(items: Any) -> str:
     """Return a character of a set."""
     inside = re.compile("[" + "".join(_written(*item) for item in items) + "]")
-    candidates = [
-        *"a1A _-.@あア一",
-        *map(chr, range(32, 0x3000)),
-        *(
-            chr(value if kind is sre.LITERAL else value[0])
-            for kind, value in items
-            if kind in (sre.LITERAL, sre.RANGE)
-        ),
-    ]
+    written = (
+        chr(value if kind is sre.LITERAL else value[0])
+        for kind, value in items
+        if kind in (sre.LITERAL, sre.RANGE)
+    )
+    candidates = itertools.chain("a1A _-.@あア一", map(chr, range(32, 0x3000)), written)
     return next(sign for sign in candidates if inside.match(sign))
 
 

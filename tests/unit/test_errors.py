@@ -26,7 +26,7 @@ OF_ARGUMENTS = {"ValueError", "TypeError", "StateError"}
 
 def uncut(source: str) -> Iterator[int]:
     """Yield the lines of argument errors that show a whole value."""
-    for raised in ast.walk(ast.parse(source)):
+    for raised in ast.walk(ast.parse(source)) if "!r}" in source else ():
         if not (isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call)):
             continue
         if getattr(raised.exc.func, "id", "") not in OF_ARGUMENTS:

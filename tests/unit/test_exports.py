@@ -54,45 +54,34 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         exec("from strands_manga_memory import nothing")
 
 
-def _loaded(statement: str, *, parts: int = 1) -> set[str]:
-    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+LOADED_LATER = {
+    "import strands_manga_memory": {"boto3", "botocore", "redis", "tiktoken", "strands"},
+    "from strands_manga_memory.ops import Workload": {"boto3", "redis", "strands"},
+    "import strands_manga_memory.stores": {"redis"},
+    "memory = strands_manga_memory.open_table('sqlite:///t.db')": {"redis", "tiktoken"},
+    "from strands_manga_memory import MangaMemory": {
+        f"strands_manga_memory.{folder}" for folder in ("conversation", "mcp", "state", "user_data")
+    },
+    "import strands_manga_memory.conversation": {"tiktoken"},
+}
+"""Statements, and modules that none of them loads up to there."""
+
+
+def test_drivers_vocabularies_and_parts_of_agents_are_loaded_when_they_are_used() -> None:
+    code = "\n".join(["import sys", *(f"{each}; print(*sys.modules)" for each in LOADED_LATER)])
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    return {".".join(name.split(".")[:parts]) for name in answer.stdout.split()}
-
-
-@pytest.mark.parametrize(
-    ("statement", "drivers"),
-    [
-        ("import strands_manga_memory", {"boto3", "botocore", "redis", "tiktoken", "strands"}),
-        (
-            "import strands_manga_memory as memory; memory.open_table('sqlite:///t.db')",
-            {"redis", "tiktoken"},
-        ),
-        ("import strands_manga_memory.conversation", {"tiktoken"}),
-        ("from strands_manga_memory.ops import Workload", {"boto3", "redis", "strands"}),
-    ],
-)
-def test_drivers_and_vocabularies_are_loaded_when_they_are_used(
-    statement: str, drivers: set[str]
-) -> None:
-    assert not _loaded(statement) & drivers
+    for loaded, later in zip(answer.stdout.splitlines(), LOADED_LATER.values(), strict=True):
+        assert not {
+            name
+            for name in loaded.split()
+            if later & {name.split(".")[0], name, ".".join(name.split(".")[:2])}
+        }
 
 
 def test_the_whole_package_is_typed() -> None:
     assert (importlib.resources.files("strands_manga_memory") / "py.typed").is_file()
-
-
-def test_the_facade_loads_what_opens_stores_and_not_yet_what_agents_are_built_of() -> None:
-    rooms = {
-        name.partition(".")[2]
-        for name in _loaded("from strands_manga_memory import MangaMemory", parts=3)
-    }
-    assert {"assembly.facade", "session.protocol", "stores.urls"} <= rooms
-    assert not {
-        name for name in rooms if name.startswith(("conversation.", "mcp.", "state.", "user_data."))
-    }
 
 
 def test_classes_that_pages_import_are_importable_from_where_the_page_says() -> None:

@@ -45,6 +45,7 @@ def test_a_pattern_that_is_not_linear_is_told(slow: str) -> None:
     assert not all(is_linear(pattern, begins, unit, lengths) for begins, unit in tried)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_pattern_reads_what_is_made_of_its_own_parts_in_linear_time(part: int) -> None:
     slow = []

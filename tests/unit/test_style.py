@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -111,19 +112,22 @@ def modules() -> list[Path]:
     ]
 
 
-def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each docstring, those of constants and attributes included."""
-    for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield node.lineno, node.value.value
+@cache
+def docstrings(source: str) -> list[tuple[int, str]]:
+    """Return line and text of each docstring, those of constants and attributes included."""
+    return [
+        (node.lineno, node.value.value)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each comment."""
+    if "#" not in source:
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string

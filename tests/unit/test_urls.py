@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -314,18 +312,3 @@ def test_exports_are_sorted_and_there() -> None:
     assert all(getattr(stores, name).__class__ for name in names)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         stores.nothing  # noqa: B018
-
-
-def test_importing_the_package_imports_no_driver() -> None:
-    code = (
-        "import sys; before = {'redis', 'boto3', 'sqlite3'} & set(sys.modules); import"
-        " strands.types.exceptions;strands = {'redis', 'boto3', 'sqlite3'} & set(sys.modules);"
-        " import strands_manga_memory.stores;print(sorted(({'redis', 'boto3', 'sqlite3'} &"
-        " set(sys.modules)) - strands))"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True
-        ).stdout
-        == "[]\n"
-    )

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strands import Agent
 from strands.session import FileSessionManager
@@ -38,6 +38,7 @@ def containers(value: Any) -> set[int]:
     }
 
 
+@settings(max_examples=25)
 @given(_messages)
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(messages: list[Any]) -> None:
     whole = History(messages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strands_manga_memory.language import SHOP
@@ -34,6 +34,7 @@ PARTS = st.sampled_from(
 )
 
 
+@settings(max_examples=25)
 @given(st.lists(PARTS, min_size=40, max_size=300))
 def test_matches_are_those_of_the_whole_text(parts: list[str]) -> None:
     text = "".join(parts)
