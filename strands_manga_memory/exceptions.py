@@ -10,6 +10,7 @@
     │   ├── ConflictError           another writer made a change that cannot be merged
     │   └── CorruptRecordError      a record fails its checksum, or has another version
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
+    ├── BusyError                   a request waited too long for its turn; it was not started
     ├── PersonalDataError           a policy refuses to store a text with personal data
     └── StateError                  a change of the dialogue state is not allowed; also a ValueError
 
@@ -91,6 +92,13 @@ class KeyMissingError(CorruptRecordError):
 
     Attributes:
         record: Name of the record.
+    """
+
+
+class BusyError(MangaMemoryError):
+    """A request waited too long for the earlier requests of its conversation, and did not start.
+
+    Raised by ``ConversationTurns``. Repeat the request later.
     """
 
 

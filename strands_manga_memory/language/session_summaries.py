@@ -276,7 +276,7 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
     """
     texts, titles, found = [head_and_tail(text) for text in texts], Counter[str](), Counter[str]()
     for text in texts:
-        titles.update({title.strip() for title in _QUOTED.findall(text)})
+        titles.update(dict.fromkeys(map(str.strip, _QUOTED.findall(text)), 1))
         found.update(
             name
             for name in EN.summaries.names.findall(EN.summaries.address.sub(" ", text))

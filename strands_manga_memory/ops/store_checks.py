@@ -477,6 +477,7 @@ def _hot_calls(store: HotStore) -> Finding:
         "acquire_lease": lambda: store.acquire_lease(name, owner="d", ttl=1.0),
         "release_lease": lambda: store.release_lease(name, owner="d"),
         "put_value": lambda: store.put_value(name, b"", ttl=1.0),
+        "replace_value": lambda: store.replace_value(name, b"", expect=b"", ttl=1.0),
         "get_value": lambda: store.get_value(name),
         "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
     }

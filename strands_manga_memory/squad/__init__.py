@@ -7,10 +7,11 @@ except ImportError as error:
         "strands_manga_memory.squad needs Agent Squad: pip install 'strands-manga-memory[squad]'"
     ) from error
 
+from strands_manga_memory.exceptions import BusyError
 from strands_manga_memory.squad.agent import SessionStrandsAgent
 from strands_manga_memory.squad.chat_storage import SessionChatStorage
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
-from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.squad.turn_order import ConversationTurns
 
 __all__ = [
     "BusyError",

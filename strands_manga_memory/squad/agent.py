@@ -20,10 +20,11 @@ from strands.hooks import AfterInvocationEvent, MessageAddedEvent
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import not_negative
+from strands_manga_memory.exceptions import BusyError
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.scope import ConversationScope, checked_id
 from strands_manga_memory.squad.handoff import Handoff, Handoffs
-from strands_manga_memory.squad.turn_order import BusyError, ConversationTurns
+from strands_manga_memory.squad.turn_order import ConversationTurns
 from strands_manga_memory.stores import HotStore
 
 logger = logging.getLogger(__name__)

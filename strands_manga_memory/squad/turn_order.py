@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.exceptions import StoreError
+from strands_manga_memory.exceptions import BusyError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores import HotStore
@@ -26,10 +26,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 
 Key = tuple[str, str]
 """Storage session id and agent id, which identify a conversation."""
-
-
-class BusyError(Exception):
-    """A request has waited too long for the earlier requests of its conversation."""
 
 
 class ConversationTurns:

@@ -18,11 +18,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from strands_manga_memory import telemetry
-from strands_manga_memory.exceptions import (
-    CorruptRecordError,
-    MangaMemoryError,
-    StoreUnavailableError,
-)
+from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
@@ -35,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 HOT_DEADLINE, SOURCE_DEADLINE = 0.05, 0.25
 
-_MOST_AGE = 1.0
-"""Most seconds that a read may take before a write: another process may have written since."""
+_MOST_ATTEMPTS = 8
+"""Most attempts to replace shared state that other agents keep changing."""
 
 SHARED_TTL = 86_400.0
 """Seconds that shared state and published changes are stored. Sessions should not live longer."""
@@ -134,9 +130,9 @@ class SessionState:
     """State that all agents of a session share through the hot store.
 
     Before each turn, an agent reads the shared state. After the turn, the agent merges its own
-    changes into the shared state, key by key. If the hot store does not answer, the merge is
-    repeated later. Two agents in different processes that end a turn within milliseconds may
-    overwrite each other's changes.
+    changes into the shared state, key by key. The write is refused, and the merge repeated, if
+    another agent has written since the read. If the hot store does not answer, the merge is
+    repeated later.
 
     Each agent also keeps a copy in ``agent.state``. If the hot store loses the shared state, the
     next agent with changes stores its copy again.
@@ -203,7 +199,7 @@ class SessionState:
             self._push()  # the memory of this process does not block
 
     def _pull(self) -> None:
-        shared = self._health.tried(self._read)
+        shared = self._decoded(self._health.tried(lambda: self._hot.get_value(self._name)))
         if shared is not None:
             self._merge(shared)
 
@@ -219,10 +215,14 @@ class SessionState:
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
     def _write(self) -> bool:
-        asked_at = time.monotonic()
-        shared = self._read()
-        if time.monotonic() - asked_at > _MOST_AGE:
-            raise StoreUnavailableError("the shared state was read too late to be replaced")
+        """Merge this agent's changes into the shared state, and return whether they are stored.
+
+        The shared state is replaced only while it is the value that was read before.
+        """
+        return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MOST_ATTEMPTS))
+
+    def _replace(self, found: bytes | None) -> bool:
+        shared = self._decoded(found)
         if shared is None or not self._merge(shared):
             shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
@@ -232,12 +232,13 @@ class SessionState:
         if self._is_stored is not None:
             agents |= {self._store.agent_id}
         rows = {"layers": texts, "revision": revision, "agents": sorted(agents)}
-        self._hot.put_value(self._name, self._codec.encode(rows, self._name), ttl=SHARED_TTL)
+        value = self._codec.encode(rows, self._name)
+        if not self._hot.replace_value(self._name, value, expect=found, ttl=SHARED_TTL):
+            return False
         self._store.note_shared(values, revision)
         return True
 
-    def _read(self) -> _SharedLayers | None:
-        value = self._hot.get_value(self._name)
+    def _decoded(self, value: bytes | None) -> _SharedLayers | None:
         if not value:
             return None
         try:

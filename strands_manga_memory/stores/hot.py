@@ -212,6 +212,20 @@ class HotStore(Protocol):
         The value belongs to no conversation.
         """
 
+    def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
+        """Store a value under a name only if the stored value is ``expect``, in one atomic step.
+
+        Returns:
+            Whether ``value`` is stored, by this attempt or an earlier one. If not, the stored value
+            is not ``expect``, and is kept.
+
+        Args:
+            name: Name of the value.
+            value: The new value.
+            expect: The value that ``get_value`` returned; None if there was no value.
+            ttl: Seconds until the new value expires.
+        """
+
     def close(self) -> None:
         """Close the connections to the server. The store remains usable, and opens new ones."""
 
@@ -457,6 +471,17 @@ class InMemoryHotStore:
         with self._lock:
             self._values[name] = _Value(bytes(value), now + ttl)
             self._clean(now)
+
+    def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
+        """Store a value under a name only if the stored value is ``expect``."""
+        now = self._clock()
+        with self._lock:
+            kept = self._alive(self._values, name, now)
+            if (None if kept is None else kept.content) not in (expect, value):
+                return False
+            self._values[name] = _Value(bytes(value), now + ttl)
+            self._clean(now)
+        return True
 
     def close(self) -> None:
         """Do nothing: this store has no connections."""

@@ -61,7 +61,12 @@ _LUA = dict(zip(_parts[::2], _parts[1::2], strict=True))
 def _script(*parts: str) -> _Script:
     """Return the Lua script that consists of the named parts of ``redis_scripts.lua``."""
     text = "".join(_LUA[part] for part in parts).replace("MAX_WINDOW", str(MAX_WINDOW))
-    return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return _Script(text, _digest(text.encode()))
+
+
+def _digest(data: bytes) -> str:
+    """Return the hash of data as the server computes it."""
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
 _LOAD = _script("PARSING", "CONVERSATION", "LOAD")
@@ -73,6 +78,7 @@ _UNLIST = _script("UNLIST")
 _NOW = _script("NOW")
 _ACQUIRE = _script("ACQUIRE")
 _RELEASE = _script("RELEASE")
+_REPLACE = _script("REPLACE")
 
 BUCKETS = 1024
 """Number of hash tags over which conversations are spread.
@@ -240,6 +246,15 @@ class RedisHotStore:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         key = self._key(name, "v")
         self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
+
+    def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
+        """Store a value under a name only if the stored value is ``expect``.
+
+        The request contains the hash of ``expect``, which is shorter than the value.
+        """
+        expected = "" if expect is None else _digest(expect)
+        arguments = expected, value, max(1, _milliseconds(ttl))
+        return bool(self._evaluated(_REPLACE, [self._key(name, "v")], arguments))
 
     def close(self) -> None:
         """Close the connections of the client. The store remains usable, and opens new ones."""

@@ -198,3 +198,10 @@ return 1
 --- RELEASE
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
+
+--- REPLACE
+-- Compares and stores a value. A value that is stored already counts as written, because a request may be sent again.
+local stored = redis.call('GET', KEYS[1])
+if stored ~= ARGV[2] and (stored and redis.sha1hex(stored) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1

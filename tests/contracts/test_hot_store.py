@@ -1118,6 +1118,23 @@ def test_a_value_is_kept_for_its_time_and_replaced_by_a_newer_one(setup: Setup) 
     assert store.get_value("summary/a") is None
 
 
+def test_a_value_is_replaced_only_while_it_is_the_expected_one(setup: Setup) -> None:
+    store = setup.store
+    assert not store.replace_value("state/a", b"one", expect=b"other", ttl=60.0)
+    assert store.get_value("state/a") is None
+    assert store.replace_value("state/a", b"\x00one", expect=None, ttl=60.0)
+    assert not store.replace_value("state/a", b"two", expect=None, ttl=60.0)
+    assert not store.replace_value("state/a", b"two", expect=b"", ttl=60.0)
+    assert store.replace_value("state/a", b"two", expect=b"\x00one", ttl=60.0)
+    assert store.replace_value("state/a", b"two", expect=b"\x00one", ttl=0.05)  # sent again
+    assert store.get_value("state/a") == b"two"
+    setup.pass_time(0.05)
+    assert not store.replace_value("state/a", b"three", expect=b"two", ttl=60.0)
+    assert store.replace_value("state/a", b"", expect=None, ttl=60.0)
+    assert store.replace_value("state/a", b"four", expect=b"", ttl=60.0)
+    assert store.get_value("state/a") == b"four"
+
+
 def test_values_and_conversations_of_one_name_do_not_meet(store: HotStore) -> None:
     store.write("c", first())
     store.put_value("c", b"value", ttl=60.0)

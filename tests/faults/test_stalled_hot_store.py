@@ -32,7 +32,7 @@ class StallingHotStore(InMemoryHotStore):
         self.answers.set()
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("get_value", "put_value", "load", "read", "write"):
+        if name in ("get_value", "put_value", "replace_value", "load", "read", "write"):
             self.answers.wait(20)
         return super().__getattribute__(name)
 

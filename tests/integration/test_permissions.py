@@ -191,6 +191,7 @@ def calls(store: HotStore) -> None:
         lambda: store.acquire_lease(name, owner="d", ttl=1.0),
         lambda: store.release_lease(name, owner="d"),
         lambda: store.put_value(name, b"x", ttl=1.0),
+        lambda: store.replace_value(name, b"y", expect=b"x", ttl=1.0),
         lambda: store.get_value(name),
     ]
     for step in steps:

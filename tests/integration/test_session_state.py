@@ -131,6 +131,59 @@ def test_changes_of_two_agents_are_merged_key_by_key(opened: Opened) -> None:
         assert state.goals.goal().text == "Cancel the order"
 
 
+class DelayingHotStore(InMemoryHotStore):
+    """Hot store whose next write of shared state waits, as a request that stalls in transit."""
+
+    survives_process = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stalls = False
+        self.stalled, self.may_go_on = threading.Event(), threading.Event()
+
+    def _wait_in_transit(self) -> None:
+        if self.stalls:
+            self.stalls = False
+            self.stalled.set()
+            self.may_go_on.wait(30)
+
+    def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
+        self._wait_in_transit()
+        super().put_value(name, value, ttl=ttl)
+
+    def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
+        self._wait_in_transit()
+        return super().replace_value(name, value, expect=expect, ttl=ttl)
+
+
+def test_write_that_stalls_in_transit_does_not_overwrite_newer_shared_state(
+    tmp_path: Path,
+) -> None:
+    stalling = DelayingHotStore()
+    other_process = type("OtherProcess", (DelayingHotStore,), {})()
+    vars(other_process).update(_lock=stalling._lock, _values=stalling._values)
+    path = f"sqlite:///{tmp_path}/shop.sqlite3"
+    with MangaMemory.open(stalling, path) as first, MangaMemory.open(other_process, path) as second:
+        one, other = agent_of(first, "orders"), agent_of(second, "cancellations")
+        one("hello")
+        settle(first)
+        other("hello")
+        settle(second)
+        stalling.stalls = True
+        state_of(one).goals.set("Cancel the order")
+        one("go on")
+        assert stalling.stalled.wait(30)
+        state_of(other).entities.set("order_id", ORDER)
+        other("go on")
+        settle(second)
+        stalling.may_go_on.set()
+        settle(first)
+        third = agent_of(second, "refunds")
+        third("And now?")
+        assert state_of(third).goals.goal().text == "Cancel the order"
+        assert [each.value for each in state_of(third).entities.active()] == [ORDER]
+
+
 def test_new_session_of_a_deleted_one_starts_without_its_state(opened: Opened) -> None:
     first, second = opened(), opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")

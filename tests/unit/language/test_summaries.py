@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -41,6 +45,25 @@ def test_topics_sentiment_and_open_questions() -> None:
     assert find_open_questions([*asked, ("assistant", "Uzumaki volume 3 is in stock.")]) == []
     assert find_open_questions([*asked, ("user", "Thanks")]) == ["Is Uzumaki volume 3 in stock?"]
     assert find_open_questions([("user", "Is it there?"), ("assistant", "Yes.")]) == []
+
+
+def test_topics_of_equal_counts_have_one_order_in_every_process() -> None:
+    """Sets of strings have another order in each process; topics keep the order of the text."""
+    titles = ["寄生獣", "うずまき", "ベルセルク", "宇宙兄弟", "よつばと"]
+    text = "".join(f"『{title}』" for title in titles)
+    program = (
+        "from strands_manga_memory.language.session_summaries import extract_topics;"
+        f"print(ascii(extract_topics([{text!a}])))"
+    )
+    for seed in "12":
+        run = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert ast.literal_eval(run.stdout) == titles
 
 
 def test_a_summary_keeps_the_order_of_the_requests_in_a_message() -> None:
