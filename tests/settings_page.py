@@ -24,7 +24,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.assembly.settings import rows
-from strands_manga_memory.conversation import SummarySchedule, SummarySizes, SummaryTrigger
+from strands_manga_memory.conversation import SummarySchedule, SummaryTrigger
 from strands_manga_memory.state import StateLimits
 
 PAGE = Path(__file__).parents[1] / "strands_manga_memory/guide/settings.md"
@@ -35,7 +35,6 @@ DOCUMENTED: tuple[type, ...] = (
     HistoryRecall,
     VerifiedSummarizingConversationManager,
     SummaryTrigger,
-    SummarySizes,
     SummarySchedule,
     TieredCompactionConversationManager,
     StateCoordinator,

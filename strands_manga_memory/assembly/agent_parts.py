@@ -257,8 +257,7 @@ def make_history_manager(
         from strands_manga_memory.conversation.compaction import default_stages
 
         summary["trimmer"] = conversation.ImportanceWeightedConversationManager(**shared)
-        sizes = conversation.SummarySizes(summary_tokens=summary_tokens)
-        stages = default_stages(sizes=sizes, **summary)
+        stages = default_stages(summary_tokens=summary_tokens, **summary)
         return conversation.TieredCompactionConversationManager(stages, log=log)
     trigger = settings.summary_trigger_tokens
     if tokens is not None:
@@ -273,7 +272,7 @@ def make_history_manager(
             turns=settings.summary_trigger_turns,
             keep_recent_turns=settings.summary_keep_turns,
         ),
-        sizes=conversation.SummarySizes(summary_tokens=summary_tokens),
+        summary_tokens=summary_tokens,
         **summary,
     )
 

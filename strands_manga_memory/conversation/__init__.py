@@ -38,18 +38,18 @@ from strands_manga_memory.conversation.importance_manager import (
     ImportanceWeightedConversationManager,
 )
 from strands_manga_memory.conversation.recall import HistoryRecall
+from strands_manga_memory.conversation.selection import MessageOutcome
 from strands_manga_memory.conversation.strategy import PolicyStrategy, as_strategy
 from strands_manga_memory.conversation.summaries import SummarySchedule, SummaryTrigger
 from strands_manga_memory.conversation.summarizing import VerifiedSummarizingConversationManager
 from strands_manga_memory.conversation.summary_record import Segment, Summary
-from strands_manga_memory.conversation.summary_writing import SummaryCache, SummarySizes
+from strands_manga_memory.conversation.summary_writing import SummaryCache
 from strands_manga_memory.conversation.token_counter import (
     EstimateCounter,
     TiktokenCounter,
     TokenCounter,
     default_counter,
 )
-from strands_manga_memory.conversation.trimmer import MessageOutcome
 
 __all__ = [
     "ArchivedMessage",
@@ -78,7 +78,6 @@ __all__ = [
     "Summary",
     "SummaryCache",
     "SummarySchedule",
-    "SummarySizes",
     "SummaryTrigger",
     "Thresholds",
     "TieredCompactionConversationManager",

@@ -493,7 +493,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
                 trigger_tokens=trigger, target_tokens=target, hard_tokens=hard
             )
         else:
-            self._history.limits.max_tokens, self._history.limits.grow_to = target, hard
+            self._history.max_tokens, self._history.grow_to = target, hard
         return Thresholds(bounds.window, trigger, target, hard)
 
     def _compact(self, agent: Agent) -> None:

@@ -354,7 +354,7 @@ class FeatureCache:
 
     def __init__(self, counter: TokenCounter, scorer: ImportanceScorer) -> None:
         self.vocabulary = Vocabulary()
-        self._counter = counter
+        self.counter = counter
         self._tokens: dict[int, int] = {}
         self._features: dict[int, MessageFeatures] = {}
         self._scorer = scorer
@@ -366,7 +366,7 @@ class FeatureCache:
         key = _key(message)
         tokens = self._tokens.get(key)
         if tokens is None:
-            tokens = self._tokens[key] = self._counter.count(message)
+            tokens = self._tokens[key] = self.counter.count(message)
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:

@@ -25,7 +25,7 @@ from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import checked, positive, whole
-from strands_manga_memory.conversation.budget import HistoryLimits, history_tokens, window_of
+from strands_manga_memory.conversation.budget import history_tokens, window_of
 from strands_manga_memory.conversation.history import (
     History,
     Layout,
@@ -35,8 +35,9 @@ from strands_manga_memory.conversation.history import (
     identify,
 )
 from strands_manga_memory.conversation.importance import FeatureCache, ImportanceScorer, RuleScorer
+from strands_manga_memory.conversation.selection import MessageOutcome
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
-from strands_manga_memory.conversation.trimmer import MessageOutcome, Trimmer
+from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import calls_tools
 from strands_manga_memory.messages.injection import with_added, without_added
@@ -138,9 +139,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.counter = counter if counter is not None else default_counter()
         self.includes_recall = includes_recall
         self.persist_layout = True
-        limits = HistoryLimits(high, trim_every, max_turns, self.counter)
         features = FeatureCache(self.counter, self.scorer)
-        self.history = Trimmer(limits, features, log=log, recent_log=recent_log)
+        self.history = Trimmer(
+            high,
+            features,
+            trim_every=trim_every,
+            max_turns=max_turns,
+            log=log,
+            recent_log=recent_log,
+        )
         self._returns_from_log = recent_log is not None
         self._settled: str | None = None
         self._log = MessageLog()
@@ -158,12 +165,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
     @property
     def max_tokens(self) -> int:
         """Budget of the history, in tokens."""
-        return self.history.limits.max_tokens
+        return self.history.max_tokens
 
     @property
     def max_turns(self) -> int | None:
         """Largest number of turns to keep. None for as many turns as fit."""
-        return self.history.limits.max_turns
+        return self.history.max_turns
 
     @property
     def records(self) -> int:
@@ -189,7 +196,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(
             BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST
         )
-        registry.add_callback(AfterModelCallEvent, self.history.limits.calibration.answered)
+        registry.add_callback(AfterModelCallEvent, self.history.calibration.answered)
         registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
@@ -201,7 +208,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """
         self.history.attach(event.agent)
         if self.follows_window:
-            self.history.limits.max_tokens = self.history.limits.grow_to = history_tokens(
+            self.history.max_tokens = self.history.grow_to = history_tokens(
                 window_of(event.agent.model)
             )
         ensure_ids(event.agent.messages)
@@ -260,7 +267,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             history, tokens = await self.history.off_loop(
                 messages, partial(self.history.fit_request, messages)
             )
-            self.history.limits.calibration.sending(context, tokens, injected)
+            self.history.calibration.sending(context, tokens, injected)
             if history is not context.messages:
                 sent = History(with_added(history, added))
                 return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
@@ -292,7 +299,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def get_state(self) -> dict[str, Any]:
         """Return the state for a session to store. It stays equal until something changes."""
         state = super().get_state()
-        if (ratio := self.history.limits.calibration.ratio) != 1.0:
+        if (ratio := self.history.calibration.ratio) != 1.0:
             state["ratio"] = ratio
         if self.history.archive.is_offered:
             state["reader"] = True
@@ -337,7 +344,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if not self._is_started:
             self._restored, self._settled = layout, settled
             self.history.archive.is_offered = state.get("reader") is True
-        self.history.limits.calibration.restore(ratio)
+        self.history.calibration.restore(ratio)
         return super().restore_from_session(state)
 
     # --- Inspection and changes -------------------------------------------------
@@ -356,7 +363,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         history is over it).
         """
         messages = agent.messages[:]
-        most = self.history.limits.most
+        most = self.history.most
         tokens = self.history.tokens(messages)
         budget = most + self.history.room_beyond(messages, most)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
@@ -364,7 +371,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def prompt_tokens(self, agent: Agent) -> int:
         """Return the tokens of an agent's system prompt and tools."""
         tools = agent.tool_registry.get_all_tool_specs()
-        return self.history.limits.calibration.prompt_tokens(agent.system_prompt, tools)
+        return self.history.calibration.prompt_tokens(agent.system_prompt, tools)
 
     def reserve(self, tokens: int) -> int:
         """Return how many tokens ``HistoryRecall`` may use for quotes in a request.
@@ -372,7 +379,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         This is ``tokens``. If the manager has ``includes_recall``, it is at most half of the
         history's budget, and the history gets the rest.
         """
-        return self.history.limits.reserve(tokens) if self.includes_recall else tokens
+        return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
         """Forget an evicted message for good, for example after its redaction in the log."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -109,6 +109,32 @@ class Selection:
     def messages(self) -> list[Message]:
         """Messages that stay, in order."""
         return list(self.kept.values())
+
+
+@dataclass(frozen=True)
+class MessageOutcome:
+    """Outcome of a message when the history was trimmed: kept, truncated or evicted, and why.
+
+    Attributes:
+        tracking_id: Tracking id of the message. None if the message has no id yet.
+        role: ``"user"`` or ``"assistant"``.
+        act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+        score: Importance of the message, from 0 to 1.
+        tokens: Size of the message in tokens.
+        outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
+        reason: Reason for the outcome, in words.
+        signals: Properties of the message that raise (above 0) or lower its value, such as
+            ``number``. ``SIGNAL_WEIGHTS`` lists them.
+    """
+
+    tracking_id: str | None
+    role: str
+    act: str
+    score: float
+    tokens: int
+    outcome: str
+    reason: str
+    signals: dict[str, float] = field(default_factory=dict)
 
 
 def select(

@@ -496,7 +496,7 @@ class SummaryJobs:
         return self.summarizer or ModelSummarizer(agent.aux_model)
 
     def _key(self, first: str, last: str, agent: Agent) -> Hashable:
-        return first, last, summarizer_name(self._summarizer_of(agent)), self.writer.sizes
+        return first, last, summarizer_name(self._summarizer_of(agent)), self.writer.summary_tokens
 
     def _count(self, outcome: str) -> None:
         _run_counter.add(1, {"outcome": outcome})

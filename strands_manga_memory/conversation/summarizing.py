@@ -22,7 +22,7 @@ from strands.models import Model
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.arguments import checked
+from strands_manga_memory.arguments import checked, positive
 from strands_manga_memory.circuit_breaker import State
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.importance_manager import (
@@ -49,7 +49,6 @@ from strands_manga_memory.conversation.summary_writing import (
     Log,
     ModelSummarizer,
     SummaryCache,
-    SummarySizes,
     SummaryWriter,
 )
 from strands_manga_memory.conversation.token_counter import tokens_of
@@ -104,7 +103,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             turns stay whole.
         model: The summarizer: a Strands model, or a function of a ``Prompt``. Default: the agent's
             ``aux_model``, which is the agent's own model if no other is set.
-        sizes: Sizes of a summary. Default: 500 tokens.
+        summary_tokens: Most tokens of a summary. Facts that do not fit may take half of the
+            history's budget in addition. Default 500.
         schedule: Rules for the warning before a summary, and for waiting for the summary. Default:
             summaries are written in the background.
         slots: Extractor of the facts that a summary must contain. Default: rules in English and
@@ -140,7 +140,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         trigger: SummaryTrigger | None = None,
         *,
         model: Model | Summarizer | None = None,
-        sizes: SummarySizes | None = None,
+        summary_tokens: int = 500,
         schedule: SummarySchedule | None = None,
         slots: FactExtractor | None = None,
         types: EntityTypes = SHOP,
@@ -150,21 +150,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         clock: Callable[[], float] = time.monotonic,
         proactive_compression: bool | ProactiveCompressionConfig | None = None,
     ) -> None:
-        trigger, sizes, schedule = (
-            trigger or SummaryTrigger(),
-            sizes or SummarySizes(),
-            schedule or SummarySchedule(),
-        )
+        trigger = trigger or SummaryTrigger()
+        positive("summary_tokens", summary_tokens)
         if trimmer is None:
             trimmer = ImportanceWeightedConversationManager(
                 min(_MAX_TOKENS, trigger.tokens or _MAX_TOKENS)
             )
         super().__init__(trimmer, trimmer, proactive_compression=proactive_compression)
         self.keep_recent_turns = trigger.keep_recent_turns
-        self.schedule = schedule
+        self.schedule = schedule or SummarySchedule()
         tokens = trigger.tokens or _trigger_for(trimmer.max_tokens, None)
         self.hard_tokens = trigger.hard_tokens or tokens * 3 // 2
-        self._history.limits.grow_to = self.hard_tokens
+        self._history.grow_to = self.hard_tokens
         self.cache = cache
         self._asked, self._is_bound = trigger, False
         self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
@@ -174,7 +171,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._stats = SummaryStats()
         self._latest: tuple[Summary, Marks] | None = None
         self._writer = SummaryWriter(
-            trimmer.counter, slots or RuleFactExtractor(types), types, sizes, log, cache
+            trimmer.counter, slots or RuleFactExtractor(types), types, summary_tokens, log, cache
         )
         if isinstance(model, Model):
             model = ModelSummarizer(model)
@@ -209,21 +206,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _follow_window(self, agent: Agent) -> None:
         """Set the limits that depend on the context window of the agent's model."""
-        limits, follows_window = self._history.limits, self.trimmer.follows_window
+        history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # more is not needed: a summary stands for the evicted messages
-            limits.max_tokens = min(limits.max_tokens, _MAX_TOKENS)
+            history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
         if self._asked.tokens is None:
-            self.trigger_tokens = _trigger_for(limits.max_tokens, window_of(agent.model))
+            self.trigger_tokens = _trigger_for(history.max_tokens, window_of(agent.model))
             self.hard_tokens = self.trigger_tokens * 3 // 2
         if follows_window:
-            limits.max_tokens = min(limits.max_tokens, self.trigger_tokens)
-            sizes = self._writer.sizes
-            sizes = replace(
-                sizes, summary_tokens=max(1, min(sizes.summary_tokens, limits.max_tokens // 4))
-            )
-            self._writer.sizes = sizes
-            self._facts_tokens = limits.max_tokens // 2
-        limits.grow_to = self.hard_tokens
+            history.max_tokens = min(history.max_tokens, self.trigger_tokens)
+            most = max(1, min(self._writer.summary_tokens, history.max_tokens // 4))
+            self._writer.summary_tokens = most
+            self._facts_tokens = history.max_tokens // 2
+        history.grow_to = self.hard_tokens
 
     async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
         await self._make_room(event.agent, event.messages or [])
@@ -468,13 +462,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         kept = [covered[at] for at in pinned_positions(covered)]
         # Recent turns full of tool results must not evict messages: the trimmer shortens those.
         own = room * 2 // 3
-        facts = (
-            max(room - self._history.tokens(history[split:]), own)
-            - self._writer.sizes.summary_tokens
-        )
+        facts = max(room - self._history.tokens(history[split:]), own) - self._writer.summary_tokens
         shown = render_summary(
             replace(summary, kept=tuple(filter(None, map(id_of, kept)))),
-            summary_tokens=self._writer.sizes.summary_tokens,
+            summary_tokens=self._writer.summary_tokens,
             facts_tokens=max(0, min(self._facts_tokens, facts)),
             count=self._text_tokens,
             types=self._writer.types,
@@ -538,7 +529,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._is_bound = True
         self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
-        self._history.limits.max_tokens, self._history.limits.grow_to = target_tokens, hard_tokens
+        self._history.max_tokens, self._history.grow_to = target_tokens, hard_tokens
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:

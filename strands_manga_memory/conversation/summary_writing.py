@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from strands.models import Model
 from strands.types.content import Message, Messages
 
-from strands_manga_memory.arguments import positive
 from strands_manga_memory.conversation.budget import window_of
 from strands_manga_memory.conversation.message_truncation import result_text
 from strands_manga_memory.conversation.summary_record import RULES, Segment, Summary
@@ -125,29 +124,6 @@ def _entry(*content: str) -> tuple[str, Codec]:
         digest.update(len(data).to_bytes(8, "big") + data)
     name, key = digest.hexdigest()[:64], digest.digest()[32:]
     return f"summary/{name}", Codec(cipher=AesGcmCipher({_KEY: key}, current=_KEY))
-
-
-# --- Sizes ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummarySizes:
-    """Sizes of a summary.
-
-    A summary consists of text and listed facts. Facts that do not fit into ``summary_tokens`` may
-    take half of the history's budget in addition.
-
-    Attributes:
-        summary_tokens: Most tokens of the summary. Default 500.
-
-    Raises:
-        ValueError: ``summary_tokens`` is not a positive whole number.
-    """
-
-    summary_tokens: int = 500
-
-    def __post_init__(self) -> None:
-        positive("summary_tokens", self.summary_tokens)
 
 
 # --- Summarizers ----------------------------------------------------------------------------------
@@ -331,7 +307,7 @@ class SummaryWriter:
         counter: Token counter.
         extractor: Extractor of the facts that a summary must contain.
         types: Types of values, such as prices, that a summary must not invent.
-        sizes: Sizes of a summary.
+        summary_tokens: Most tokens of a summary.
         log: Function that returns the raw messages of the conversation. None if there is no log.
         cache: Cache of drafts. None if there is no cache.
     """
@@ -339,7 +315,7 @@ class SummaryWriter:
     counter: TokenCounter
     extractor: FactExtractor
     types: EntityTypes
-    sizes: SummarySizes
+    summary_tokens: int
     log: Log | None
     cache: SummaryCache | None
 
@@ -456,7 +432,7 @@ class SummaryWriter:
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():
             return DraftWork("", 0, 0)
-        most = max(40, int(self.sizes.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
+        most = max(40, int(self.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
         required = self._required(messages, slots, most)
         instructions = build_prompt(most, required, earlier.text)
         key = (summarizer_name(summarizer), instructions, source)
@@ -566,7 +542,7 @@ class SummaryWriter:
 
         All parts together may have 60 % of ``summary_tokens``. The rest is for facts.
         """
-        room = int(self.sizes.summary_tokens * _PROSE_SHARE)
+        room = int(self.summary_tokens * _PROSE_SHARE)
         kept: list[Segment] = []
         for segment in reversed(segments):
             text = segment.text

@@ -1,17 +1,26 @@
-"""Token counters for messages: exact with an installed vocabulary, otherwise a careful estimate."""
+"""Token counters for messages, and the correction of their counts by the model's reports.
+
+The counts are exact with an installed vocabulary, and otherwise a careful estimate.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import logging
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strands.types.content import Message
+from strands.hooks import AfterModelCallEvent
+from strands.middleware import InvokeModelContext
+from strands.types.content import ContentBlock, Message
+from strands.types.tools import ToolSpec
 
 from strands_manga_memory.arguments import with_method
 from strands_manga_memory.language.text_features import encodable
+from strands_manga_memory.messages.provider_format import prompt_tokens
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.stores.codec import as_json
 
@@ -274,3 +283,109 @@ _COUNTED: dict[str, Callable[[Any, Callable[[str], int]], int]] = {
     "reasoningContent": _reasoning,
     "video": lambda value, _: _by_size(_bytes(value), *_VIDEO),
 }
+
+
+# --- Tokens that the model reports ----------------------------------------------------------------
+
+HIGHEST = 1.6
+"""Largest ratio of a ``Calibration``."""
+
+LOWEST_EXACT, LOWEST_ESTIMATE = 1.0, 0.8
+
+_PLAUSIBLE = (0.5, 2.5)
+_SMALLEST = 200
+_WHOLE_WEIGHT = 2_048
+_RISE, _FALL = 0.5, 0.2
+_MOST_BELOW, _STEP = 0.02, 0.04
+
+
+class Calibration:
+    """Ratio of the model's token counts to the counts of the local ``TokenCounter``.
+
+    Example: the local counter finds 1,000 tokens in a request, and the model reports 1,200. The
+    ratio then moves toward 1.2. It rises faster than it falls, and changes less after a small
+    request.
+
+    The ratio is at least 1.0 (0.8 if the counter only estimates) and at most 1.6. Requests of less
+    than 200 tokens, and implausible reports (a ratio below 0.5 or above 2.5), are ignored.
+
+    Args:
+        counter: The local counter.
+    """
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._lowest = LOWEST_EXACT if getattr(counter, "exact", True) else LOWEST_ESTIMATE
+        self.ratio = 1.0
+        self._sent = 0
+        self._model_class: type = type(None)
+
+    def observe(self, counted: int, reported: int) -> None:
+        """Adjust the ratio of the provider's token counts to the local counts, after a request."""
+        if (
+            counted < _SMALLEST
+            or reported <= 0
+            or not _PLAUSIBLE[0] <= reported / counted <= _PLAUSIBLE[1]
+        ):
+            return
+        difference = round(reported / counted - self.ratio, 2)
+        if -_MOST_BELOW <= difference <= 0:
+            return
+        part = (_RISE if difference > 0 else _FALL) * min(1.0, counted / _WHOLE_WEIGHT)
+        step = min(abs(difference), max(_STEP, part * abs(difference)))
+        self.restore(self.ratio + math.copysign(step, difference))
+
+    def restore(self, ratio: float) -> None:
+        """Set the ratio, limited to the allowed range."""
+        self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
+
+    def budget(self, max_tokens: int) -> int:
+        """Convert a limit in tokens of the model to a limit in tokens of the local counter.
+
+        The result is at most ``max_tokens``.
+        """
+        return int(max_tokens / max(1.0, self.ratio))
+
+    def reported(self, counted: int) -> int:
+        """Convert a local token count to the count that the model would report, rounded up."""
+        return -int(-counted * self.ratio // 1)
+
+    def sending(
+        self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]
+    ) -> None:
+        """Count the tokens of a request before it is sent.
+
+        Args:
+            context: The model call, with the system prompt and the tools.
+            history_tokens: Tokens of the history in the request.
+            added: Content blocks that are added to this request alone.
+        """
+        self._sent = self.prompt_tokens(context.system_prompt, context.tool_specs) + history_tokens
+        self._sent += self._counter.count({"role": "user", "content": [*added]}) if added else 0
+        self._model_class = type(context.model)
+
+    def answered(self, event: AfterModelCallEvent) -> None:
+        """Adjust the ratio after a model call, if the model reported its usage."""
+        sent, self._sent = self._sent, 0
+        if event.stop_response is not None:
+            usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
+            self.observe(sent, prompt_tokens(usage, self._model_class))
+
+    def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
+        """Return the tokens of the system prompt and the tool specifications."""
+        text = (
+            prompt
+            if isinstance(prompt, str)
+            else "\n".join([block.get("text", "") for block in prompt or []])
+        )
+        if not tools:
+            return tokens_of(self._counter, text)
+        specs = [
+            {
+                "name": spec.get("name"),
+                "description": spec.get("description"),
+                "inputSchema": spec.get("inputSchema"),
+            }
+            for spec in tools
+        ]
+        return tokens_of(self._counter, text, json.dumps(specs, default=str))

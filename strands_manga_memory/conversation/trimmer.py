@@ -9,14 +9,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.types.content import Message
 from strands.types.exceptions import ContextWindowOverflowException
 
-from strands_manga_memory.conversation.budget import UNKNOWN_WINDOW, HistoryLimits, window_of
+from strands_manga_memory.conversation.budget import UNKNOWN_WINDOW, window_of
 from strands_manga_memory.conversation.history import LogTail, ensure_ids
 from strands_manga_memory.conversation.importance import (
     FeatureCache,
@@ -25,8 +24,14 @@ from strands_manga_memory.conversation.importance import (
     size_of,
 )
 from strands_manga_memory.conversation.message_truncation import FullTextArchive, is_truncated
-from strands_manga_memory.conversation.selection import Selection, SelectionBudget, select
+from strands_manga_memory.conversation.selection import (
+    MessageOutcome,
+    Selection,
+    SelectionBudget,
+    select,
+)
 from strands_manga_memory.conversation.summary_record import is_synthesized
+from strands_manga_memory.conversation.token_counter import Calibration
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import (
     calls_tools,
@@ -52,6 +57,17 @@ _LARGE_RESULTS = 8
 Large tool results are truncated before the history is full. Otherwise they would displace other
 messages until then."""
 
+_MOST_GIVEN_UP = 3
+"""Divisor of the budget: at most this part is given up to make room for later turns."""
+
+_SHARE_OF_REQUEST = 16
+"""Divisor of the budget: at the end of a turn, at most this part is left free for the next
+request.
+"""
+
+_LEAST_WITH_ROOM = 1_024
+"""Smallest budget, in tokens, of which a part is left free for the next request."""
+
 _LARGE = 50_000
 """Number of characters and bytes above which messages are counted and selected in a thread."""
 
@@ -59,37 +75,19 @@ REMEMBERED_DROPS = 1_000
 """Number of evicted messages whose outcomes are known."""
 
 
-@dataclass(frozen=True)
-class MessageOutcome:
-    """Outcome of a message when the history was trimmed: kept, truncated or evicted, and why.
-
-    Attributes:
-        tracking_id: Tracking id of the message. None if the message has no id yet.
-        role: ``"user"`` or ``"assistant"``.
-        act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
-        score: Importance of the message, from 0 to 1.
-        tokens: Size of the message in tokens.
-        outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
-        reason: Reason for the outcome, in words.
-        signals: Properties of the message that raise (above 0) or lower its value, such as
-            ``number``. ``SIGNAL_WEIGHTS`` lists them.
-    """
-
-    tracking_id: str | None
-    role: str
-    act: str
-    score: float
-    tokens: int
-    outcome: str
-    reason: str
-    signals: dict[str, float] = field(default_factory=dict)
-
-
 class Trimmer:
     """Evicts and truncates messages of one agent's history, and restores evicted messages.
 
+    Two counts of tokens occur: those of the model, and those of the local ``TokenCounter``.
+
     Attributes:
-        limits: Limits of the history, in tokens and turns.
+        max_tokens: Budget of the history, as the model counts.
+        grow_to: Size above which the history is trimmed, as the model counts. Default
+            ``max_tokens``.
+        trim_every: Number of later turns for which each trimming makes room. 0 to make no room.
+        max_turns: Largest number of turns. None for as many turns as fit.
+        reserved: Tokens of ``max_tokens`` that are reserved for quotes of evicted messages.
+        calibration: Ratio between the token counts of the model and of the local counter.
         archive: Full texts of truncated messages.
         tail: Latest messages of the conversation: the history, and evicted messages that may
             return.
@@ -101,14 +99,20 @@ class Trimmer:
 
     def __init__(
         self,
-        limits: HistoryLimits,
+        max_tokens: int,
         features: FeatureCache,
         *,
+        trim_every: int,
+        max_turns: int | None,
         log: Callable[[], Iterable[Message]] | None,
         recent_log: Callable[[int], Iterable[Message]] | None,
     ) -> None:
-        self.limits = limits
+        self.max_tokens = self.grow_to = max_tokens
         self.features = features
+        self.trim_every = trim_every
+        self.max_turns = max_turns
+        self.reserved = 0
+        self.calibration = Calibration(features.counter)
         self.recent_log = recent_log
         self._agent: weakref.ref[Agent] | None = None
         self.archive = FullTextArchive(log)
@@ -149,9 +153,35 @@ class Trimmer:
 
     # --- The budget -------------------------------------------------------------------------------
 
+    @property
+    def most(self) -> int:
+        """Tokens for the history, without those reserved for quotes, as the model counts."""
+        return self.max_tokens - self.reserved
+
+    @property
+    def _lowest(self) -> int:
+        """Smallest size to which a full history is trimmed, as the model counts.
+
+        With ``trim_every``, a trimming may free up to a third of the tokens for the history.
+        """
+        return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
+
+    def reserve(self, tokens: int) -> int:
+        """Reserve a part of the history's budget for quotes of evicted messages.
+
+        The part is at most ``tokens``, and at most half of the budget. It stays reserved in
+        requests without quotes, so that the history, and with it the provider's prompt cache, does
+        not depend on quotes.
+
+        Returns:
+            The number of tokens for quotes, at least 1.
+        """
+        self.reserved = min(tokens, self.max_tokens // 2)
+        return max(1, self.reserved)
+
     def tokens(self, messages: Sequence[Message]) -> int:
         """Return the tokens of messages in a request, as the model counts."""
-        return self.limits.calibration.reported(self.features.total(messages))
+        return self.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
         """Return the tokens by which a large latest message of the user raises a token limit.
@@ -160,8 +190,8 @@ class Trimmer:
         its excess over half of the limit. The model's context window bounds the result. All counts
         are the model's.
         """
-        tokens, _ = self._headroom(messages, self.limits.calibration.budget(limit))
-        return self.limits.calibration.reported(tokens)
+        tokens, _ = self._headroom(messages, self.calibration.budget(limit))
+        return self.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages exceed the limits of the history and must be trimmed.
@@ -170,15 +200,15 @@ class Trimmer:
         begins and the previous turn had large tool results. ``tokens`` is the token count of the
         messages.
         """
-        limits, in_tokens = self.limits, self.limits.calibration.budget
-        full = in_tokens(max(limits.most, limits.grow_to - limits.reserved))
+        in_tokens = self.calibration.budget
+        full = in_tokens(max(self.most, self.grow_to - self.reserved))
         if tokens > full and tokens > full + self._headroom(messages, full)[0]:
             return True
-        if limits.max_turns is not None and sum(map(is_turn_start, messages)) > limits.max_turns:
+        if self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns:
             return True
-        large = limits.most // _LARGE_RESULTS
-        makes_room = limits.lowest < limits.most and limits.grow_to <= limits.max_tokens
-        if makes_room and tokens > in_tokens(limits.lowest - large) and is_turn_start(messages[-1]):
+        large = self.most // _LARGE_RESULTS
+        makes_room = self.trim_every and self.grow_to <= self.max_tokens
+        if makes_room and tokens > in_tokens(self._lowest - large) and is_turn_start(messages[-1]):
             before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
             return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
         return False
@@ -200,7 +230,7 @@ class Trimmer:
         if wanted <= 0:
             return 0, True
         window = window_of(agent.model) or UNKNOWN_WINDOW
-        room = max(0, self.limits.calibration.budget(window * 3 // 4) - budget)
+        room = max(0, self.calibration.budget(window * 3 // 4) - budget)
         return min(wanted, room), wanted <= room
 
     # --- Selections -------------------------------------------------------------------------------
@@ -217,16 +247,16 @@ class Trimmer:
                 user and messages that always stay, such as pinned messages, may exceed this number.
                 None: the whole budget.
         """
-        limits = self.limits
-        headroom, is_enough = self._headroom(messages, limits.tokens)
+        budget = self.calibration.budget(self.most)
+        headroom, is_enough = self._headroom(messages, budget)
         changes: dict[str, Any] = {"headroom": headroom, "spares_request": is_enough}
-        if trim_to is not None and trim_to < limits.most:
+        if trim_to is not None and trim_to < self.most:
             changes |= {
-                "fill_to": limits.calibration.budget(trim_to) + headroom,
-                "turns": limits.max_turns and max(1, limits.max_turns * trim_to // limits.most),
-                "lasting_turns": limits.trim_every,
+                "fill_to": self.calibration.budget(trim_to) + headroom,
+                "turns": self.max_turns and max(1, self.max_turns * trim_to // self.most),
+                "lasting_turns": self.trim_every,
             }
-        return self._select(messages, max(1, limits.tokens - beside) + headroom, **changes)
+        return self._select(messages, max(1, budget - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Return the messages of a request within the budget, and their tokens.
@@ -256,7 +286,7 @@ class Trimmer:
             self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.measure_all(messages)
         limits = {
-            "turns": self.limits.max_turns,
+            "turns": self.max_turns,
             "service": self.features.vocabulary.service,
             **changes,
         }
@@ -302,11 +332,16 @@ class Trimmer:
         """Trim an agent's history in this thread, unless that would block a running event loop.
 
         At the end of a turn, room is left for the user's next message, unless ``trim_every`` is
-        set.
+        set. The next message is assumed to be as large as the largest of the user's last four. At
+        most a sixteenth of the budget is left free, and nothing of a budget of less than 1,024
+        tokens.
         """
         messages, room = agent.messages[:], 0
-        if ends_turn and self.limits.lowest == self.limits.most:
-            room = self.limits.next_request(messages, self.features.tokens)
+        budget = self.calibration.budget(self.most)
+        if ends_turn and not self.trim_every and budget >= _LEAST_WITH_ROOM:
+            latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
+            largest = max(map(self.features.tokens, latest), default=0)
+            room = min(largest, budget // _SHARE_OF_REQUEST)
         if not self.blocks_loop(messages, room):
             self._trim(agent, room=room)
 
@@ -321,18 +356,18 @@ class Trimmer:
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
         """
-        limits = self.limits
+        budget = self.calibration.budget(self.most)
         with self._lock:
             history = agent.messages[:]
             self.tail.follow(history, self.features.tokens)
             before = self.features.total(history)
             if e is None:
-                most = limits.tokens + self._headroom(history, limits.tokens)[0]
+                most = budget + self._headroom(history, budget)[0]
                 selection = self._select(
                     history, min(most, before * 3 // 4), may_truncate=before > most
                 )
             else:
-                selection = self._select(history, min(limits.tokens, before // 2))
+                selection = self._select(history, min(budget, before // 2))
                 if selection.tokens > selection.budget or not selection.kept:
                     problem = f"of {before} tokens {selection.tokens} must stay"
                     raise ContextWindowOverflowException(
@@ -421,24 +456,26 @@ class Trimmer:
         Returns:
             The selection, and the messages from which it was made (without ``coming``).
         """
-        limits, tail, total = self.limits, self.tail, self.features.total
+        tail, total = self.tail, self.features.total
         tail.follow(history, self.features.tokens)
-        if limits.lowest == limits.most and not tail.is_due(limits.max_tokens, 0):
+        if not self.trim_every and not tail.is_due(self.max_tokens, 0):
             selection = self.select([*history, *coming], beside=room)
-            if not tail.is_due(limits.max_tokens, selection.budget - selection.tokens):
+            if not tail.is_due(self.max_tokens, selection.budget - selection.tokens):
                 return selection, history
         self._restore_tail()
         candidates = tail.candidates(
             history,
-            limits.max_tokens,
+            self.max_tokens,
             total,
             lambda found, most: self._select(found, most, turns=None, may_truncate=False).messages,
         )
         messages = [*candidates, *coming]
-        return (
-            self.select(messages, beside=room, trim_to=limits.low_mark(messages, total)),
-            candidates,
-        )
+        trim_to = self.most
+        if self.trim_every:  # make room for as many turns, each as large as the latest ones
+            starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
+            since = min(itertools.islice(starts, self.trim_every), default=0)
+            trim_to = max(self._lowest, self.most - total(messages[since:]))
+        return self.select(messages, beside=room, trim_to=trim_to), candidates
 
     def _restore_tail(self) -> None:
         """Read the messages that an earlier process evicted from the session's log, at most once.
@@ -449,7 +486,7 @@ class Trimmer:
         if read is None or any(map(is_synthesized, self.tail)):
             return  # a summary replaces the evicted messages
         with logged_errors(logger, "the log could not be read, no evicted message comes back"):
-            self.tail.restore(list(read(self.tail.most_messages(self.limits.max_tokens))))
+            self.tail.restore(list(read(self.tail.most_messages(self.max_tokens))))
 
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]

@@ -29,7 +29,6 @@ from strands_manga_memory.conversation import (
     Reactive,
     Snip,
     SummarySchedule,
-    SummarySizes,
     SummaryTrigger,
     TieredCompactionConversationManager,
     ToolResultCap,
@@ -328,7 +327,7 @@ def verified() -> VerifiedSummarizingConversationManager:
         SummaryTrigger(tokens=400, turns=5, keep_recent_turns=2),
         model=lambda _: "They talked.",
         trimmer=ImportanceWeightedConversationManager(300),
-        sizes=SummarySizes(summary_tokens=60),
+        summary_tokens=60,
         schedule=SummarySchedule(strategy="inline"),
     )
 

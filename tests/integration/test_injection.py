@@ -19,7 +19,7 @@ from strands_manga_memory import (
     StateCoordinator,
     VerifiedSummarizingConversationManager,
 )
-from strands_manga_memory.conversation import SummarySizes, SummaryTrigger
+from strands_manga_memory.conversation import SummaryTrigger
 from strands_manga_memory.memory import Preference
 from strands_manga_memory.messages.injection import (
     BLOCKS,
@@ -241,7 +241,7 @@ def test_summaries(number: int) -> None:
     manager = VerifiedSummarizingConversationManager(
         SummaryTrigger(tokens=300, keep_recent_turns=1),
         model=write,
-        sizes=SummarySizes(summary_tokens=200),
+        summary_tokens=200,
     )
     agent = Agent(model=model, callback_handler=None, conversation_manager=manager)
     for turn in range(6):

@@ -39,7 +39,6 @@ from strands_manga_memory import (
 from strands_manga_memory.conversation import (
     SummaryCache,
     SummarySchedule,
-    SummarySizes,
     SummaryTrigger,
     default_counter,
 )
@@ -74,7 +73,7 @@ def view(agent: Agent) -> str:
 def grouped(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings of the manager with policies, from flat settings."""
     given = {name.removeprefix("trigger_"): value for name, value in settings.items()}
-    policies = {"trigger": SummaryTrigger, "sizes": SummarySizes, "schedule": SummarySchedule}
+    policies = {"trigger": SummaryTrigger, "schedule": SummarySchedule}
     taken: dict[str, Any] = {}
     for name, policy in policies.items():
         fields = {field.name for field in dataclasses.fields(policy)}
@@ -1061,7 +1060,7 @@ class Conversations(RuleBasedStateMachine):
             SummaryTrigger(tokens=1_200, turns=5, keep_recent_turns=2, hard_tokens=1_800),
             model=summarizer,
             trimmer=ImportanceWeightedConversationManager(1_000),
-            sizes=SummarySizes(summary_tokens=200),
+            summary_tokens=200,
         )
         self.agent = Agent(
             model=self.model,

@@ -114,7 +114,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         "keep_recent_turns must be a positive whole number, got True",
     ),
     (
-        c.SummarySizes,
+        c.VerifiedSummarizingConversationManager,
         {"summary_tokens": -1},
         "summary_tokens must be a positive whole number, got -1",
     ),
@@ -126,7 +126,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (c.SummarySchedule, {"wait_seconds": math.nan}, "wait_seconds must be 0 or more, got nan"),
     *(
         (Verified, {name: {"tokens": 10}}, f"{name} must be Summary")
-        for name in ("trigger", "sizes", "schedule")
+        for name in ("trigger", "schedule")
     ),
     (c.HistoryRecall, {"max_tokens": 0}, "max_tokens must be a positive whole number, got 0"),
     *(

@@ -6,7 +6,7 @@ import pytest
 from strands.types.content import Message
 
 from strands_manga_memory.conversation import BudgetPlan, budget_plan
-from strands_manga_memory.conversation.budget import Calibration
+from strands_manga_memory.conversation.token_counter import Calibration
 
 
 class Counter:

@@ -401,7 +401,7 @@ def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> Non
 def test_settings_that_are_changed_later_hold() -> None:
     agent = made(4_000, messages=chat(40), max_turns=4)
     manager: Any = agent.conversation_manager
-    manager.history.limits.max_tokens = manager.history.limits.grow_to = 500
+    manager.history.max_tokens = manager.history.grow_to = 500
     manager.apply_management(agent)
     assert tokens(agent.messages) <= 500
     assert len(agent.messages) <= 8

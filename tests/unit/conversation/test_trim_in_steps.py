@@ -108,7 +108,7 @@ def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_fu
 ) -> None:
     said = sentences(3)
     manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
-    manager.history.limits.grow_to = (
+    manager.history.grow_to = (
         grow_to  # as a manager that summarizes does, so that it sees what is going to leave
     )
     agent = Agent(
