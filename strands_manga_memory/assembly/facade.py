@@ -331,7 +331,10 @@ class MangaMemory:
 
     def _memory_table(self) -> Table:
         if self.memories is None:
-            raise ValueError("memories is None: pass memories=True, a URL or a table to open()")
+            raise ValueError(
+                "memories is None: pass memories=True, a URL or a table to open(), or --users true"
+                " to a command"
+            )
         return cast("Table", self._stores["memories"])
 
     def storage(
@@ -456,8 +459,12 @@ class MangaMemory:
         """Return an object that ends expired sessions.
 
         If there is a memory table, the object also stores summaries by ``model`` (None: by rules).
+
+        Raises:
+            ValueError: A model is given, and there is no memory table.
         """
-        finalizer = None if self.memories is None else self.finalizer(model)
+        has_finalizer = self.memories is not None or model is not None
+        finalizer = self.finalizer(model) if has_finalizer else None
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 
     @checked

@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "Finalize and delete expired sessions.",
     "init-table": "Create the tables, their indexes and TTL settings.",
     "permissions": "Print the permissions that a worker needs.",
-    "export": "Export a user's data as JSON, or as snapshots.",
+    "export": "Export a user's data as JSON.",
     "import": "Import a file that export wrote.",
     "forget-user": "Delete all data of a user, in all tiers.",
     "cost": "Estimate the monthly cost of a deployment.",
@@ -92,9 +92,6 @@ def _app(named: str | None) -> typer.Typer:
         result_callback=_exit,
         callback=_options,
         name="strands-manga-memory",
-        help=(
-            "Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost."
-        ),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,

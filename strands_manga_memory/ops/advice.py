@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from strands_manga_memory.telemetry.recording import LogHistogram
@@ -36,9 +35,7 @@ class TtlAdvice:
         for point in self.curve:
             if point[0] >= seconds:
                 low = max(before[0], point[0] / 1.25)
-                inside = (
-                    math.log(seconds / low) / math.log(point[0] / low) if seconds > low else 0.0
-                )
+                inside = max(0.0, (seconds - low) / (point[0] - low))
                 return before[1] + (point[1] - before[1]) * inside
             before = point
         return before[1]

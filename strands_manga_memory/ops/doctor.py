@@ -105,12 +105,8 @@ def _check_sweeping(durable: Table, *, clock: Callable[[], float]) -> Finding:
 
     A sweeper is a process that ends expired sessions.
     """
-    overdue = 0
-    for _ in ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS):
-        overdue += 1
-        if overdue >= _MOST_COUNTED:
-            break
-    if overdue:
+    due = ExpiryIndex(durable).due(clock() - _OVERDUE_SECONDS)
+    if overdue := sum(1 for _ in islice(due, _MOST_COUNTED)):
         return warning(
             "durable.sweeper",
             f"{overdue:,}{'+' if overdue >= _MOST_COUNTED else ''} conversations have waited for a"

@@ -39,19 +39,11 @@ from strands_manga_memory.session.conversation_transfer import (
     TransferredConversation,
     TransferredOrchestrator,
 )
-from strands_manga_memory.stores.codec import json_bytes, load
+from strands_manga_memory.stores.codec import MALFORMED, json_bytes, load
 
 Outcome = Literal["imported", "exists", "ended", "missing", "failed"]
 
-_UNREADABLE = (
-    SessionException,
-    SnapshotException,
-    CorruptRecordError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
+_UNREADABLE = (SessionException, SnapshotException, *MALFORMED)
 """Errors that Strands' session managers raise for damaged records and other formats."""
 
 
@@ -128,7 +120,8 @@ def import_sessions(
             is a ``ConversationScope``, whose ``agent_id`` is ignored, or the id of a session
             without a user. Default: the same id.
         conversation_manager: Function that creates the agents' conversation manager. Needed only
-            for custom conversation managers that add messages on restore.
+            for managers that change the history on restore, such as
+            ``ImportanceWeightedConversationManager``.
 
     Raises:
         ValueError: ``manager`` has another type, or ``ids`` names a session that a snapshot manager
@@ -424,14 +417,7 @@ def import_user(
         ]
         known = [_record(entry) for entry in exported["memories"]]
         stated = [_statement(entry) for entry in exported["statements"]]
-    except (
-        CorruptRecordError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (CorruptRecordError, *MALFORMED) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(
             "exported must be what export_user returns: user_id, tenant, sessions, memories;"

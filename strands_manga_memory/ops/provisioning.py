@@ -71,34 +71,31 @@ def _statement(sid: str, service: str, actions: Sequence[str], *resources: str) 
     }
 
 
-def cloudformation_yaml(*tables: TableSchema | tuple[TableSchema, str]) -> str:
+def cloudformation_yaml(*tables: TableSchema) -> str:
     """Return a CloudFormation template, in YAML, that creates tables with TTL enabled.
 
     Deleting the stack keeps the tables.
 
     Args:
-        tables: Schemas, or pairs of a schema and a table name. The default table name is the name
-            of the schema.
+        tables: Schemas of the tables, with the tables' names.
 
     Raises:
         ValueError: There is no table, or two tables have the same name.
     """
-    named = [(table, table.name) if isinstance(table, TableSchema) else table for table in tables]
-    if not named or len({name for _, name in named}) < len(named):
-        raise ValueError(
-            f"tables must be at least one, with distinct names, got {[name for _, name in named]}"
-        )
+    names = [table.name for table in tables]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"tables must be at least one, with distinct names, got {names}")
     resources = {
-        "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", name)) + "Table": {
+        "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", table.name)) + "Table": {
             "Type": "AWS::DynamoDB::Table",
             "DeletionPolicy": "Retain",
             "UpdateReplacePolicy": "Retain",
             "Properties": {
-                **table_definition(schema, name),
-                "TimeToLiveSpecification": {"AttributeName": schema.ttl, "Enabled": True},
+                **table_definition(table, table.name),
+                "TimeToLiveSpecification": {"AttributeName": table.ttl, "Enabled": True},
             },
         }
-        for schema, name in named
+        for table in tables
     }
     template = {
         "AWSTemplateFormatVersion": "2010-09-09",

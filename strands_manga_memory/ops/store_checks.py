@@ -7,20 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from functools import partial
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
-from strands_manga_memory.exceptions import (
-    CorruptRecordError,
-    StoreError,
-    StoreRefusedError,
-    StoreUnavailableError,
-)
-from strands_manga_memory.ops.provisioning import SESSION_ACTIONS
+from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
 from strands_manga_memory.stores.dynamodb_requests import table_definition, translated
 from strands_manga_memory.stores.hot import HotStore, HotWrite
@@ -71,25 +64,19 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
-def _check_calls(
-    check: str,
-    steps: Mapping[str, Callable[[], object]],
-    failed: Callable[[StoreError, str], Finding],
-) -> Finding:
+def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
     """Check that calls of a store succeed, up to the first failure, and return the result.
 
     Args:
-        check: Name of the check.
+        tier: Prefix for the name of the check.
         steps: Functions that call the store, keyed by the name for the result.
-        failed: Function that returns the result for the error of a failed call and a text with the
-            name of the call.
     """
     for name, work in steps.items():
         try:
             work()
         except StoreError as error:
-            return failed(error, f"{name}: ")
-    return ok(check, f"{len(steps)} kinds of calls are allowed")
+            return _failure(tier, error, f"{name}: ")
+    return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")
 
 
 def _clock_finding(check: str, skew: float, where: str) -> Finding:
@@ -110,9 +97,6 @@ def _clock_finding(check: str, skew: float, where: str) -> Finding:
 
 
 _CREATE, _TYPES = "strands-manga-memory init-table", "AttributeDefinitions"
-_ACTIONS = ", ".join(
-    f"dynamodb:{name}" for name in (*SESSION_ACTIONS, "DescribeTable", "DescribeTimeToLive")
-)
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
@@ -128,7 +112,7 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         try:
             described = table.client.describe_table(TableName=table.name)
         except (ClientError, BotoCoreError) as error:
-            yield _failure(table, tier, translated(error, f"table=<{table.name}>"))
+            yield _failure(tier, translated(error, f"table=<{table.name}>"))
             return
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
@@ -143,33 +127,28 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
 
 _CHECKS = {
     "authentication": "auth",
+    "cluster": "cluster",
     "table": "table",
     "permission": "permission",
     "read-only": "permission",
 }
-"""Names of checks, keyed by the reason for which a table refused a call."""
+"""Names of checks, keyed by the reason for which a store refused a call."""
 
-_TABLE_REMEDIES = {
-    "auth": "aws sts get-caller-identity; renew them",
-    "table": f"{_CREATE} (or --print for CloudFormation)",
-    "permission": f"allow on the table: {_ACTIONS}; strands-manga-memory permissions",
-    "reach": "check region, endpoint, VPC endpoint and security group",
-}
-"""Remedies for DynamoDB, keyed by the name of the check."""
+_CONNECT = (
+    "is the server running, the table throttled, or the file locked? check host, port, TLS"
+    " (rediss://), region, endpoint and security group"
+)
 
 
-def _failure(table: Table, tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a check in which a call of a table failed, with a remedy.
+def _failure(tier: str, error: StoreError, step: str = "") -> Finding:
+    """Return the result of a check in which a call of a store failed, with a remedy.
 
     ``step`` is a text before the error, such as the name of the call.
     """
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")
     check = _CHECKS.get(getattr(error, "reason", ""), "reach")
-    remedy = getattr(error, "remedy", "")
-    if isinstance(table, DynamoDBTable):
-        remedy = _TABLE_REMEDIES.get(check, "")
-    remedy = remedy or "is the table throttled, or the file locked? try again"
+    remedy = getattr(error, "remedy", "") or _CONNECT
     return problem(f"{tier}.{check}", f"{step}{error}", remedy)
 
 
@@ -258,13 +237,12 @@ def _table_calls(table: Table, tier: str) -> Finding:
         "delete": lambda: table.delete(partition, "probe", when=is_stored),
         "batch delete": lambda: table.batch_write(deletes=keys),
     }
-    return _check_calls(f"{tier}.permission", steps, partial(_failure, table, tier))
+    return _check_calls(tier, steps)
 
 
 _OLDEST = (6, 2)
 _SLOTS = 16_384
 _FULL = 0.9
-_CONNECT = "check host, port, security group and TLS (rediss://); is the server running?"
 _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
@@ -316,41 +294,8 @@ def _reached(store: RedisHotStore, shown: str) -> Finding:
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
-        if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError):
-            return problem("hot.reach", f"{shown} does not answer: {error}", _CONNECT)
-        return _refusal("hot.reach", error)
+        return _failure("hot", error)
     return ok("hot.reach", f"{shown} answers")
-
-
-_HOT_REMEDIES = {
-    "authentication": (
-        "hot.auth",
-        "put user and password into the URL: redis://user:password@host:port",
-    ),
-    "permission": (
-        "hot.permission",
-        (
-            "ACL SETUSER as in guide/security.md, Least privilege, with ~smm:* as keys (and +info"
-            " +cluster for this doctor)"
-        ),
-    ),
-    "cluster": ("hot.cluster", "use redis+cluster://; CLUSTER INFO shows slots that are down"),
-}
-"""Names of checks and remedies, keyed by the reason for which the server refused a call."""
-
-
-def _refusal(check: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a check in which a call of the hot tier failed, with a remedy.
-
-    Args:
-        check: Name of the check, if the cause of the error is unknown. A known cause, such as a
-            missing permission, sets another name.
-        error: Error of the failed call.
-        step: Text before the error, such as the name of the call.
-    """
-    otherwise = check, getattr(error, "remedy", "") or "read the server's log"
-    check, remedy = _HOT_REMEDIES.get(getattr(error, "reason", ""), otherwise)
-    return problem(check, f"{step}{error}", remedy)
 
 
 def _one_node(client: Any) -> dict[str, Any]:
@@ -481,4 +426,4 @@ def _hot_calls(store: HotStore) -> Finding:
         "get_value": lambda: store.get_value(name),
         "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
     }
-    return _check_calls("hot.permission", steps, partial(_refusal, "hot.permission"))
+    return _check_calls("hot", steps)

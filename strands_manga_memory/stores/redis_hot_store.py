@@ -440,7 +440,7 @@ _REFUSALS = (
     _RedisRefusal(
         "permission",
         "NoPermissionError|NOPERM|ACL failure",
-        "grant the user the permissions of guide/security.md, Least privilege",
+        "run ACL SETUSER as in guide/security.md, Least privilege, with ~smm:* as keys",
     ),
     _RedisRefusal(
         "read-only",

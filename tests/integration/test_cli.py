@@ -398,6 +398,13 @@ def test_sweep_once_finalizes_what_has_expired(
     memory.close()
 
 
+def test_sweep_with_a_model_needs_a_memory_table(url: str, capsys: Any) -> None:
+    held(url)
+    model = "strands_manga_memory.ops.stand_in:StandInModel"
+    assert run(["sweep", "--durable", url, "--model", model]) == 1
+    assert "--users true" in capsys.readouterr().err
+
+
 def test_sweep_loop_ends_in_good_order(url: str) -> None:
     held(url, clock=lambda: time.time() - 7200)
     command = [

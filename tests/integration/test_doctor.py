@@ -101,9 +101,7 @@ def test_a_deployment_in_order_passes(
     )
     open_table(durable).create_if_missing()
     open_table(users, USER_MEMORY).create_if_missing()
-    status, found = doctor(
-        capsys, "--hot", replica.url, "--durable", durable, "--users", users, "--strict"
-    )
+    status, found = doctor(capsys, "--hot", replica.url, "--durable", durable, "--users", users)
     assert [finding for finding in found if finding.remedy] == []
     assert status == 0
     checks = {finding.check for finding in found}
@@ -152,7 +150,7 @@ def test_a_wrong_password(sqlite_url: str, capsys: Any) -> None:
         for login in ("", ":wrong@", "nobody:wrong@"):
             url = f"redis://{login}127.0.0.1:{server.port}/0"
             _, found = doctor(capsys, "--hot", url, "--durable", sqlite_url)
-            assert "user:password@" in the(found, "hot.auth").remedy
+            assert "password" in the(found, "hot.auth").remedy
 
 
 @pytest.mark.parametrize(
@@ -193,7 +191,7 @@ def test_a_server_without_persistence(sqlite_url: str, capsys: Any) -> None:
         status, found = doctor(capsys, "--hot", server.url, "--durable", sqlite_url)
         assert "appendonly" in the(found, "hot.persistence", Level.WARNING).remedy
         assert status == 0
-        assert doctor(capsys, "--hot", server.url, "--durable", sqlite_url, "--strict")[0] == 1
+        assert doctor(capsys, "--hot", server.url, "--durable", sqlite_url)[0] == 0
 
 
 def test_a_server_that_is_nearly_full(
@@ -408,7 +406,7 @@ def test_a_missing_permission(
         )
     denied = the(found, "durable.permission")
     assert operation in denied.detail
-    assert "dynamodb:GetItem" in denied.remedy
+    assert "strands-manga-memory permissions" in denied.remedy
 
 
 def test_credentials_that_are_refused(
@@ -418,7 +416,7 @@ def test_credentials_that_are_refused(
         _, found = doctor(
             capsys, "--durable", f"dynamodb://{unique}?region=us-east-1&endpoint={endpoint}"
         )
-    assert "get-caller-identity" in the(found, "durable.auth").remedy
+    assert "renew" in the(found, "durable.auth").remedy
 
 
 def test_a_file_that_is_none_or_newer(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:

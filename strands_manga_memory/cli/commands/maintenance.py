@@ -52,7 +52,6 @@ def doctor(
     durable: Durable = None,
     users: Users = None,
     codec: CodecName = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings count as problems.")] = False,
     as_json: Json = False,
 ) -> int:
     """Check a deployment and print problems with remedies. Exits with 1 if there is a problem."""
@@ -62,8 +61,7 @@ def doctor(
         for finding in diagnose(settings, codec=codec_of(codec)):
             found.append(finding)
             advance()
-    bad = {Level.PROBLEM, Level.WARNING} if strict else {Level.PROBLEM}
-    failed = any(finding.level in bad for finding in found)
+    failed = any(finding.level is Level.PROBLEM for finding in found)
     if as_json:
         print_json({"ok": not failed, "findings": [asdict(finding) for finding in found]})
     else:

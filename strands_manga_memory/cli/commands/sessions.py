@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from strands_manga_memory.cli.options import (
@@ -37,6 +35,7 @@ from strands_manga_memory.cli.output import (
     print_result,
     print_table,
 )
+from strands_manga_memory.messages.texts import shorten_line
 from strands_manga_memory.ops.inspection import Inspection, display_text, places
 from strands_manga_memory.ops.inspection import inspect as inspected
 
@@ -78,10 +77,7 @@ def users(durable: Durable = None, as_json: Json = False) -> None:
     Sessions without a user are left out.
     """
     with open_memory(durable_url=durable) as memory:
-        found = sorted(
-            memory.users(limit=sys.maxsize).users,
-            key=lambda line: (line.tenant or "", line.user_id),
-        )
+        found = memory.users(limit=sys.maxsize).users
     if as_json:
         print_json([asdict(line) for line in found])
     elif found:
@@ -213,7 +209,7 @@ def delete_session(
     print_result({"session": session, "agents": agents}, text, as_json=as_json)
 
 
-_OUTCOME_STYLES = {"kept": "green", "shortened": "yellow", "written": "cyan", "left": "dim"}
+_TEXT_CHARACTERS = 100
 
 
 def inspect(
@@ -250,9 +246,9 @@ def inspect(
 
 def _print(found: Inspection, last: int) -> None:
     console().rule(Text(found.conversation), align="left")
-    began, saved = _when(found.created), _when(found.last_activity)
     console().print(
-        f"{found.turns} turns, {len(found.messages)} messages, began {began}, last saved {saved}"
+        f"{found.turns} turns, {len(found.messages)} messages, began {_at(found.created)},"
+        f" last saved {_at(found.last_activity)} (UTC)"
     )
     kept = sum(message.outcome != "left" for message in found.messages)
     lines = [
@@ -266,34 +262,20 @@ def _print(found: Inspection, last: int) -> None:
     if found.tools:
         lines.append(("tools", "; ".join(_tool(*tool) for tool in found.tools.items())))
     print_lines(lines)
-    table = Table(box=None, pad_edge=False, expand=True)
-    shown = found.messages[-last:]
-    acts = max((len(message.act) for message in shown), default=0)
-    for heading, width in (
-        ("seq", 5),
-        ("turn", 4),
-        ("role", 9),
-        ("act", acts),
-        ("score", 5),
-        ("tokens", 6),
-        ("outcome", 9),
-    ):
-        is_number = heading in ("seq", "turn", "score", "tokens")
-        table.add_column(
-            heading, justify="right" if is_number else "left", no_wrap=True, min_width=width
-        )
-    table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
-    for message in shown:
-        table.add_row(
-            *("" if number is None else str(number) for number in (message.seq, message.turn)),
+    rows = [
+        (
+            *("" if number is None else number for number in (message.seq, message.turn)),
             message.role,
             message.act,
             f"{message.score:.2f}",
             f"{message.tokens:,}",
-            Text(message.outcome, _OUTCOME_STYLES[message.outcome]),
-            " ".join(message.text.split())[:200],
+            message.outcome,
+            shorten_line(message.text, _TEXT_CHARACTERS),
         )
-    console().print(table)
+        for message in found.messages[-last:]
+    ]
+    headings = ("seq", "turn", "role", "act", "score", "tokens", "outcome", "text")
+    print_table("Messages", headings, rows, right=(0, 1, 4, 5))
     if len(found.messages) > last:
         console().print(f"(the last {last} of {len(found.messages)} messages; --last shows more)")
 
@@ -321,9 +303,5 @@ def _tool(name: str, known: dict[str, Any]) -> str:
     if known["retry_after"]:
         text += f", retry in {known['retry_after']:,.0f} s"
     if known["rejected_at"]:
-        text += f", last rejected {_when(known['rejected_at'])}"
+        text += f", last rejected {_at(known['rejected_at'])} UTC"
     return text
-
-
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -30,7 +31,7 @@ def init_table(
     """Create missing tables, indexes and TTL settings."""
     urls = _table_urls(settings_of(durable_url=durable, users_url=users))
     if print_:
-        tables = [(schema, table_name(url, schema)) for schema, url in urls.items()]
+        tables = [replace(schema, name=table_name(url, schema)) for schema, url in urls.items()]
         print(cloudformation_yaml(*tables), end="")  # noqa: T201
         return
     made = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ def test_the_template_is_what_create_if_missing_makes(
     table = DynamoDBTable(client, USER_MEMORY, name=unique)
     table.create_if_missing()
     made = client.describe_table(TableName=unique)["Table"]
-    template: dict[str, Any] = yaml.safe_load(cloudformation_yaml((USER_MEMORY, unique), SESSIONS))
+    template: dict[str, Any] = yaml.safe_load(
+        cloudformation_yaml(replace(USER_MEMORY, name=unique), SESSIONS)
+    )
     properties = next(
         resource["Properties"]
         for resource in template["Resources"].values()
