@@ -150,7 +150,7 @@ class Call:
             )
             return None
         start = time.perf_counter()
-        permit = breaker.try_acquire()
+        permit = guard.admit(self._user)
         note(
             BREAKER_CHECK,
             time.perf_counter() - start,

@@ -58,7 +58,8 @@ class BreakerPolicy:
         users: Number of different users who must get an error of the tool before such errors open
             the breaker. Default 2, so that wrong arguments of one user do not make the tool
             unavailable for others. If fewer users have called the tool, all of them must get an
-            error. Timeouts, other failures, and errors of unknown users always count.
+            error, and the first call of another user closes the breaker. Timeouts, other failures,
+            and errors of unknown users always count.
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
@@ -331,6 +332,7 @@ class Guard:
         self.alternatives: tuple[str, ...] = ()
         self._callers: set[Hashable] = set()  # at most ``policy.users``, as are the reporters
         self._reporters: set[Hashable] = set()
+        self._has_other_failures = False
         self._on_event = on_event
         self.read_only = declares_read_only(spec) if policy.read_only is None else policy.read_only
 
@@ -375,6 +377,20 @@ class Guard:
                     return Verdict(Outcome(verdict.outcome), str(verdict.code))
         return classify(call, tool_errors=self.policy.tool_errors)
 
+    def admit(self, user: Hashable | None) -> Permit | None:
+        """Return a permit for a user's call, or None if the circuit breaker rejects the call.
+
+        A breaker that only errors of fewer than ``policy.users`` users have opened is closed for
+        the first call of another user.
+        """
+        permit = self.breaker.try_acquire()
+        is_new = user is not None and user not in self._callers
+        may_be_of_users = self._reporters and not self._has_other_failures
+        if permit is None and is_new and may_be_of_users and len(self._callers) < self.policy.users:
+            self.breaker.reset()
+            permit = self.breaker.try_acquire()
+        return permit
+
     def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
         """Report the outcome of a user's call to the circuit breaker.
 
@@ -388,10 +404,11 @@ class Guard:
             self._callers.add(user)
         if verdict.outcome is Outcome.SUCCESS:
             self._reporters.clear()
+            self._has_other_failures = False
             permit.success()
         elif verdict.outcome is not Outcome.TOOL_FAILURE:
             permit.ignore()
-        elif permit.is_probe or self._concerns_all(verdict, user):
+        elif self._concerns_all(verdict, user) or permit.is_probe:
             permit.failure()
         else:
             may_open = self.breaker.failures + 1 >= self.policy.failures
@@ -399,6 +416,7 @@ class Guard:
 
     def _concerns_all(self, verdict: Verdict, user: Hashable | None) -> bool:
         if verdict != TOOL_ERROR or user is None:
+            self._has_other_failures = True
             return True
         if len(self._reporters) < self.policy.users:
             self._reporters.add(user)

@@ -110,7 +110,7 @@ def places(
     user: str | None = None,
     tenant: str | None = None,
     agent: str | None = None,
-    durable: Table | None,
+    durable: Table,
 ) -> list[Place]:
     """Return the storage key of each agent's conversation in a session.
 
@@ -120,8 +120,8 @@ def places(
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.
-        durable: Table of the durable tier, which lists the agents of a session. If the table is
-            None or lists no agent, the key of the agent ``default`` is returned.
+        durable: Table of the durable tier, which lists the agents of a session. If the table
+            lists no agent, the key of the agent ``default`` is returned.
     """
     if user is not None:
         storage = ConversationScope(user, session, tenant=tenant).storage_session_id
@@ -129,11 +129,7 @@ def places(
         storage = session if session.count(":") == 2 else encoded_id(session)
     if agent is not None:
         return [Place.of(storage, "A", agent)]
-    found = (
-        []
-        if durable is None
-        else [place for place in members(durable, storage) if place.member.startswith("A:")]
-    )
+    found = [place for place in members(durable, storage) if place.member.startswith("A:")]
     return found or [Place.of(storage, "A", "default")]
 
 

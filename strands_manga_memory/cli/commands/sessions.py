@@ -77,7 +77,10 @@ def users(durable: Durable = None, as_json: Json = False) -> None:
     Sessions without a user are left out.
     """
     with open_memory(durable_url=durable) as memory:
-        found = memory.users(limit=sys.maxsize).users
+        found = sorted(
+            memory.users(limit=sys.maxsize).users,
+            key=lambda line: (line.tenant or "", line.user_id),
+        )
     if as_json:
         print_json([asdict(line) for line in found])
     elif found:

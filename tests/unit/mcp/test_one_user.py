@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,32 @@ async def test_five_unknown_orders_of_one_user_open_no_breaker() -> None:
     for number in range(20):
         await ask(guarded, "u1", f"x{number}")
     assert "shipped" in await ask(guarded, "u2", "known")
+
+
+async def test_breaker_opened_by_the_only_caller_closes_for_a_new_user() -> None:
+    guarded = guard_tool(get_order)
+    for number in range(5):
+        await ask(guarded, "u1", f"x{number}")
+    assert guarded.status()["state"] == "open"
+    assert "shipped" in await ask(guarded, "u2", "known")
+    for number in range(5):
+        await ask(guarded, "u1", f"x{number}")
+    assert guarded.status()["state"] == "closed"
+
+
+async def test_breaker_opened_by_timeouts_stays_open_for_a_new_user() -> None:
+    @tool
+    async def stall() -> None:
+        """Never answer."""
+        await asyncio.sleep(60)
+
+    guarded = guard_tool(stall, BreakerPolicy(2, timeout=0.01))
+    use = {"toolUseId": "t", "name": "stall", "input": {}}
+    for user in ("u1", "u1", "u2"):
+        async for _ in guarded.stream(use, {"user_id": user}):
+            pass
+    assert guarded.status()["state"] == "open"
+    assert guarded.status()["rejected"] == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
