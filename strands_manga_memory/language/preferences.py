@@ -60,6 +60,8 @@ _ITSELF = any_language("preferences.itself")
 _FORGET = any_language("preferences.forget")
 _AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 _CHANGES_AMOUNT = any_language("preferences.changes_amount")
+_ENDED_DISLIKE = any_language("preferences.ended_dislike")
+_LIKES_NOW = any_language("preferences.likes_now")
 _CHANGES_NAME = any_language("preferences.changes_name")
 _JEST = any_language("preferences.jest")
 _MATERIAL = any_language("preferences.material")
@@ -108,9 +110,11 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 continue
             if _MATERIAL.search(sentence):
                 continue
+            own = subject.own_part(sentence)
             stated = (
-                _of_sentence(subject.own_part(sentence))
-                or _changed_budget(sentence, earlier)
+                _changed_taste(own, stated)
+                or _of_sentence(own)
+                or _changed_budget(sentence, found, earlier)
                 or _changed_name(sentence, stated)
             )
             for said in stated:
@@ -130,16 +134,17 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     return [said for said in found.values() if said in chosen]
 
 
-def _changed_budget(sentence: str, before: Sequence[str]) -> list[Preference]:
+def _changed_budget(
+    sentence: str, found: Mapping[tuple[str, str], Preference], before: Sequence[str]
+) -> list[Preference]:
     """Return the new budget if a sentence changes a budget ("make that 35"). Otherwise empty.
 
-    The old budget must be in the last text of ``before``.
+    The old budget must be in ``found``, from the same message, or in the last text of ``before``.
     """
     if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
-    budget = next(
-        (said.value for said in extract_preferences(before[-1:]) if said.slot == "budget"), ""
-    )
+    known = [*extract_preferences(before[-1:]), *found.values()]
+    budget = next((said.value for said in reversed(known) if said.slot == "budget"), "")
     value = next(filter(None, amount.groups())).rstrip(".,")
     numbers = (
         _DIGITS.findall(budget) if _DIGITS.fullmatch(value) else []
@@ -157,6 +162,17 @@ def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
     """
     name = _CHANGES_NAME.search(sentence) if any(said.slot == "name" for said in stated) else None
     return [Preference("name", next(filter(None, name.groups())))] if name else []
+
+
+def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
+    """Return the last of ``stated`` as a like if a clause says so ("now I love it").
+
+    Otherwise empty.
+    """
+    last = stated[-1] if stated else None
+    if last is None or last.liked or last.slot not in TASTES or not _LIKES_NOW.search(clause):
+        return []
+    return [replace(last, liked=True, adds=True)]
 
 
 def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
@@ -221,6 +237,9 @@ def _of_sentence(sentence: str) -> list[Preference]:
     rules: list[Preference] = []
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
+        if changed := _changed_taste(part, found):
+            found[-1:] = changed
+            continue
         said = (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
         new = (
             [
@@ -482,6 +501,8 @@ def _of_evaluated_values(said: str) -> list[Preference]:
     if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
         return []
     rest = _without_values(said, named)
+    if _ENDED_DISLIKE.search(rest):
+        return _as_preferences(named, liked=None, adds=False)
     score = sentiment_score(rest)
     if not score and not is_evaluative(rest):
         score = _side_by_habit(rest, {slot for slot, _, _ in named})
@@ -569,7 +590,7 @@ _POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
 
 def _liked_in(clause: str, *, is_last: bool) -> str:
     """Return ``yes`` for a Japanese like, ``no`` for a dislike, ``once`` for a past like, or ""."""
-    if JA.preferences.once.search(clause):
+    if JA.preferences.once.search(clause) or _ENDED_DISLIKE.search(clause):
         return "once"
     if JA.preferences.not_disliked.search(clause):
         return ""

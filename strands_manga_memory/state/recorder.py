@@ -48,6 +48,9 @@ Their calls are not recorded as steps of the task.
 _USER_TYPES = {"email", "url", "phone", "reference"}
 """Entity types with exact values that are extracted from the user's messages only."""
 
+_MOST_CHARACTERS = 4_000
+"""Characters of a message, from both its ends, that are read on the event loop."""
+
 _LONGEST_SET_PHRASE = 120
 # Scoring counts thanks with a goodbye as thanks.
 _GOODBYE = re.compile(r"\b(?:good ?bye|bye)\b", re.IGNORECASE)
@@ -255,7 +258,7 @@ def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
 
 
 def _text(message: Message) -> str:
-    return encodable(head_and_tail(strip_own_blocks(message_text(message))))
+    return encodable(head_and_tail(strip_own_blocks(message_text(message)), _MOST_CHARACTERS))
 
 
 def _result_text(result: ToolResult) -> str:
