@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from strands import Agent, tool
+from strands import Agent
 
 from strands_manga_memory import InMemoryHotStore, StoreUnavailableError
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, FaultyTable, ScriptedModel
-from tests.unit.session.support import MemoryTable, texts, tool_use, user
+from tests.unit.session.support import MemoryTable, texts, user
 
 
 def agent(model: ScriptedModel, **named: Any) -> Agent:
@@ -18,28 +17,6 @@ def agent(model: ScriptedModel, **named: Any) -> Agent:
 
 
 # ScriptedModel
-
-
-def test_replies_may_be_made_from_the_request() -> None:
-    live = agent(ScriptedModel(lambda messages: f"{len(messages)} messages"))
-    live("hi")
-    live("hi")
-    assert texts(live.messages)[1::2] == ["1 messages", "3 messages"]
-
-
-def test_tool_calls_and_reasoning_are_streamed_like_a_models() -> None:
-    @tool
-    def find(title: str) -> str:
-        """Find a volume."""
-        return f"found {title}"
-
-    thought = {"reasoningContent": {"reasoningText": {"text": "let me see", "signature": "s"}}}
-    live = agent(
-        ScriptedModel([[thought, tool_use("t", "find", title="日本")], "done"]), tools=[find]
-    )
-    live("find it")
-    assert live.messages[1]["content"] == [thought, tool_use("t", "find", title="日本")]
-    assert live.messages[2]["content"][0]["toolResult"]["content"] == [{"text": "found 日本"}]
 
 
 def test_requests_are_remembered_as_they_were() -> None:
@@ -79,16 +56,6 @@ def test_a_stateful_model_says_so() -> None:
     assert not ScriptedModel().stateful
 
 
-def test_it_takes_its_time() -> None:
-    async def run() -> float:
-        loop = asyncio.get_running_loop()
-        before = loop.time()
-        await agent(ScriptedModel(delay=0.05)).invoke_async("hi")
-        return loop.time() - before
-
-    assert asyncio.run(run()) >= 0.05
-
-
 # Faulty stores
 
 
@@ -99,38 +66,6 @@ def test_calls_pass_and_are_remembered() -> None:
     assert hot.calls == ["load", "read"]
     assert hot.survives_process is False
     assert FaultyTable(MemoryTable()).schema.partition == "session_id"
-
-
-def test_calls_fail_before_or_after_they_reach_the_store() -> None:
-    table = FaultyTable(MemoryTable())
-    item = {"session_id": "p", "sk": "s"}
-    table.fail_next()
-    with pytest.raises(StoreUnavailableError, match="injected"):
-        table.put(item)
-    assert table.get("p", "s") is None
-    table.fail_next(after=True)
-    with pytest.raises(StoreUnavailableError):
-        table.put(item)
-    assert table.get("p", "s") == item
-
-
-def test_several_failures_and_an_error_of_ones_own() -> None:
-    table = FaultyTable(MemoryTable())
-    table.fail_next(2, error=RuntimeError("own"))
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="own"):
-            table.get("p", "s")
-    assert table.get("p", "s") is None
-
-
-def test_everything_fails_while_it_is_down() -> None:
-    table = FaultyTable(MemoryTable())
-    table.down = True
-    for _ in range(3):
-        with pytest.raises(StoreUnavailableError, match="outage"):
-            table.get("p", "s")
-    table.down = False
-    assert table.get("p", "s") is None
 
 
 def test_failures_are_given_out_once_each_whatever_thread_asks() -> None:

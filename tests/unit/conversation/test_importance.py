@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
-import threading
 from typing import Any
 
 import pytest
-from strands import Agent, tool
-from strands.hooks import BeforeModelCallEvent
+from strands import Agent
 from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.types.exceptions import ContextWindowOverflowException
 from strands.vended_plugins.context_injector import ContextInjector
@@ -77,13 +74,6 @@ def test_one_manager_serves_one_agent() -> None:
 # --- The budget -----------------------------------------------------------------------------------
 
 
-def test_the_list_of_messages_stays_the_same_object() -> None:
-    agent = made(messages=chat(12))
-    messages = agent.messages
-    agent("and now?")
-    assert agent.messages is messages
-
-
 def test_messages_of_others_are_never_changed_in_place() -> None:
     long_result = results("a", content=[{"text": "row " * 5_000}])
     history = [user(), calls("a"), long_result, assistant()]
@@ -93,47 +83,6 @@ def test_messages_of_others_are_never_changed_in_place() -> None:
     assert tokens(agent.messages) <= 500
     assert json.dumps(history) == content
     assert agent.messages[2]["tracking_id"] == long_result["tracking_id"]
-
-
-def test_a_tool_result_of_megabytes_and_a_large_image_end_within_the_budget() -> None:
-    @tool
-    def dump() -> str:
-        """Return the whole catalogue."""
-        return "A volume of the series, in stock. " * 90_000
-
-    png = (
-        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-        + (4_000).to_bytes(4, "big") * 2
-        + b"\x00" * 1_000_000
-    )
-    model = ScriptedModel(
-        [[{"toolUse": {"toolUseId": "t1", "name": "dump", "input": {}}}], "a long list", "a page"]
-    )
-    agent = made(4_096, model=model, agent={"tools": [dump]})
-    agent("List everything.")
-    agent([{"text": "What is this?"}, {"image": {"format": "png", "source": {"bytes": png}}}])
-    assert [tokens(request.messages) <= 4_096 for request in model.requests] == [True] * 3
-    result = model.requests[1].messages[2]["content"][0]["toolResult"]
-    assert (result["toolUseId"], result["status"]) == ("t1", "success")
-    assert result["content"][0]["text"].startswith("A volume of the series")
-    assert result["content"][0]["text"].endswith("in stock. ")
-    assert "image" in model.requests[2].messages[-1]["content"][1]
-
-
-def test_large_texts_are_counted_off_the_event_loop() -> None:
-    threads: dict[str, set[int]] = {"large": set(), "small": set()}
-
-    class Watching(EstimateCounter):
-        def text(self, text: str) -> int:
-            threads["large" if len(text) > 50_000 else "small"].add(threading.get_ident())
-            return super().text(text)
-
-    loop_thread: list[int] = []
-    model = ScriptedModel(lambda _: loop_thread.append(threading.get_ident()) or "ok")
-    agent = made(model=model, counter=Watching())
-    agent("word " * 30_000)
-    assert not threads["large"] & set(loop_thread)
-    assert threads["large"]
 
 
 def test_pins_over_the_budget_are_kept_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -155,19 +104,6 @@ def test_the_first_turn_never_grows() -> None:
     assert [fate.reason for fate in fates if fate.reason == "first turn"] == ["first turn"] * 2
 
 
-def test_what_a_message_does_is_read_from_what_it_replies_to() -> None:
-    talk = [
-        user("Do you have volume 4?"),
-        assistant("I'm sorry, it is not available."),
-        user("Volume 5 in paperback."),
-        assistant("It is 12 dollars. Shall I order it?"),
-        user("No, I just need the price."),
-    ]
-    agent = made(messages=talk)
-    acts = [fate.act for fate in agent.conversation_manager.explain(agent)]
-    assert [acts[2], acts[4]] == ["correction", "unmatched"]
-
-
 def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
     wishes = (
         f"I prefer edition {number} of Berserk from Hakusensha in Tokyo." for number in range(40)
@@ -181,14 +117,6 @@ def test_an_instruction_stays_longer_than_other_weighty_messages() -> None:
     ]
     assert fate.outcome == "kept"
     assert fate.signals["instruction"] == SIGNAL_WEIGHTS["instruction"]
-
-
-def test_a_history_that_is_replaced_gets_a_first_turn_of_its_own() -> None:
-    agent = made()
-    for history in (chat(12), chat(12)):
-        agent.messages[:] = history
-        agent.conversation_manager.apply_management(agent)
-        assert agent.messages[:2] == history[:2]
 
 
 def test_what_others_add_to_a_request_is_trimmed_for_that_call_alone() -> None:
@@ -232,17 +160,6 @@ def test_what_is_injected_for_one_call_has_its_own_budget() -> None:
     assert tokens(agent.messages) > 150
 
 
-def test_two_prompts_in_a_row_do_not_run_into_each_other() -> None:
-    model = ScriptedModel([RuntimeError("out of order"), "ok"])
-    agent = made(model=model)
-    with pytest.raises(RuntimeError):
-        agent("one")
-    agent("two")
-    sent = [message["content"] for message in model.requests[-1].messages]
-    assert sent == [[{"text": "one"}], [{"text": "[…]"}], [{"text": "two"}]]
-    assert [message["role"] for message in agent.messages] == ["user", "user", "assistant"]
-
-
 def test_both_the_models_count_and_ours_are_within_the_budget() -> None:
     def reported(messages: list[Any]) -> int:
         return int(1.3 * tokens(messages))
@@ -261,15 +178,6 @@ def test_both_the_models_count_and_ours_are_within_the_budget() -> None:
 
 
 # --- A full window --------------------------------------------------------------------------------
-
-
-def test_each_further_overflow_goes_deeper() -> None:
-    model = ScriptedModel([OVERFLOW, OVERFLOW, OVERFLOW, "ok"])
-    agent = made(4_096, messages=chat(20))
-    agent.model = model
-    agent("and now? " * 10)
-    sizes = [tokens(request.messages) for request in model.requests]
-    assert all(later <= earlier // 2 for earlier, later in itertools.pairwise(sizes))
 
 
 def test_upstream_3338_an_overflow_that_cannot_be_reduced_raises_instead_of_recursing() -> None:
@@ -398,43 +306,7 @@ def test_explain_tells_the_fate_of_every_message_in_the_order_of_speech() -> Non
     assert sum(fate.tokens for fate in fates if fate.outcome != "dropped") == tokens(agent.messages)
 
 
-def test_settings_that_are_changed_later_hold() -> None:
-    agent = made(4_000, messages=chat(40), max_turns=4)
-    manager: Any = agent.conversation_manager
-    manager.history.max_tokens = manager.history.grow_to = 500
-    manager.apply_management(agent)
-    assert tokens(agent.messages) <= 500
-    assert len(agent.messages) <= 8
-    assert (manager.max_tokens, manager.max_turns) == (500, 4)
-
-
-def test_what_is_remembered_stays_small_in_a_long_conversation() -> None:
-    agent = made()
-    for number in range(300):
-        agent.messages += [user(f"question {number} " + "word " * 40), assistant("answer")]
-        agent.conversation_manager.apply_management(agent)
-    manager: Any = agent.conversation_manager
-    assert (
-        len(manager.history.features) < 400
-    )  # what left the window and may come back, a few times the window
-    assert len(manager.explain(agent)) <= 1_000 + len(agent.messages)
-
-
 # --- State ----------------------------------------------------------------------------------------
-
-
-def test_a_session_manager_that_restores_the_window_itself_gets_a_tiny_stable_state() -> None:
-    model = ScriptedModel(
-        lambda _: "answer " * 60, usage=lambda messages: int(1.2 * tokens(messages))
-    )
-    agent = made(model=model)
-    agent.conversation_manager.persist_layout = False
-    states = set()
-    for number in range(40):
-        agent(f"question {number} " + "word " * 50)
-        states.add(json.dumps(agent.conversation_manager.get_state()))
-    assert all(len(state) < 150 for state in states)
-    assert len(states) <= 6
 
 
 def test_a_state_of_another_manager_or_a_broken_one_is_refused() -> None:
@@ -478,12 +350,6 @@ def test_seed_messages_get_ids_before_anything_else() -> None:
         ]
     )
     assert all(message["tracking_id"] for message in agent.messages)
-
-
-async def test_hooks_called_by_hand_keep_the_budget_too() -> None:
-    agent = made(messages=chat(12))
-    await agent.hooks.invoke_callbacks_async(BeforeModelCallEvent(agent=agent))
-    assert tokens(agent.messages) <= 500
 
 
 def test_a_message_that_is_shortened_is_named_in_the_log_without_its_text(

@@ -68,37 +68,7 @@ def test_a_value_given_for_one_that_was_refused_takes_its_place(
     assert any(stays in text for text in texts)
 
 
-@pytest.mark.parametrize(
-    ("first", "answer", "then"),
-    [
-        ("Book a table at 15:45.", "I booked it.", "I leave the house at 14:45."),
-        (
-            "Book a table at 15:45.",
-            "I am sorry, there are no tables.",
-            "I also need a taxi at 14:45.",
-        ),
-        (
-            "Book a table at 15:45.",
-            "Please confirm: a table at 15:45.",
-            "Yes, at quarter to 4 in the afternoon.",
-        ),
-        (
-            "Book a table for Sunday.",
-            "Please confirm: a table on March 8th.",
-            "Yes, for Sunday, and a taxi.",
-        ),
-        (
-            "My desk is on floor 23.",
-            "Unfortunately it is not available.",
-            "Could you tell me more about that one?",
-        ),
-        (
-            "Book a table for 8 people.",
-            "Please confirm: a table for 8 people.",
-            "Yes, and a room for 2 nights.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("first", "answer", "then"), rows("values_beside_others"))
 def test_a_value_that_says_something_else_or_the_same_takes_no_place(
     first: str, answer: str, then: str
 ) -> None:

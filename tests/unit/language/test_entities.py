@@ -81,15 +81,7 @@ def test_several_types_may_have_one_name() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("order_id", "12345", "12345"),
-        ("volume", "3", "3"),
-        ("series", "寄生獣", "寄生獣"),
-        ("order_id", "1", None),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "value"), rows("bare_entities"))
 def test_a_bare_value_needs_no_label_where_its_type_is_known(
     name: str, text: str, value: str | None
 ) -> None:

@@ -6,24 +6,10 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language import normalized
 from strands_manga_memory.language.text_features import kanji_number, words
+from tests.lines import rows
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("ＯＲＤ－５５２１０", "ord-55210"),
-        ("カタカナ", "かたかな"),
-        ("６，８００円", "6800円"),
-        ("6,800 yen", "6800 YEN"),
-        ("twenty-one volumes", "21 volumes"),
-        ("Four copies", "4 copies"),
-        ("第二十一巻", "第21巻"),
-        ("3万5000円", "35000円"),
-        ("“quoted”", '"quoted"'),
-        ("a\u3000b \n c", "a b c"),
-        ("ｱﾆﾒ", "アニメ"),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), rows("equal_forms"))
 def test_forms_of_the_same(one: str, other: str) -> None:
     assert normalized(one) == normalized(other)
 

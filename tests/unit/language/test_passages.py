@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strands_manga_memory.language.search import GAP, excerpt_for_query, query_terms, split_passages
+from tests.lines import rows
 
 FILLER = (
     "The shelves of the shop were dusted in the morning. Nobody came in before noon. A cat slept"
@@ -30,23 +31,7 @@ def test_passages_of_any_text_joined_are_the_text(text: str) -> None:
     assert all(0 < len(passage) <= 600 for passage in found)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One. Two? Three!", ["One.", " Two?", " Three!"]),
-        (
-            "送料は無料です。「返品できます。」期限は八日です。",
-            ["送料は無料です。", "「返品できます。」", "期限は八日です。"],
-        ),
-        ("Intro:\n- first\n- second\n", ["Intro:\n", "- first\n", "- second\n"]),
-        ("| a | b |\n| 1 | 2 |\n", ["| a | b |\n", "| 1 | 2 |\n"]),
-        (
-            "See:\n```py\na = 1. \n\nb = 2\n```\nDone.",
-            ["See:\n", "```py\na = 1. \n\nb = 2\n```\n", "Done."],
-        ),
-        ("It costs 3.50 euros. Fine.", ["It costs 3.50 euros.", " Fine."]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), rows("passages"))
 def test_a_sentence_an_item_a_row_and_a_block_of_code_are_passages(
     text: str, expected: list[str]
 ) -> None:

@@ -32,20 +32,7 @@ def test_a_question_about_oneself_states_no_preference() -> None:
     } == {}
 
 
-@pytest.mark.parametrize(
-    ("before", "text", "after"),
-    [
-        ("Call me Ken.", "Don't call me Ken.", {}),
-        ("Call me Ken.", "My name isn't Ken.", {}),
-        ("Call me Ken.", "Please don't call me Kenny.", {"name": "Ken"}),
-        ("ケンと呼んでください。", "ケンと呼ばないでください。", {}),
-        ("I live in Osaka.", "I don't live in Osaka anymore.", {}),
-        ("I live in Osaka.", "I used to live in Kyoto.", {"home": "Osaka"}),
-        ("大阪に住んでいます。", "もう大阪には住んでいません。", {}),
-        ("大阪に住んでいます。", "以前は東京に住んでいました。", {"home": "大阪"}),
-        ("I live in Osaka.", "I live in fear of spoilers.", {"home": "Osaka"}),
-    ],
-)
+@pytest.mark.parametrize(("before", "text", "after"), rows("names_and_homes"))
 def test_a_name_or_a_home_that_is_so_no_more_is_forgotten(
     before: str, text: str, after: dict[str, str]
 ) -> None:

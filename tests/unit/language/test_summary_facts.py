@@ -9,6 +9,7 @@ import pytest
 from strands_manga_memory.language import FactKind, RuleFactExtractor
 from strands_manga_memory.language.summary_facts import merge_facts
 from strands_manga_memory.language.text_features import information_weight, split_sentences
+from tests.lines import rows
 from tests.unit.conversation.messages import assistant, calls, results, user
 
 
@@ -70,27 +71,7 @@ def test_the_source_is_the_message() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("older", "newer", "gone", "stays"),
-    [
-        ("My budget is 12,000 yen.", "My budget is 15,000 yen.", "12,000", "15,000"),
-        ("My order is ORD-55120.", "No, I meant ORD-55210.", "55120", "55210"),
-        ("3 copies.", "Actually, I need four copies.", "3", "four"),
-        (
-            "Please set the alarm for 4:45 pm.",
-            "Nope, sorry! Please set it at 3:30 in the afternoon.",
-            "4:45",
-            "3:30",
-        ),
-        ("第3巻をください。", "いや、第4巻です。", "第3巻", "第4巻"),
-        (
-            "My mail is a@example.com.",
-            "Use b@example.com from now on.",
-            "a@example.com",
-            "b@example.com",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("older", "newer", "gone", "stays"), rows("newest_values"))
 def test_the_newest_value_wins(older: str, newer: str, gone: str, stays: str) -> None:
     texts = [text for _, text in slots(user(older), assistant("Noted."), user(newer))]
     assert not any(gone in text for text in texts)

@@ -87,33 +87,7 @@ def test_who_does_not_dislike_a_thing_takes_no_side(said: str) -> None:
     assert all(each.slot == "" for each in extract_preferences([said]))
 
 
-@pytest.mark.parametrize(
-    ("slot", "keys"),
-    [
-        (
-            "genre",
-            (
-                "genre,Genres,favorite genres,favourite_genre,favorite"
-                " genre,ジャンル,好きなジャンル,一番好きなジャンル"
-            ),
-        ),
-        (
-            "author",
-            "author,favorite writer,preferred mangaka,artist,favorite artists,好きな作家,"
-            "お気に入りの漫画家",
-        ),
-        ("language", "language,preferred language,language_preference,言語"),
-        ("budget", "budget,monthly budget,max_budget,my budget,予算,毎月の予算,limit"),
-        ("style", "style,tone,preferred tone,answer style,口調,返事の口調"),
-        ("name", "name,nickname,my name,名前,ニックネーム,私の名前"),
-        ("dislikes", "dislikes,disliked genre,least favorite genres,嫌いなジャンル,苦手な作家"),
-        ("favorite 色", "好きな色,favorite 色"),
-        ("favorite color", "favorite color,favourite_color"),
-        ("travel budget", "travel budget"),
-        ("favorite name", "favorite name"),
-        ("favorite city", "favorite city"),
-    ],
-)
+@pytest.mark.parametrize(("slot", "keys"), rows("slot_names"))
 def test_profile_and_talk_name_a_slot_alike(slot: str, keys: str) -> None:
     assert {key: found for key in keys.split(",") if (found := slot_for_key(key)) != slot} == {}
 

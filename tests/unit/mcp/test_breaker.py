@@ -54,36 +54,6 @@ def test_five_failures_in_a_row_open_it() -> None:
     assert breaker.try_acquire() is None
 
 
-def test_an_ignored_outcome_is_neutral() -> None:
-    breaker, clock = breaker_of()
-    fail(breaker, 4)
-    acquired(breaker).ignore()
-    assert breaker.failures == 4
-    fail(breaker)
-    assert breaker.state == "open"
-    clock.advance(30)
-    acquired(breaker).ignore()
-    assert breaker.state == "half_open"
-    acquired(breaker).success()
-    assert (breaker.state, breaker.failures) == ("closed", 0)
-
-
-def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
-    breaker, clock = half_open()
-    lost = acquired(breaker)
-    clock.advance(_LEASE - 1)
-    assert breaker.try_acquire() is None  # it may still answer
-    assert 0 < breaker.retry_after <= 1
-    clock.advance(breaker.retry_after)
-    probe = acquired(breaker)
-    lost.success()  # too late
-    assert breaker.state == "half_open"
-    probe.failure()
-    assert breaker.state == "open"
-    lost.failure()
-    assert breaker.retry_after == 30
-
-
 def test_one_of_16_threads_gets_the_probe() -> None:
     """The slow state change would let other threads in without the lock."""
     breaker, _ = half_open()
@@ -142,18 +112,6 @@ def test_a_restored_breaker_waits_for_the_rest_of_its_time() -> None:
     assert breaker.state == "closed"
     fail(breaker)
     assert breaker.state == "open"
-
-
-def test_a_reset_closes_it_and_the_next_wait_is_the_first_one() -> None:
-    breaker, clock = breaker_of(failures=1, max_reset_after=300)
-    fail(breaker)
-    clock.advance(30)
-    fail(breaker)
-    assert breaker.retry_after == 60
-    breaker.reset()
-    assert breaker.state == "closed"
-    fail(breaker)
-    assert breaker.retry_after == 30
 
 
 def test_listeners_hear_of_every_change_and_cannot_break_it() -> None:

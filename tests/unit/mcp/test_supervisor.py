@@ -34,20 +34,6 @@ def supervisor_of(server: Server) -> tuple[ServerSupervisor, FakeClock]:
     return ServerSupervisor(client, clock=clock, connect=server.connect), clock
 
 
-async def test_it_connects_after_the_backoff_and_not_before() -> None:
-    server = Server()
-    supervisor, clock = supervisor_of(server)
-    assert await supervisor.ready(1)
-    supervisor.lost(supervisor.generation)
-    assert supervisor.state == "down"
-    assert 0.25 <= supervisor.retry_after <= 0.5
-    assert not await supervisor.ready(1)
-    assert server.attempts == 0
-    clock.advance(0.5)
-    assert await supervisor.ready(10)
-    assert (server.attempts, supervisor.state, supervisor.reconnects) == (1, "up", 1)
-
-
 async def test_news_of_a_connection_that_was_replaced_is_no_news() -> None:
     supervisor, clock = supervisor_of(Server())
     old = supervisor.generation
@@ -110,18 +96,6 @@ async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
     assert server.attempts == 1
 
 
-def test_a_caller_whose_loop_is_gone_is_not_looked_for(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server()
-    server.may_answer.clear()
-    supervisor, clock = supervisor_of(server)
-    supervisor.lost(supervisor.generation)
-    clock.advance(1)
-    assert not asyncio.run(supervisor.ready(0.01))
-    server.may_answer.set()
-    asyncio.run(until(lambda: supervisor.is_up))
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
 def test_connect_says_why_it_failed() -> None:
     server = Server(up=False)
     supervisor, _ = supervisor_of(server)
@@ -131,23 +105,6 @@ def test_connect_says_why_it_failed() -> None:
     server.up = True
     supervisor.connect()
     assert supervisor.state == "up"
-
-
-async def test_listeners_hear_of_it() -> None:
-    class Listener:
-        heard = 0
-
-        def reconnected(self) -> None:
-            self.heard += 1
-
-    listener = Listener()
-    supervisor, clock = supervisor_of(Server())
-    supervisor.listen(listener)
-    supervisor.lost(supervisor.generation)
-    clock.advance(1)
-    assert await supervisor.ready(10)
-    await until(lambda: listener.heard)
-    assert supervisor.is_up
 
 
 def test_the_tool_that_was_asked_first_is_blamed_for_silence() -> None:
@@ -171,12 +128,6 @@ def test_a_call_that_was_withdrawn_blocks_nobody() -> None:
     supervisor, _ = supervisor_of(Server())
     supervisor.withdrawn(supervisor.asked("cancelled"))
     assert not supervisor.blocked_by_another(supervisor.asked("slow"))
-
-
-def test_calls_of_one_tool_are_all_its_own_fault() -> None:
-    supervisor, _ = supervisor_of(Server())
-    numbers = [supervisor.asked("hang") for _ in range(3)]
-    assert not any(supervisor.blocked_by_another(number) for number in numbers)
 
 
 def test_streams_that_are_dropped_together_are_one_event() -> None:

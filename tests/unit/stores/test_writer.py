@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.exceptions import StoreUnavailableError
-from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer
+from strands_manga_memory.stores.writer import TierHealth, Writer
 from strands_manga_memory.testing import FakeClock
 from tests.servers import wait_until
 
@@ -43,15 +42,6 @@ def test_an_idle_thread_does_not_make_two_keys_wait_for_each_other() -> None:
             job.result(5)
 
 
-def test_work_that_becomes_due_together_is_done_side_by_side() -> None:
-    writer = Writer()
-    together = threading.Barrier(3, timeout=5)
-    done: list[int] = []
-    for number in range(3):
-        writer.later(number, 0.01, lambda: (together.wait(), done.append(1)))
-    wait_until(lambda: len(done) == 3, "the work")
-
-
 def test_work_becomes_due_while_every_thread_is_busy() -> None:
     writer = Writer()
     begun, release, done = threading.Event(), threading.Event(), threading.Event()
@@ -73,19 +63,6 @@ def test_no_more_threads_than_allowed() -> None:
     for job in jobs:
         assert job.result(5)
     wait_until(lambda: writer.backlog == 0, "the end of the work")
-
-
-def test_an_error_goes_to_the_caller_and_work_goes_on() -> None:
-    writer = Writer()
-
-    def broken() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        writer.submit("key", broken).result(5)
-    with pytest.raises(SystemExit):
-        writer.submit("key", lambda: (_ for _ in ()).throw(SystemExit)).result(5)
-    assert writer.submit("key", lambda: 7).result(5) == 7
 
 
 def test_nobody_can_cancel_work() -> None:
@@ -124,19 +101,6 @@ def test_later_replaces_what_waits_under_its_key() -> None:
     writer.submit("now", lambda: None).result(5)
     wait_until(lambda: done == ["other", "second"], "what is due")
     wait_until(lambda: writer.backlog == 0, "the writer has nothing left")
-
-
-def test_cancel_later() -> None:
-    clock = FakeClock()
-    writer, done = Writer(clock=clock), []
-    writer.later("key", 10, lambda: done.append("never"))
-    writer.cancel_later("key")
-    writer.cancel_later("unknown")
-    assert writer.backlog == 0
-    clock.advance(20)
-    writer.submit("now", lambda: None).result(5)
-    assert writer.drain(1)
-    assert done == []
 
 
 def test_drain_does_everything_there_is_delayed_work_included() -> None:
@@ -182,20 +146,6 @@ def test_drain_works_without_a_single_thread() -> None:
     writer.submit("b", lambda: done.append("b"))
     assert writer.drain(5)
     assert done == ["a", "b"]
-
-
-def test_a_pair_of_stores_has_one_writer() -> None:
-    class Store:
-        pass
-
-    hot, durable = Store(), Store()
-    writer = shared_writer(hot, durable)
-    assert shared_writer(hot, durable) is writer
-    assert shared_writer(hot, None) is not writer
-    assert shared_writer(durable, hot) is not writer
-    del writer
-    gc.collect()
-    assert isinstance(shared_writer(hot, durable), Writer)
 
 
 # Health
@@ -267,15 +217,3 @@ def test_slow_work_of_many_keys_leaves_threads_to_other_work() -> None:
     assert not any(future.done() for future in slow)
     gate.set()
     assert [future.result(10) for future in slow] == [True] * 20
-
-
-def test_slow_work_keeps_its_place_among_that_of_its_key() -> None:
-    writer, done = Writer(threads=3), []
-    futures = [
-        writer.submit("key", lambda number=number: done.append(number), slow=number % 2 == 0)  # type: ignore[misc]
-        for number in range(50)
-    ]
-    for future in futures:
-        future.result(10)
-    assert done == list(range(50))
-    assert writer.drain(5)
