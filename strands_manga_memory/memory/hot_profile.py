@@ -37,12 +37,14 @@ from strands_manga_memory.stores.hot import (
     WriteStatus,
     new_version,
 )
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
 logger = logging.getLogger(__name__)
 
 TTL = 1800.0
 """Seconds that the record, cached memories and a cached context may be used."""
+PATIENCE = 0.25
+"""Most seconds that an agent waits for the user's record."""
 MEMORIES = "memories"
 """Name of the field with the cached memories."""
 MOST_BYTES = 524_288
@@ -129,6 +131,9 @@ class HotProfile:
         hot: Hot tier of the record.
         owner: User to whom the record belongs.
         codec: Codec of the data in the record.
+
+    Attributes:
+        health: Availability of the hot tier.
     """
 
     def __init__(self, hot: HotStore, owner: Owner, *, codec: Codec | None = None) -> None:
@@ -136,6 +141,7 @@ class HotProfile:
         self._owner = owner
         self._codec = codec or Codec()
         self.name = cache_name(owner)
+        self.health = TierHealth(whole=shared_writer(hot, None).hot_health)
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
@@ -269,15 +275,14 @@ class HotProfile:
         are not cached. Both are None if there is no active record, if the hot tier is unavailable
         or if the data is damaged.
         """
-        try:
+
+        def read() -> tuple[PartitionContent | None, tuple[int, int] | None]:
             record = self._hot.load(self.name, [MEMORIES], touch=False)
-            if record is not None and record.state == ACTIVE and record.expires_in > 0:
-                return self._memories_of(record), (record.epoch, record.version)
-        except StoreError as error:
-            logger.debug(
-                "error=<%s> | the cached memories of a user are not used", type(error).__name__
-            )
-        return None, None
+            if record is None or record.state != ACTIVE or record.expires_in <= 0:
+                return None, None
+            return self._memories_of(record), (record.epoch, record.version)
+
+        return self.health.tried(lambda: self.health.ask(read, PATIENCE)) or (None, None)
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
         """Cache memories in the hot tier, and return whether they were cached.

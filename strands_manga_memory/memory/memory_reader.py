@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 
 from strands_manga_memory.arguments import positive
 from strands_manga_memory.exceptions import StoreError
@@ -34,7 +35,7 @@ from strands_manga_memory.memory.records import (
 )
 from strands_manga_memory.messages.injection import escape_line, strip_own_blocks
 from strands_manga_memory.messages.texts import estimate_tokens, shorten_line, truncate_to_tokens
-from strands_manga_memory.stores.writer import Writer
+from strands_manga_memory.stores.writer import TierHealth, Writer
 from strands_manga_memory.telemetry import RECALL, measured
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ logger = logging.getLogger(__name__)
 FOLD_SECONDS = 30.0
 """Seconds from a recall until the access counts of the memories are updated."""
 
-_PATIENCE = 5.0
-"""Most seconds that a search waits for the background read of recent memories."""
+_PATIENCE = 1.0
+"""Most seconds that a session start or a search waits for the memory table."""
 
 _SEARCHED = MemoryQuery(
     types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION}
@@ -82,6 +83,7 @@ class MemoryReader:
         self._cleaning = cleaning
         self._clock = partition.clock
         self._writer = writer
+        self._health = TierHealth(whole=writer.durable_health)
         self.older = OlderMemories(partition)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
@@ -208,7 +210,9 @@ class MemoryReader:
         """
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
-        loaded = self._partition.load_start() if cached is None else cached
+        loaded = cached
+        if loaded is None:
+            loaded = self._health.ask(self._partition.load_start, _PATIENCE)
         profile = (
             None
             if self._profiles is None
@@ -233,7 +237,8 @@ class MemoryReader:
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
         if snapshot.content.is_partial and not snapshot.answers(query, hits):
             try:
-                self._add_older(snapshot, query, frozenset())
+                add = partial(self._add_older, snapshot, query, frozenset())
+                self._health.ask(add, _PATIENCE)
                 hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
             except StoreError as error:
                 logger.debug(
@@ -277,12 +282,12 @@ class MemoryReader:
     def _complete(self) -> Snapshot:
         """Return the snapshot after the background read of recent memories.
 
-        If the read fails or takes longer than 5 seconds, the snapshot lacks them.
+        If the read fails or takes longer than a second, the snapshot lacks them.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:
-                recent.result(timeout=_PATIENCE)
+                recent.result(timeout=self._health.patience(_PATIENCE))
         except (StoreError, TimeoutError) as error:
             logger.debug(
                 "error=<%s> | failed to read the recent memories of a user", type(error).__name__

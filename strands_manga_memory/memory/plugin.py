@@ -43,6 +43,7 @@ from strands_manga_memory.language.preferences import extract_preferences, parse
 from strands_manga_memory.language.session_summaries import run_with_timeout
 from strands_manga_memory.language.summary_facts import Fact, FactKind
 from strands_manga_memory.language.verification import SearchableText
+from strands_manga_memory.memory.hot_profile import PATIENCE
 from strands_manga_memory.memory.memory_reader import fitting
 from strands_manga_memory.memory.memory_search import user_query
 from strands_manga_memory.memory.profile_cache import ProfileCache
@@ -73,8 +74,6 @@ _FOUND = "From earlier sessions, quoted:"
 _COMPARED_CHARACTERS = 80
 _START_TOKENS = MOST_TOKENS * 3 // 4
 """Most tokens of the context read at session start, of the tokens of memories in a request."""
-_DEADLINE = 0.25
-"""Seconds that a model call waits for changes from the hot tier."""
 _LATEST = 253_402_300_799.0
 """Latest time that ``datetime`` can represent, in seconds since 1970."""
 
@@ -255,7 +254,7 @@ class UserContext(Plugin):
         """
         self._agent = weakref.ref(agent)
         try:
-            with within("memories", _DEADLINE):
+            with within("memories", PATIENCE):
                 self._cache.load(
                     lambda: self._store.agent_context(_START_TOKENS), changed=self._memories_changed
                 )
@@ -424,11 +423,15 @@ class UserContext(Plugin):
             self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load changes by other processes before a model call, for at most 0.25 seconds."""
+        """Load changes by other processes before a model call, for at most 0.25 seconds.
+
+        While the hot tier is down, the call waits for at most 0.05 seconds.
+        """
         # In the queue after this turn's own extractions, so that the turn's model calls include
         # them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
-        done, _ = await asyncio.wait([refreshed], timeout=_DEADLINE)
+        patience = self._writer.hot_health.patience(PATIENCE)
+        done, _ = await asyncio.wait([refreshed], timeout=patience)
         if not done:
             missed("hot")
         return context

@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     PersonalDataError,
 )
 from strands_manga_memory.language.preference_slots import Preference
-from strands_manga_memory.memory.hot_profile import TTL, HotProfile, ProfileState
+from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, HotProfile, ProfileState
 from strands_manga_memory.memory.pii_policy import PiiPolicy
 from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at
 from strands_manga_memory.memory.records import AgentContext, Owner
@@ -34,7 +35,7 @@ from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import (
     HotStore,
 )
-from strands_manga_memory.stores.writer import TierHealth, shared_writer
+from strands_manga_memory.stores.writer import shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,6 @@ class ProfileCache:
             tenants.
         pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
         codec: Codec of the data in the hot tier.
-        clock: Function that returns monotonic seconds, for the pauses after errors of the hot tier.
         log: Preference log in the memory table. With None, only the hot tier stores preferences.
         reads_revision: Whether each refresh also looks for changes in the memory table. This is
             needed if processes with another hot tier change the table. Default False.
@@ -83,7 +83,6 @@ class ProfileCache:
         tenant: str | None = None,
         pii: PiiPolicy | None = None,
         codec: Codec | None = None,
-        clock: Callable[[], float] = time.monotonic,
         log: PreferenceLog | None = None,
         reads_revision: bool = False,
     ) -> None:
@@ -95,7 +94,7 @@ class ProfileCache:
         self._clock = time.time if log is None else log.partition.clock
         self.writer = shared_writer(hot, None)
         self.lane = ("profile", self._owner)
-        self._health = TierHealth(clock=clock)
+        self._health = self._profile.health
         self._lock = threading.RLock()
         self._read_context: Callable[[], AgentContext] | None = None
         self._memories_changed: Callable[..., None] = lambda **_: None
@@ -221,7 +220,10 @@ class ProfileCache:
         ``touch`` renews the record's expiry. With ``reads_revision``, changes in the memory table
         are first copied to the record.
         """
-        loaded = self._health.tried(lambda: [self._profile.load(touch=touch)])
+        load = partial(self._profile.load, touch=touch)
+        # A refresh runs in the background, so only the caller of ``load`` needs a deadline.
+        read = partial(self._health.ask, load, PATIENCE) if touch else load
+        loaded = self._health.tried(lambda: [read()])
         if loaded is None:
             return None
         state, log = self._profile.state_of(loaded[0]), self._log

@@ -49,6 +49,9 @@ from strands_manga_memory.telemetry import RESTORE, measured, within
 
 logger = logging.getLogger(__name__)
 
+_HOT_PATIENCE = 1.0
+"""Most seconds that the opening of a conversation waits for the hot tier."""
+
 
 class SessionStats(TypedDict):
     """Statistics of one conversation.
@@ -194,13 +197,12 @@ class AgentConversation:
             return messages_of(local.adopt_window(), local.message)
 
     def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
-        is_hot = tier == "hot"
-        try:
-            with within(tier, self.tiers.hot_deadline if is_hot else self.tiers.durable_deadline):
-                return read()
-        except StoreUnavailableError as error:
-            (self.saver.hot_health if is_hot else self.saver.durable_health).failed(error)
-            raise
+        tiers, saver = self.tiers, self.saver
+        if tier == "hot":
+            with within(tier, tiers.hot_deadline):
+                return saver.hot_health.ask(read, _HOT_PATIENCE)
+        with within(tier, tiers.durable_deadline):
+            return saver.durable_health.ask(read, tiers.durable_deadline)
 
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.

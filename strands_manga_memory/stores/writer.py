@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import logging
 import math
 import random
@@ -15,7 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -38,6 +39,8 @@ _T = TypeVar("_T")
 _NO_ANSWER = "no answer"
 _MOST_CHARACTERS = 300
 _LONGEST_WAIT = 5.0
+_SHORTEST_ANSWER = 0.05
+"""Least seconds for which a caller waits for an answer of a tier."""
 
 
 class TierHealth:
@@ -78,6 +81,7 @@ class TierHealth:
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
         self._overtaken = 0
         self._succeeded_at = -math.inf
+        self._silent_since = math.inf
         self._error = ""
         self._logged_reasons: set[str] = set()
 
@@ -125,6 +129,8 @@ class TierHealth:
             if since is not None and self._succeeded_at >= since:
                 return
             was_up = self._breaker.failures == 0
+            if was_up:
+                self._silent_since = self._clock() if since is None else since
             self._breaker.record(succeeded=False)
             reason, before = getattr(error, "reason", ""), self._error
             if error is not None:
@@ -150,7 +156,7 @@ class TierHealth:
         with self._lock:
             self._breaker.record(succeeded=True)
             self._overtaken = 0
-            self._succeeded_at = self._clock()
+            self._succeeded_at, self._silent_since = self._clock(), math.inf
             was_down, self._error = bool(self._error), ""
             self._logged_reasons.clear()
         if was_down and self._tier:
@@ -163,16 +169,62 @@ class TierHealth:
         """
         if not self.may_try():
             return None
+        asked_at = self._clock()
         try:
             done = work()
         except StoreError as error:
-            self.failed(error)
+            self.failed(error, since=asked_at)
             logger.debug(
                 "error=<%s> | the tier is unavailable, continuing without it", type(error).__name__
             )
             return None
         self.succeeded()
         return done
+
+    def patience(self, seconds: float) -> float:
+        """Return the number of seconds for which to wait for an answer of the tier.
+
+        While the tier is up, the result is ``seconds``. During an outage, all callers share the
+        ``seconds`` after the first failed call, and later callers wait for 0.05 s.
+        """
+        if self._whole is not None:
+            return self._whole.patience(seconds)
+        left = self._silent_since + seconds - self._clock()
+        return min(seconds, max(_SHORTEST_ANSWER, left))
+
+    def ask(self, work: Callable[[], _T], seconds: float) -> _T:
+        """Call a function that reads the tier in a thread, and wait for its result.
+
+        The outcome is recorded, as in ``tried``. A late call continues, and its success ends the
+        outage.
+
+        Args:
+            work: The function.
+            seconds: Longest wait while the tier is up. For an outage, see ``patience``.
+
+        Raises:
+            StoreUnavailableError: The tier is unavailable or did not answer in time.
+        """
+        answer, asked_at = Future[_T](), self._clock()
+        context = contextvars.copy_context()
+
+        def run() -> None:
+            try:
+                found = context.run(work)
+            except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+                if isinstance(error, StoreUnavailableError):
+                    self.failed(error, since=asked_at)
+                answer.set_exception(error)
+                return
+            self.succeeded()
+            answer.set_result(found)
+
+        threading.Thread(target=run, name="strands-manga-memory-read", daemon=True).start()
+        most = self.patience(seconds)
+        if not wait([answer], most).done:
+            self.failed(since=asked_at)
+            raise StoreUnavailableError(f"the store did not answer within {most:.2g} s")
+        return answer.result()
 
     def overtaken(self) -> None:
         """Record that another writer changed the data first. The next wait becomes longer."""
