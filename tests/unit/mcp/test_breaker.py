@@ -54,6 +54,22 @@ def test_five_failures_in_a_row_open_it() -> None:
     assert breaker.try_acquire() is None
 
 
+def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
+    breaker, clock = half_open()
+    lost = acquired(breaker)
+    clock.advance(_LEASE - 1)
+    assert breaker.try_acquire() is None  # it may still answer
+    assert 0 < breaker.retry_after <= 1
+    clock.advance(breaker.retry_after)
+    probe = acquired(breaker)
+    lost.success()  # too late
+    assert breaker.state == "half_open"
+    probe.failure()
+    assert breaker.state == "open"
+    lost.failure()
+    assert breaker.retry_after == 30
+
+
 def test_one_of_16_threads_gets_the_probe() -> None:
     """The slow state change would let other threads in without the lock."""
     breaker, _ = half_open()

@@ -70,9 +70,3 @@ def test_defaults() -> None:
         86_400.0,
         3600.0,
     )
-
-
-def test_a_policy_does_not_change() -> None:
-    policy: Any = TtlPolicy()
-    with pytest.raises(AttributeError):
-        policy.tier = "vip"
