@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -101,3 +101,13 @@ class GuardedModel(ScriptedModel):
             yield event
         if is_refused:
             yield {"redactContent": {"redactUserContentMessage": self._shown}}
+
+
+def tool_results(messages: Iterable[Any]) -> list[Any]:
+    """Return the tool results in messages."""
+    return [
+        block["toolResult"]
+        for message in messages
+        for block in message["content"]
+        if "toolResult" in block
+    ]

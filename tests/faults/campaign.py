@@ -357,25 +357,6 @@ def run(
     return Result(scenario, verdict, time.monotonic() - began, game.kills if game else 0)
 
 
-def serve(seeds: Any, results: Any, tiers: dict[str, Any]) -> None:
-    """Run the seeds of a queue on own servers, up to a None; put the results into another queue.
-
-    Args:
-        seeds: The seeds.
-        results: For each a tuple of seed, line, what was wrong, and the folder of journals; at the
-            end None.
-        tiers: ``hot`` and ``durable`` as ``run`` takes them.
-    """
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # the seed that runs is finished, and the servers are ended
-    with Servers() as running:
-        for seed in iter(seeds.get, None):
-            result = run(seed, running, **tiers)
-            results.put((seed, result.line, result.verdict.wrong, str(result.folder or "")))
-    results.put(None)
-
-
 def _sleep_until(when: float) -> None:
     time.sleep(max(0.0, when - time.monotonic()))
 

@@ -19,7 +19,7 @@ from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_ta
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 
 @pytest.fixture(autouse=True)

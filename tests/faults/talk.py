@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from strands import Agent, tool
@@ -15,6 +16,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.messages import for_model
 from strands_manga_memory.session import TieredSessionManager
+from strands_manga_memory.stores import open_hot_store, open_table
 from strands_manga_memory.testing import ScriptedModel
 
 KINDS = ("text", "japanese", "tool", "parallel", "sequential")
@@ -23,6 +25,19 @@ KINDS = ("text", "japanese", "tool", "parallel", "sequential")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9_-]")
 _TURN = re.compile(r"\S+ (text|japanese|tool|parallel|sequential|answer)\b")
 _JAPANESE = "ワンピースの最新刊はいつ発売されますか？予約したいです。"
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where the workers keep their conversations; ``hot`` is None for a durable tier alone."""
+
+    hot: str | None
+    durable: str
+
+    def manager(self, session: str, **settings: Any) -> TieredSessionManager:
+        """Return a session manager with stores of its own."""
+        hot = open_hot_store(self.hot) if self.hot else None
+        return TieredSessionManager(session, hot=hot, durable=open_table(self.durable), **settings)
 
 
 @tool

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
-import re
-import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import Agent
 from strands.agent.conversation_manager import (
     NullConversationManager,
     SlidingWindowConversationManager,
 )
 from strands.hooks import BeforeModelCallEvent
 
-from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager, MangaMemory
+from strands_manga_memory import ConflictError, ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import EstimateCounter
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import CUT_TEXT, PLACEHOLDER
@@ -95,7 +90,7 @@ def cut_turn(stores: Stores, text: str) -> None:
 
 def test_each_turn_of_agents_built_one_after_another_is_in_the_history(stores: Stores) -> None:
     """The history has all turns in order, with the hot copy and after it has expired."""
-    wanted = [f"turn {number}" for number in range(60)]
+    wanted = [f"turn {number}" for number in range(30)]
     for text in wanted:
         serve(stores, text)
 
@@ -132,7 +127,9 @@ def test_turns_of_two_workers_at_once_are_in_the_history_after_the_hot_copy_expi
         assert new_agent(stores).messages == live.messages
 
 
-@pytest.mark.parametrize("manager", [NullConversationManager, window])
+@pytest.mark.parametrize(
+    "manager", [window, pytest.param(NullConversationManager, marks=pytest.mark.long)]
+)
 def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expired(
     stores: Stores, manager: Any
 ) -> None:
@@ -159,12 +156,12 @@ def test_closed_turns_of_two_workers_are_in_the_history_after_the_hot_copy_expir
 
 
 def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
-    """A worker answers while sixty others do; its turn comes behind what it had seen."""
+    """A worker answers while thirty others do; its turn comes behind what it had seen."""
     serve(stores, "first")
     late = new_agent(stores)
 
     def others(_: BeforeModelCallEvent) -> None:
-        for number in range(60):
+        for number in range(30):
             serve(stores, f"turn {number}")
 
     late.hooks.add_callback(BeforeModelCallEvent, others)
@@ -174,7 +171,7 @@ def test_a_turn_that_was_saved_late_is_in_the_history(stores: Stores) -> None:
 
     live = new_agent(stores)
     assert sorted(asked(live)) == sorted(
-        ["first", "late", "last", *(f"turn {number}" for number in range(60))]
+        ["first", "late", "last", *(f"turn {number}" for number in range(30))]
     )
     check_valid(live.messages)
 
@@ -225,103 +222,15 @@ def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(
 
 
 def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: Stores) -> None:
-    """The hot record has the same size after 200 and after 250 agents."""
+    """The hot record has the same size after 150 and after 180 agents."""
     sizes: list[int] = []
-    for number in range(250):
+    for number in range(180):
         serve(both, f"turn {number:03}", conversation_manager=window())
-        if number >= 150:
+        if number >= 120:
             fields = both.client.hgetall(next(both.client.scan_iter(match=f"smm:*{both.session}*")))
             sizes.append(sum(map(len, [*fields, *fields.values()])))
 
-    assert max(sizes[50:]) < 1.05 * max(sizes[:50]) < 12_000
-
-
-@tool
-def catalogue(query: str) -> dict[str, Any]:
-    """List titles."""
-    items = [
-        {"id": f"B{at:04}", "title": f"A Silent Voice {at}", "about": f"Volume {at} of {query}."}
-        for at in range(80)
-    ]
-    return {"status": "success", "content": [{"json": {"items": items}}]}
-
-
-def shop_answer(messages: list[Any]) -> Any:
-    """Call the tool when a catalogue is asked for; answer anything else."""
-    last = messages[-1]["content"][-1]
-    if "catalogue" not in last.get("text", ""):
-        return "Volume 1 costs 600 yen, and volume 2 costs 700 yen. " * 4
-    return [
-        {
-            "toolUse": {
-                "toolUseId": last["text"][-2:],
-                "name": "catalogue",
-                "input": {"query": "drama"},
-            }
-        }
-    ]
-
-
-def shop_turns(count: int) -> list[str]:
-    turns = [
-        f"How much is the other volume, order ORD-{number:05}, turn {number:02}"
-        for number in range(count)
-    ]
-    return [
-        f"Show the catalogue, turn {at:02}" if at % 9 == 8 else text
-        for at, text in enumerate(turns)
-    ]
-
-
-def id_of_digits() -> uuid.UUID:
-    """Return a random id that has as many tokens as every other one, however a counter cuts it."""
-    return uuid.UUID("".join(random.choices("123456789", k=32)))
-
-
-def shop_requests(agent: Callable[[], Agent], turns: list[str]) -> Iterator[list[str]]:
-    """Ask an agent; yield each request's blocks without the random names in markers."""
-    for text in turns:
-        live = agent()
-        seen = len(live.model.requests)
-        live(text)
-        for request in live.model.requests[seen:]:
-            blocks = [
-                f"{message['role']} {block}"
-                for message in request.messages
-                for block in message["content"]
-            ]
-            yield [re.sub(r"read_cut_message\(\S+\)", "", block) for block in blocks]
-
-
-def test_agents_built_for_each_request_send_what_a_live_agent_sends_after_a_large_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Messages that a large result evicts return once the result is old."""
-    monkeypatch.setattr(uuid, "uuid4", id_of_digits)
-    turns = shop_turns(36)
-
-    def requests(name: str, *, rebuilt: bool) -> list[list[str]]:
-        with MangaMemory.open(durable=f"sqlite:///{tmp_path / name}.sqlite3") as memory:
-
-            def build() -> Agent:
-                model = ScriptedModel(shop_answer)
-                return memory.agent(
-                    model,
-                    user_id="u",
-                    session_id="s",
-                    tools=[catalogue],
-                    max_tokens=2_048,
-                    callback_handler=None,
-                )
-
-            live = build()
-            return list(shop_requests(build if rebuilt else lambda: live, turns))
-
-    expected = requests("live", rebuilt=False)
-    assert any(len(later) > len(one) + 4 for one, later in itertools.pairwise(expected)), (
-        "nothing returned"
-    )
-    assert requests("rebuilt", rebuilt=True) == expected
+    assert max(sizes[30:]) < 1.05 * max(sizes[:30]) < 12_000
 
 
 class EndOfLog:

@@ -13,7 +13,7 @@ from strands.types.exceptions import EventLoopException
 from strands_manga_memory import ConflictError
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 
 class UserError(Exception):

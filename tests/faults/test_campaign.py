@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,31 +190,3 @@ def test_the_same_seed_draws_the_same_scenario() -> None:
             "disk_full",
         ),
     }
-
-
-@pytest.mark.long
-def test_the_command_line_resumes(tmp_path: Path) -> None:
-    journal = tmp_path / "seeds.jsonl"
-    options = [
-        "--seeds",
-        "2",
-        "--start",
-        str(LONE),
-        "--hot",
-        "none",
-        "--durable",
-        "sqlite",
-        "--resume",
-        str(journal),
-    ]
-    journal.write_text(json.dumps({"seed": LONE + 1, "passed": True}) + '\n{"seed": 2, "pa')
-    for lines in (2, 1):
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.faults", *options],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert len(done.stdout.splitlines()) == lines
-        assert done.stdout.splitlines()[-1] == "2 passed, 0 failed"

@@ -17,7 +17,7 @@ from strands_manga_memory.stores.codec import VERSION
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 from tests.support import UNREADABLE_TEXT
 
 pytestmark = pytest.mark.xdist_group("services")

@@ -14,7 +14,7 @@ from strands_manga_memory.stores import open_hot_store
 from tests import clocks, servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 AWAY = 0.2
 Far = tuple[Stores, servers.FaultyProxy, servers.FaultyProxy]

@@ -17,13 +17,13 @@ from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 PROGRAM = """
 import sys
 from strands.hooks import BeforeModelCallEvent
 from tests.faults import talk
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 sessions = Stores({hot!r}, {durable!r}).manager({session!r}, flush_every=5)
 agent = talk.new_agent(sessions)
@@ -94,8 +94,8 @@ print(time.time(), flush=True)
 @pytest.mark.parametrize(
     ("fault", "end"),
     [
-        ("blackhole", "memory.close()"),
-        ("kill", "memory.close(); agent('later'); agent._session_manager.flush()"),
+        ("blackhole", "memory.close(); agent('later'); agent._session_manager.flush()"),
+        pytest.param("kill", "memory.close()", marks=pytest.mark.long),
     ],
 )
 def test_exit_does_not_wait_for_a_dead_hot_tier(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
 from tests.faults.forks import Child, forked_child
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 TURNS = 10
 

@@ -15,10 +15,10 @@ from strands_manga_memory import AesGcmCipher, Codec, ConversationScope, MangaMe
 from strands_manga_memory.stores import open_table
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 RESULT = os.urandom(800_000).hex()
-IMAGE = os.urandom(700_000)
+IMAGE = os.urandom(400_000)
 
 
 @tool(name="lookup")

@@ -17,7 +17,7 @@ from strands_manga_memory.stores import Codec, open_hot_store, open_table
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 from tests.support import GuardedModel
 
 pytestmark = pytest.mark.xdist_group("services")

@@ -12,7 +12,7 @@ from strands.hooks import BeforeModelCallEvent
 from strands_manga_memory.stores import Codec
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 from tests.support import GuardedModel
 
 SECRET = "4111 1111 1111 1111"

@@ -15,7 +15,7 @@ from strands_manga_memory.testing import FaultyHotStore, FaultyTable
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 from tests.support import finish_writes
 
 pytestmark = pytest.mark.xdist_group("services")

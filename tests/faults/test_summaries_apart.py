@@ -20,7 +20,7 @@ from strands_manga_memory.language import Prompt
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults import talk
 from tests.faults.forks import WITHIN, Child, forked_child
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 TURNS = 24
 PROSE = "The user told the shop about several friends."
@@ -134,7 +134,7 @@ def test_a_process_killed_while_it_summarizes_loses_nothing_it_acknowledged(
             agent(f"The book number {number} is for my friend {fact('K', number)}.")
             parent.say(done=number + 1)
 
-    for _ in range(8):
+    for _ in range(6):
         child, asked = forked_child(lambda parent, begin=said: work(parent, begin)), 0
         last = said + rng.randrange(6, 14)
         while said < last:

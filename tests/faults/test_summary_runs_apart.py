@@ -18,7 +18,7 @@ from strands_manga_memory.language import Prompt
 from strands_manga_memory.stores import open_hot_store
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.forks import Child, forked_child
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 _PROSE = "The user told the shop about several friends."
 

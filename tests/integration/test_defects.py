@@ -10,11 +10,6 @@ import random
 from typing import Any
 
 import pytest
-from strands.agent.conversation_manager import (
-    SlidingWindowConversationManager,
-    SummarizingConversationManager,
-)
-from strands.models import Model
 
 from strands_manga_memory import RedisHotStore, TieredSessionManager, TtlPolicy
 from strands_manga_memory.testing import FakeClock, ScriptedModel
@@ -36,11 +31,6 @@ from tests.unit.session.support import (
 @pytest.fixture
 def aws(request: pytest.FixtureRequest) -> Stores:
     return open_stores("valkey+dynamodb", request)
-
-
-@pytest.fixture
-def hot(request: pytest.FixtureRequest) -> Stores:
-    return open_stores("valkey", request)
 
 
 def clocked(ttl: TtlPolicy | None = None, *, durable: bool = True) -> tuple[Stores, FakeClock]:
@@ -110,15 +100,6 @@ def test_defect_r3_old_and_new_conversations_never_interleave(hot: bool, durable
     assert third.state.get() == {}
     first("Q2")
     assert texts(first.messages) == ["NEW-Q", "ok", "Q1", "ok", "Q2", "ok"]
-
-
-def test_defect_r4_one_key_holds_it_all(hot: Stores) -> None:
-    live = hot.agent()
-    for number in range(3):
-        live(f"question {number}")
-    keys = [key for key in hot.client.scan_iter(match="smm:*:c:*") if hot.session.encode() in key]
-    assert len(keys) == 1
-    assert hot.client.pttl(keys[0]) > 3_600_000
 
 
 # Valkey session manager
@@ -212,45 +193,3 @@ def test_defect_snapshot_listing_moves_no_bodies(aws: Stores) -> None:
 
 
 # Strands' own
-
-
-def _summaries(fail: bool) -> Model:
-    calls = 0
-
-    def reply(messages: Any) -> Any:
-        nonlocal calls
-        if "summarize" in str(messages[-1]).lower():
-            return RuntimeError("no summary today") if fail else "the summary"
-        calls += 1
-        return "an answer"
-
-    return ScriptedModel(reply, usage=lambda messages: 190_000 if len(messages) > 12 else 10)
-
-
-@pytest.mark.parametrize("fail", [True, False])
-def test_defect_c1_a_failed_summary_loses_no_messages(aws: Stores, fail: bool) -> None:
-    def manager() -> SummarizingConversationManager:
-        return SummarizingConversationManager(
-            summary_ratio=0.5, preserve_recent_messages=4, proactive_compression=True
-        )
-
-    live = aws.agent(_summaries(fail), conversation_manager=manager())
-    for number in range(8):
-        live(f"question {number}")
-        assert same(aws.agent(conversation_manager=manager()).messages, live.messages)
-    assert live.conversation_manager.removed_message_count > 0
-    assert ("the summary" in str(live.messages)) is not fail
-    assert len(live.messages) == 16 if fail else len(live.messages) < 16
-    live._session_manager.flush()
-    assert same(aws.only_durable().agent(conversation_manager=manager()).messages, live.messages)
-    assert len(list(aws.manager().history())) == 16
-
-
-def test_defect_window_of_zero_overwrites_nothing(aws: Stores) -> None:
-    live = aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=0))
-    live("u0")
-    again = aws.agent(conversation_manager=SlidingWindowConversationManager(window_size=0))
-    assert again.messages == []
-    again("SECOND")
-    again._session_manager.flush()
-    assert texts(aws.manager().history()) == ["u0", "ok", "SECOND", "ok"]

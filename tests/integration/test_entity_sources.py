@@ -10,6 +10,7 @@ from strands import Agent, tool
 
 from strands_manga_memory import DialogueSlot, StateCoordinator
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 
 def entities_after(*texts: Any) -> dict[str, list[str]]:
@@ -41,15 +42,7 @@ def test_json_of_a_tool_gives_ids_and_no_titles(indent: int | None) -> None:
 
     model = ScriptedModel(
         [
-            [
-                {
-                    "toolUse": {
-                        "toolUseId": "t1",
-                        "name": "find_book",
-                        "input": {"query": 'the "blue" one'},
-                    }
-                }
-            ],
+            [tool_use("t1", "find_book", query='the "blue" one')],
             "It is “In Stock”.",
         ]
     )

@@ -27,6 +27,7 @@ def report(example: str, *options: str) -> Any:
     return json.loads(found.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 def test_a_new_session_greets_with_what_was_learned() -> None:
     found = report("returning_user.py", "--backend", "services")
     assert found["passed"]
@@ -80,6 +81,7 @@ def test_two_hundred_turns_with_and_without_summaries(tmp_path: Path) -> None:
     assert plot.stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_a_plot_without_matplotlib_says_what_to_install(tmp_path: Path) -> None:
     arguments = ["--turns", "2", "--plot", str(tmp_path / "x.png")]
     code = (
@@ -91,6 +93,7 @@ def test_a_plot_without_matplotlib_says_what_to_install(tmp_path: Path) -> None:
     assert "--plot needs matplotlib: pip install matplotlib" in found.stderr
 
 
+@pytest.mark.long
 def test_the_story_of_guarded_tools_and_its_timeline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 from strands_manga_memory import BreakerPolicy, StateCoordinator, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 NODES = tuple(f"node{number}" for number in range(6))
 PATIENT = BreakerPolicy(timeout=60.0)
@@ -132,9 +133,7 @@ def _graph(way: Callable[[AgentTool], dict[str, Any]], used: AgentTool) -> Graph
     for name in NODES:
         settings = way(used)
         inner = settings.pop("inner", [])
-        use = {
-            "toolUse": {"toolUseId": f"use-{name}", "name": used.tool_name, "input": {"mine": name}}
-        }
+        use = tool_use(f"use-{name}", used.tool_name, mine=name)
         node = Agent(
             model=ScriptedModel([[use], "done"]),
             agent_id=name,

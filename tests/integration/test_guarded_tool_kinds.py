@@ -16,6 +16,7 @@ from strands_tools import file_read
 
 from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.testing import ScriptedModel
+from tests.support import tool_results
 
 _FILE = str(Path(file_read.__file__))
 
@@ -50,15 +51,6 @@ def calling_agent(tools: list[Any], *calls: tuple[str, dict[str, Any]]) -> Agent
     return Agent(
         model=ScriptedModel([*([use] for use in uses), "done"]), tools=tools, callback_handler=None
     )
-
-
-def results_of(agent: Agent) -> list[dict[str, Any]]:
-    return [
-        block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
 
 
 _ARGUMENTS: dict[str, dict[str, str]] = {
@@ -123,7 +115,7 @@ def test_a_failing_module_tool_opens_its_breaker() -> None:
     calls = [failing, failing, failing, ("in_stock", _ARGUMENTS["in_stock"])]
     agent = calling_agent([guarded], *calls)
     agent("What does it cost?")
-    results = results_of(agent)
+    results = tool_results(agent.messages)
     assert [result["status"] for result in results] == ["error", "error", "error", "success"]
     assert "No files found" in str(results[0])
     assert "circuit_open" in str(results[2])
@@ -141,7 +133,7 @@ def test_a_module_tool_is_a_fallback() -> None:
     asked = ("price", _ARGUMENTS["file_read"])
     agent = calling_agent([guarded], asked, asked)
     agent("What does it cost?")
-    assert "Gyo: 12 dollars" in str(results_of(agent)[1])
+    assert "Gyo: 12 dollars" in str(tool_results(agent.messages)[1])
 
 
 def test_a_provider_keeps_its_consumers_and_breakers() -> None:

@@ -33,6 +33,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops import SessionsReport, import_sessions
 from strands_manga_memory.testing import ScriptedModel
 from tests.support import run
+from tests.unit.session.support import tool_use
 
 Opener = Callable[[str], Any]
 
@@ -91,15 +92,7 @@ def answer(messages: Any) -> Any:
     texts = [block["text"] for block in messages[-1]["content"] if "text" in block]
     number = sum(message["role"] == "user" for message in messages)
     if texts and number % 3 == 0:
-        return [
-            {
-                "toolUse": {
-                    "toolUseId": f"t{len(messages)}",
-                    "name": "look",
-                    "input": {"what": texts[0]},
-                }
-            }
-        ]
+        return [tool_use(f"t{len(messages)}", "look", what=texts[0])]
     return f"answer {len(messages)}"
 
 
@@ -349,9 +342,7 @@ def test_pending_interrupt_is_answered_after_the_import(
 ) -> None:
     live = build(
         open_source("s1"),
-        model=ScriptedModel(
-            [[{"toolUse": {"toolUseId": "p", "name": "pay", "input": {"amount": 7}}}]]
-        ),
+        model=ScriptedModel([[tool_use("p", "pay", amount=7)]]),
     )
     result = live("buy it")
     assert result.stop_reason == "interrupt"

@@ -14,6 +14,7 @@ from strands import Agent, tool
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import TieredCompactionConversationManager
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 ORDERS = 20
 WORDS = [
@@ -77,13 +78,7 @@ def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text
 
     replies: list[Any] = []
     for number in range(ORDERS):
-        call = {
-            "toolUse": {
-                "toolUseId": f"call-{number}",
-                "name": "find_order",
-                "input": {"number": number},
-            }
-        }
+        call = tool_use(f"call-{number}", "find_order", number=number)
         replies += [[call], "I have found it."]
     model = ScriptedModel([*replies, "Twenty."])
     agent = Agent(

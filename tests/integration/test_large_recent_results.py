@@ -13,6 +13,8 @@ from strands_manga_memory import MangaMemory, TieredCompactionConversationManage
 from strands_manga_memory.conversation import ImportanceWeightedConversationManager, default_counter
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import problems
+from tests.support import tool_results
+from tests.unit.session.support import tool_use
 
 _WINDOW = 32_000
 _TRIGGER = 21_440
@@ -23,9 +25,7 @@ def _tokens(messages: list[Message]) -> int:
 
 
 def _call(number: int) -> list[dict[str, Any]]:
-    return [
-        {"toolUse": {"toolUseId": f"t{number}", "name": "search", "input": {"query": str(number)}}}
-    ]
+    return [tool_use(f"t{number}", "search", query=str(number))]
 
 
 @tool
@@ -55,15 +55,6 @@ def _agent(turns: int, **more: Any) -> Agent:
     )
 
 
-def _results(messages: list[Message]) -> list[Any]:
-    return [
-        block["toolResult"]
-        for message in messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
-
-
 def test_large_results_among_the_latest_messages_are_capped() -> None:
     """Two results over the trigger are cut to 10,000 characters each."""
     agent = _agent(2)
@@ -71,15 +62,17 @@ def test_large_results_among_the_latest_messages_are_capped() -> None:
         agent(f"What about {number}?")
     assert all(_tokens(request.messages) < _TRIGGER for request in agent.model.requests)
     assert all(problems(request.messages) == [] for request in agent.model.requests)
-    assert all(len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages))
-    assert len(_results(agent.messages)) == 2
+    assert all(
+        len(result["content"][0]["text"]) <= 10_000 for result in tool_results(agent.messages)
+    )
+    assert len(tool_results(agent.messages)) == 2
 
 
 def test_capped_json_result_stays_json_and_can_be_read_in_full() -> None:
     """It keeps keys and some items, and names the tool for all of it."""
     agent = _agent(1)
     agent("What about 0?")
-    text, _, note = _results(agent.messages)[0]["content"][0]["text"].partition("\n[... ")
+    text, _, note = tool_results(agent.messages)[0]["content"][0]["text"].partition("\n[... ")
     shown = json.loads(text)
     assert shown.keys() == {"query", "titles", "total"}
     assert shown["titles"][0] == {
@@ -115,7 +108,7 @@ def test_compaction_goes_on_after_runs_that_find_nothing_to_do() -> None:
     assert (stats.failures, stats.stopped) == (0, False)
     agent.model = ScriptedModel([_call(7), "In stock."], usage=lambda _: 0)
     agent("What about 7?")
-    assert len(_results(agent.messages)[-1]["content"][0]["text"]) <= 10_000
+    assert len(tool_results(agent.messages)[-1]["content"][0]["text"]) <= 10_000
 
 
 def test_pinned_results_are_not_capped() -> None:
@@ -129,7 +122,7 @@ def test_pinned_results_are_not_capped() -> None:
             "content": [{"text": "found " * 4_000}],
         }
     }
-    use = {"toolUse": {"toolUseId": "p", "name": "search", "input": {"query": "p"}}}
+    use = tool_use("p", "search", query="p")
     agent.messages += [
         {"role": "user", "content": [{"text": "look"}]},
         {"role": "assistant", "content": [use]},
@@ -139,7 +132,7 @@ def test_pinned_results_are_not_capped() -> None:
     pin_message(agent.messages, len(agent.messages) - 2)
     agent("What about 1?")
     assert (
-        next(result for result in _results(agent.messages) if result["toolUseId"] == "p")
+        next(result for result in tool_results(agent.messages) if result["toolUseId"] == "p")
         == large["toolResult"]
     )
 
@@ -170,11 +163,11 @@ def test_capped_results_are_restored_and_read_from_the_session(tmp_path: Any) ->
             callback_handler=None,
         )
         assert all(
-            len(result["content"][0]["text"]) <= 10_000 for result in _results(agent.messages)
+            len(result["content"][0]["text"]) <= 10_000 for result in tool_results(agent.messages)
         )
-        name = _results(agent.messages)[0]["content"][0]["text"].partition("read_cut_message('")[2][
-            :8
-        ]
+        name = tool_results(agent.messages)[0]["content"][0]["text"].partition(
+            "read_cut_message('"
+        )[2][:8]
         page = agent.tool.read_cut_message(name=name, offset=12_000, record_direct_tool_call=False)
         assert "A Silent Voice" in page["content"][0]["text"]
 
@@ -190,13 +183,7 @@ def test_a_long_tool_input_is_shown_whole_or_not_at_all() -> None:
         return f"saved {path}"
 
     content = "One line of the chapter about the shop.\n" * 700
-    call = {
-        "toolUse": {
-            "toolUseId": "t1",
-            "name": "save_file",
-            "input": {"path": "chapter.md", "content": content},
-        }
-    }
+    call = tool_use("t1", "save_file", path="chapter.md", content=content)
     model = ScriptedModel([[call], "Saved.", "Yes.", "Yes."])
     manager = ImportanceWeightedConversationManager(2_048)
     agent = Agent(
@@ -227,7 +214,7 @@ def test_large_result_of_the_current_turn_leaves_room_for_earlier_words() -> Non
         return result
 
     statements = [f"My shelf number {n} holds {100 + n} volumes of series {n}." for n in range(20)]
-    call = {"toolUse": {"toolUseId": "c1", "name": "search", "input": {}}}
+    call = tool_use("c1", "search")
     model = ScriptedModel([*["Noted."] * len(statements), [call], "Here they are."])
     manager = ImportanceWeightedConversationManager(2_000, trim_every=7)
     agent = Agent(model=model, tools=[search], conversation_manager=manager, callback_handler=None)

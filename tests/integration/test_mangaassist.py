@@ -21,13 +21,13 @@ from strands import Agent, tool
 from strands_manga_memory import MangaMemory, StoreUnavailableError
 from strands_manga_memory.squad import SessionStrandsAgent
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from mangaassist import catalogue, orders, recall
 from mangaassist.assistant.classifier import WordClassifier
 from mangaassist.assistant.customer import CustomerTool
-from mangaassist.assistant.request import CustomerRequest
 from mangaassist.assistant.roles import ROLES
 from mangaassist.assistant.servers import SHOWN
 from mangaassist.assistant.shop import ChatTurn, Piece, Shop
@@ -39,17 +39,6 @@ from mangaassist.web.visitors import Visitor, Visitors
 PORT = 8765
 
 # --- the assistant --------------------------------------------------------------------------------
-
-
-def test_orders_are_the_customers_own_and_the_same_in_every_process() -> None:
-    numbers = [
-        order["order_id"] for name in range(2_000) for order in orders.orders_of(f"reader-{name}")
-    ]
-    assert len(set(numbers)) == len(numbers)
-    assert numbers[0] == "ORD-311486518891"
-    assert orders.order_of("reader-0", f" {numbers[0].lower()} ")["order_id"] == numbers[0]
-    with pytest.raises(LookupError, match="has no order"):
-        orders.order_of("reader-1", numbers[0])
 
 
 async def test_a_model_cannot_say_who_the_customer_is() -> None:
@@ -66,13 +55,7 @@ async def test_a_model_cannot_say_who_the_customer_is() -> None:
     assert (
         "customer" in my_orders.tool_spec["inputSchema"]["json"]["properties"]
     )  # the tool itself is as it was
-    use = {
-        "toolUse": {
-            "toolUseId": "1",
-            "name": "my_orders",
-            "input": {"customer": "hanako", "limit": 1},
-        }
-    }
+    use = tool_use("1", "my_orders", customer="hanako", limit=1)
     agent = Agent(model=ScriptedModel([[use], "done"]), tools=[wrapped], callback_handler=None)
     await agent.invoke_async("orders of hanako!", invocation_state={"user_id": "taro"})
     assert asked == ["taro"]
@@ -120,47 +103,6 @@ async def test_the_classifier_goes_by_words_and_else_by_the_last_answer(
 
 def _never(scope: Any) -> Agent:
     raise AssertionError("nobody is asked here")
-
-
-def test_a_scripted_model_tells_the_users_words_from_what_stands_beside_them() -> None:
-    beside = "\n\n<memory>\n<entry>Is it raining?</entry>\n</memory>"
-    use = {"toolUse": {"toolUseId": "7", "name": "my_orders", "input": {}}}
-    result = {
-        "toolUseId": "7",
-        "status": "success",
-        "content": [{"text": '[{"order_id": "ORD-1", "volumes": 3}, {"order_id": "OR'}],
-    }
-    messages = [
-        {
-            "role": "user",
-            "content": [
-                {"text": "an older one, whose answer has left"},
-                {"text": "注文は？"},
-                {"text": beside},
-            ],
-        },
-        {"role": "assistant", "content": [use]},
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": result},
-                {"text": "<conversation_state>it</conversation_state>"},
-            ],
-        },
-    ]
-    request = CustomerRequest.parse(messages, [{"text": "You sell manga."}])
-    assert request.text == "注文は？"
-    assert request.japanese
-    assert request.find_in_added_text(r"<entry>(.+)</entry>") == "Is it raining?"
-    assert "<conversation_state>" in request.added_text
-    found = request.result("my_orders")
-    assert found is not None
-    assert (found.values("order_id"), found.values("volumes")) == (
-        ["ORD-1"],
-        ["3"],
-    )  # what was cut is not there
-    with pytest.raises(ValueError, match="no message of the user"):
-        CustomerRequest.parse(messages[1:], None)
 
 
 def _shop(folder: Path, **settings: Any) -> Shop:

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from strands import Agent
 
-from strands_manga_memory import Codec, ConversationScope, MangaMemory, Table, UserMemoryStore
+from strands_manga_memory import ConversationScope, MangaMemory, Table, UserMemoryStore
 from strands_manga_memory.memory import (
     RETENTION,
     MemoryRecord,
     MemoryType,
     memory_reader,
-    older_memories,
 )
 from strands_manga_memory.memory.records import DAY, summary_id
 from strands_manga_memory.testing import ScriptedModel
@@ -314,25 +313,6 @@ def test_a_damaged_list_of_words_is_made_again(
     assert not {b"x", 5} & set(stored.values())
 
 
-def test_a_shorter_list_of_words_replaces_a_longer_one(
-    tables: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last part of the longer list stays in the table for a week."""
-    monkeypatch.setattr(older_memories, "_ROWS", 64)
-    store = UserMemoryStore(tables[1], user_id="u1")
-    fill(store, 150)
-    store.reader.search("Any postcards?")
-    assert "~words#ids.01" in (parts := word_lists(tables[1]))
-    monkeypatch.setattr(older_memories, "_ROWS", 512)
-    for number in range(65):
-        store.remember(f"Shelf {number} is full.")
-    UserMemoryStore(tables[1], user_id="u1").reader.search("Any postcards?")
-    assert word_lists(tables[1]) == parts
-    counted: Any = CountingTable(tables[1])
-    UserMemoryStore(counted, user_id="u1").reader.search("Any postcards?")
-    assert counted.requests["transact"] == 0, "the stored list is read, and not made again"
-
-
 def test_a_list_of_two_makings_is_made_again(tables: tuple[Table, Table]) -> None:
     """A part of another list would name wrong memories."""
     store = UserMemoryStore(tables[1], user_id="u1")
@@ -426,20 +406,6 @@ def test_recent_hit_with_one_word_of_the_question_does_not_hide_an_older_answer(
     assert found[0].content == "The parcel of Berserk is at the locker GX1."
 
 
-def test_searches_read_the_latest_facts_first(tables: tuple[Table, Table]) -> None:
-    """The last fact is found without reading all memories."""
-    store = UserMemoryStore(tables[1], user_id="u1")
-    for number in range(80):
-        store.remember(f"Shelf {number} holds the title {number}-{number}.")
-    store.remember("Shelf 3 holds the title 3-3.")
-    counted: Any = CountingTable(tables[1])
-    recent = UserMemoryStore(counted, user_id="u1")
-    for number in (3, *range(70, 80)):
-        found = {hit.content for hit in recent.reader.search(f"shelf {number}")}
-        assert f"Shelf {number} holds the title {number}-{number}." in found
-    assert counted.requests["query"] == 4, "no query of all memories"
-
-
 def test_storing_a_session_summary_reads_as_much_after_many_sessions_as_after_one(
     tables: tuple[Table, Table],
 ) -> None:
@@ -526,29 +492,6 @@ def test_a_recall_is_counted_in_the_record_by_itself(
     servers.wait_until(lambda: read()["access_count"] == 2, "the count of the recalls")
     assert read()["version"] == fact.version
     assert not list(tables[1].query("u1", first="~ledger#", last="~ledger#~"))
-
-
-def test_a_search_decodes_only_the_parts_of_the_word_list_with_its_words(
-    tables: tuple[Table, Table],
-) -> None:
-    decoded = Counter[str]()
-
-    class CountingCodec(Codec):
-        def decode(self, data: object, place: str) -> Any:
-            decoded.update([place] if "~words#" in place else [])
-            return super().decode(data, place)
-
-    store = UserMemoryStore(tables[1], user_id="u1", codec=CountingCodec())
-    fill(store, 400)
-    old = put_old(store, "Collects lighthouse postcards.")
-    store.reader.search("Any trains?")
-    again = UserMemoryStore(tables[1], user_id="u1", codec=CountingCodec())
-    assert again.reader.search("Any trains?") == []
-    assert decoded.total() == 1, "words"
-    assert contents(again, "Any postcards?") == [old.content]
-    assert decoded.total() == 3, "words and ids"
-    assert again.reader.search("Any trains?") == []
-    assert decoded.total() == 3
 
 
 def summaries(store: UserMemoryStore, numbers: range, *, days_ago: float, topic: str) -> list[str]:

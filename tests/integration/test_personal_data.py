@@ -21,6 +21,7 @@ from strands_manga_memory.language import SHOP
 from strands_manga_memory.memory import PiiPolicy
 from strands_manga_memory.state import export_for_human
 from strands_manga_memory.testing import ScriptedModel
+from tests.unit.session.support import tool_use
 
 CARDS = [
     "4539148803436467",
@@ -111,15 +112,7 @@ def test_card_numbers_are_in_no_summary_whoever_wrote_it() -> None:
         return "The user paid ORD-12345 with the card 4539 1488 0343 6467."
 
     replies: list[Any] = [
-        [
-            {
-                "toolUse": {
-                    "toolUseId": "t1",
-                    "name": "find_payment",
-                    "input": {"card": "4539148803436467"},
-                }
-            }
-        ],
+        [tool_use("t1", "find_payment", card="4539148803436467")],
         "The card 4539-1488-0343-6467 was charged for ORD-12345.",
     ]
     manager = VerifiedSummarizingConversationManager(
@@ -154,7 +147,7 @@ def test_card_numbers_of_evicted_messages_and_tool_results_are_not_quoted() -> N
         """Find a payment."""
         return "Payment by card 4539 1488 0343 6467 of 2,980 yen for the gardening book"
 
-    replies: list[Any] = [[{"toolUse": {"toolUseId": "t1", "name": "find_payment", "input": {}}}]]
+    replies: list[Any] = [[tool_use("t1", "find_payment")]]
     model = ScriptedModel([*replies, *["answer " * 30] * 12])
     agent = Agent(
         model=model,
@@ -196,7 +189,7 @@ def test_model_cannot_put_a_card_number_into_slots_goals_or_tasks() -> None:
         return f"charged {card}"
 
     def use(number: int, name: str, **given: Any) -> dict[str, Any]:
-        return {"toolUse": {"toolUseId": f"t{number}", "name": name, "input": given}}
+        return tool_use(f"t{number}", name, **given)
 
     replies: list[Any] = [
         [use(1, "manage_goal", action="set", text="pay with 4539148803436467 for ORD-12345")],

@@ -20,7 +20,7 @@ from strands_manga_memory.testing import ScriptedModel
 from tests.benchmarks import reset_texts, text
 from tests.histories import problems
 
-_BUDGET, _TURNS = 1_500, 60
+_BUDGET, _TURNS = 1_500, 40
 
 
 def talk(agent: Agent, turns: int = _TURNS) -> list[str]:
@@ -136,7 +136,7 @@ def test_a_restored_history_is_the_live_one_turn_after_turn(
     session = kept(tmp_path)
     live = made(session())
     said = talk(live, 40)
-    for _ in range(25):
+    for _ in range(12):
         assert has_neighbours(live.messages)
         close = getattr(live._session_manager, "close", None)
         if close is not None:

@@ -26,6 +26,7 @@ from strands_manga_memory.state import StateCoordinator, coordinator_of
 from strands_manga_memory.testing import ScriptedModel
 from tests.histories import histories
 from tests.provider_formats import PROVIDERS, problems, rules
+from tests.support import tool_results
 
 LONG = "volume after volume stands on the shelf " * 60
 
@@ -48,17 +49,8 @@ def check(model: ScriptedModel, providers: tuple[str, ...] = PROVIDERS) -> None:
             assert problems(request.messages, provider) == []
 
 
-def results(messages: Any) -> list[Any]:
-    return [
-        block["toolResult"]
-        for message in messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
-
-
 def texts(messages: Any) -> list[str]:
-    return [item.get("text", "") for result in results(messages) for item in result["content"]]
+    return [item.get("text", "") for result in tool_results(messages) for item in result["content"]]
 
 
 @pytest.fixture
@@ -112,12 +104,12 @@ def test_a_condensed_result_keeps_a_note_of_its_medium(
         agent(f"the chart of year {number}, please")
     name = ' "terms"' if kind == "document" else ""
     expected = [*(block["text"] for block in said), f"[{kind}{name}, 48 KB, not kept]"]
-    assert [item.get("text") for item in results(agent.messages)[0]["content"]] == expected
+    assert [item.get("text") for item in tool_results(agent.messages)[0]["content"]] == expected
     check(model, ("bedrock-claude", "bedrock-llama", "anthropic", "gemini"))
     restored, later = opened(ScriptedModel(), tools=[chart], max_tokens=4_096)
     restored("thanks")
     assert [
-        item.get("text") for item in results(later.requests[0].messages)[0]["content"]
+        item.get("text") for item in tool_results(later.requests[0].messages)[0]["content"]
     ] == expected
     check(later, ("bedrock-claude", "bedrock-llama", "anthropic", "gemini"))
 
@@ -154,7 +146,7 @@ def test_parallel_calls_of_one_id_keep_their_results_in_the_order_of_the_calls()
         ("call_0", "A"),
         ("call_0_2", "B"),
     ]
-    assert [result["toolUseId"] for result in results(last)] == ["call_0", "call_0_2"]
+    assert [result["toolUseId"] for result in tool_results(last)] == ["call_0", "call_0_2"]
     assert texts(last) == ["A is here", "B is here"]
     assert [
         (step.parameters["title"], str(step.status)) for step in coordinator.task.steps.values()
@@ -297,7 +289,7 @@ def test_a_tool_that_returns_one_object_twice_has_two_results(
     agent("are they here?")
     shared["content"].append({"text": "changed later"})  # type: ignore[attr-defined]
     assert [
-        (result["toolUseId"], len(result["content"])) for result in results(agent.messages)
+        (result["toolUseId"], len(result["content"])) for result in tool_results(agent.messages)
     ] == [("a", 1), ("b", 1)]
     check(model)
     restored, later = opened(ScriptedModel(), tools=[stock])
@@ -340,7 +332,7 @@ def test_nothing_stands_beside_tool_results_with_all_parts_on(tmp_path: Path) ->
         opening = next(
             m for m in reversed(messages) if m["role"] == "user" and "text" in m["content"][-1]
         )
-        done = len(results(messages[messages.index(opening) :]))
+        done = len(tool_results(messages[messages.index(opening) :]))
         is_asked = "shelf are" in opening["content"][-1]["text"] and done < 3
         return [call(f"t{len(messages)}", title=f"Uzumaki {done}")] if is_asked else "ok " * 20
 

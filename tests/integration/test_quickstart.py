@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,17 +23,9 @@ pytestmark = pytest.mark.xdist_group(
 def shop(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The modules of the example."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    from mangaassist import catalogue, checks, dialogue, extras, report, survival, tools
+    from mangaassist import checks, survival
 
-    return SimpleNamespace(
-        catalogue=catalogue,
-        checks=checks,
-        dialogue=dialogue,
-        extras=extras,
-        report=report,
-        survival=survival,
-        tools=tools,
-    )
+    return SimpleNamespace(checks=checks, survival=survival)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -57,56 +49,7 @@ def results(*ids: str) -> dict[str, Any]:
     return {"role": "user", "content": blocks, "tracking_id": f"results-{ids}"}
 
 
-# --- the dialogue ---------------------------------------------------------------------------------
-
-
-def test_every_scripted_tool_call_is_one_the_shop_can_answer(shop: SimpleNamespace) -> None:
-    catalogue = shop.catalogue
-    answers = {
-        "search_manga": lambda query="", **rest: catalogue.search(query, **rest),
-        "get_manga": catalogue.find,
-        "list_volumes": catalogue.volumes,
-        "get_stock": catalogue.stock,
-        "order_status": catalogue.order,
-        "calculator": shop.tools.calculator,
-        "current_time": shop.tools.current_time,
-    }
-    used = _all_calls(shop.dialogue)
-    assert {c.tool for c in used} == set(answers)
-    assert all(answers[c.tool](**c.arguments) for c in used)
-
-
-def _all_calls(dialogue: ModuleType) -> list[Any]:
-    return [call for turn in dialogue.TURNS for step in turn.steps for call in step]
-
-
 # --- what the quick start checks by itself --------------------------------------------------------
-
-
-def test_problems_of_a_request(shop: SimpleNamespace) -> None:
-    problems = shop.checks.problems
-    assert problems([]) == []
-    assert (
-        problems([user("1"), calls("t1", "t2"), results("t2", "t1"), assistant("1"), user("2")])
-        == []
-    )
-    assert "first message" in problems([assistant("1"), user("2")])[0]
-    assert problems([results("t1")])
-    assert "both of role user" in problems([user("1"), user("2")])[0]
-    assert "not answered" in problems([user("1"), calls("t1", "t2"), results("t1")])[0]
-    assert "not answered" in problems([user("1"), calls("t1")])[0]
-
-
-def test_missing_and_duplicate_messages(shop: SimpleNamespace) -> None:
-    log = [user("1"), assistant("1"), user("2"), assistant("2")]
-    assert shop.checks.missing(log, log) == []
-    assert shop.checks.missing([log[1], log[3]], log) == []
-    assert shop.checks.missing(log, log[:3]) == [log[3]]
-    assert shop.checks.missing([log[2], log[0]], log) == [log[0]]  # there, but in another order
-    changed = [{**log[0], "content": [{"text": "other"}]}, *log[1:]]
-    assert shop.checks.missing(log, changed) == [log[0]]
-    assert shop.checks.count_duplicates(log) == 0
-    assert shop.checks.count_duplicates([*log, log[0]]) == 1
 
 
 def test_exact_restore(shop: SimpleNamespace) -> None:
@@ -158,75 +101,6 @@ def test_a_run_fails_for_any_broken_promise(shop: SimpleNamespace, flaw: dict[st
             ]
         }
     assert not shop.survival.Evidence(**(good | flaw)).passed
-
-
-# --- what is missing is said before anything starts -----------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("absent", "options", "says"),
-    [
-        ("rich", {"services": False, "model": "scripted"}, "uv sync --group examples"),
-        ("ministack", {"services": True, "model": "scripted"}, "uv sync --group examples"),
-        ("xllamacpp", {"services": False, "model": "local"}, "uv sync --group local-model"),
-    ],
-)
-def test_missing_package_is_named_with_its_command(
-    shop: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    absent: str,
-    options: dict[str, Any],
-    says: str,
-) -> None:
-    monkeypatch.setattr(shop.extras, "find_spec", lambda name: None if name == absent else object())
-    with pytest.raises(SystemExit) as stopped:
-        shop.extras.check(**options)
-    assert stopped.value.code == 2
-    message = capsys.readouterr().err
-    assert absent in message
-    assert says in message
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--model", "gpt"], "choose scripted, local, bedrock"),
-        (["--turns", "41"], "1 to 40"),
-        (["--interactive", "--json"], "do not go together"),
-        (["--backend", "services", "--hot", "redis://localhost"], "leave --hot and --durable out"),
-    ],
-)
-def test_bad_command_lines_are_refused(
-    shop: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    says: str,
-) -> None:
-    import quickstart
-
-    monkeypatch.setattr(sys, "argv", ["quickstart.py", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        quickstart.main()
-    assert stopped.value.code == 2
-    assert says in capsys.readouterr().err
-
-
-def test_bedrock_without_credentials_is_refused(
-    shop: SimpleNamespace,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(SystemExit) as stopped:
-        shop.extras.check(services=False, model="bedrock:some.model")
-    assert stopped.value.code == 2
-    assert "needs AWS credentials" in capsys.readouterr().err
 
 
 # --- whole runs -----------------------------------------------------------------------------------
@@ -304,6 +178,7 @@ def test_store_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
+@pytest.mark.long
 def test_interactive_conversation_survives_a_kill(tmp_path: Path) -> None:
     script = start(tmp_path, "--interactive")
     out, err = script.communicate("猫\n/kill\nlighthouse\n/quit\n", timeout=100)

@@ -19,7 +19,8 @@ from starlette.testclient import TestClient
 
 from strands_manga_memory import MangaMemorySettings
 from tests import servers
-from tests.integration.test_guarded_tool_kinds import calling_agent, results_of
+from tests.integration.test_guarded_tool_kinds import calling_agent
+from tests.support import tool_results
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples/recipes"
@@ -53,9 +54,9 @@ def test_lambda_goes_on_after_its_process_was_thrown_away(tmp_path: Path) -> Non
     env = {**os.environ, "DURABLE_URL": f"sqlite:///{tmp_path}/s.sqlite3"}
     told = [
         subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip()
-        for _ in range(3)
+        for _ in range(2)
     ]
-    assert told == ["2", "4", "6"]
+    assert told == ["2", "4"]
 
 
 def test_the_graph_runs(
@@ -163,7 +164,9 @@ def test_denied_calls_leave_the_breaker_closed(monkeypatch: pytest.MonkeyPatch) 
     agent = calling_agent([aws], *[("use_aws", recipe["DELETION"])] * 6)
     agent("Delete the orders.")
     gc.collect()
-    assert ["canceled by user" in str(result) for result in results_of(agent)] == [True] * 6
+    assert ["canceled by user" in str(result) for result in tool_results(agent.messages)] == [
+        True
+    ] * 6
     assert aws.status()["state"] == "closed"
 
 

@@ -126,13 +126,13 @@ def test_the_end_of_a_log_is_read_without_its_beginning(both: Stores, lost: bool
 
 
 def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
-    """Commands and bytes at turns 162 and 222, with flushes of every fifth turn."""
+    """Commands and bytes at turns 122 and 162, with flushes of every fifth turn."""
     stores = open_stores("valkey+sqlite", request)
     server = request.getfixturevalue("valkey_server")
     with servers.FaultyProxy(server.host, server.port) as proxy:
         client = redis.Redis(host=proxy.host, port=proxy.port)
         stores.hot = RedisHotStore(client)
-        window = SlidingWindowConversationManager(window_size=100)
+        window = SlidingWindowConversationManager(window_size=60)
         live = stores.agent(
             ScriptedModel(talk), tools=[find], flush_every=5, conversation_manager=window
         )
@@ -152,13 +152,13 @@ def test_evalsha_counted_by_the_server(request: pytest.FixtureRequest) -> None:
                 proxy.to_server_bytes - sent,
             )
 
-        for turn in range(161):
+        for turn in range(121):
             live(f"turn {turn}")
-        early = [measured("text 162"), measured("tool 163")]
-        for turn in range(58):
+        early = [measured("text 122"), measured("tool 123")]
+        for turn in range(38):
             live(f"turn {turn}")
-        assert len(live.messages) == 100
-        late = [measured("text 222"), measured("tool 223")]
+        assert len(live.messages) == 60
+        late = [measured("text 162"), measured("tool 163")]
         client.close()
     assert [one[:2] for one in early] == [one[:2] for one in late] == [(1, 1), (1, 1)]
     bodies = [

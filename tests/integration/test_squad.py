@@ -6,9 +6,6 @@ import asyncio
 import builtins
 import importlib
 import logging
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -55,6 +52,7 @@ from strands_manga_memory.squad import (
 )
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
 from tests import clocks, servers
+from tests.faults.forks import Child, forked_child
 from tests.unit.session.support import tool_use
 
 UNANSWERED = "(This was not answered.)"
@@ -449,45 +447,33 @@ async def test_two_processes_take_turns(open_memory: OpenMemory) -> None:
     assert len(other.models[0].requests[0].messages) == 5
 
 
-_DYING = """
-import asyncio, sys
-from strands_manga_memory import ConversationScope, open_hot_store
-from strands_manga_memory.squad.turn_order import ConversationTurns
-
-async def main():
-    turns = ConversationTurns(open_hot_store(sys.argv[1]))
-    async with turns.hold(ConversationScope("u1", "s1", "alpha"), wait=30):
-        await asyncio.sleep(2.5)  # longer than the lease
-        print("in the middle of a turn", flush=True)
-        await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
 @pytest.fixture
-def dying(valkey_server: servers.Valkey, unique: str) -> Iterator[tuple[int, str]]:
+def dying(valkey_server: servers.Valkey, unique: str) -> tuple[Child, str]:
     """A process in the middle of a turn, and where it is leased."""
     url = f"{valkey_server.url}?prefix={unique}"
-    with subprocess.Popen(
-        [sys.executable, "-c", _DYING, url], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "in the middle of a turn\n"
-        yield child.pid, url
-        child.kill()
+
+    async def hold(parent: Child) -> None:
+        turns = ConversationTurns(open_hot_store(url), lease=0.6)
+        async with turns.hold(ConversationScope("u1", "s1", "alpha"), wait=30):
+            await asyncio.sleep(0.9)  # longer than the lease
+            parent.say(holds=True)
+            await asyncio.sleep(600)
+
+    child = forked_child(lambda parent: asyncio.run(hold(parent)))
+    child.hear("holds")
+    return child, url
 
 
 async def test_nobody_waits_long_for_a_process_that_was_killed(
-    memory: MangaMemory, dying: tuple[int, str]
+    memory: MangaMemory, dying: tuple[Child, str]
 ) -> None:
-    pid, url = dying
+    child, url = dying
     hot = open_hot_store(url)
     with pytest.raises(BusyError):
         async with ConversationTurns(hot).hold(ConversationScope("u1", "s1", "alpha"), wait=0.2):
             pass
     shop = Shop(memory, hot=hot)
-    os.kill(pid, signal.SIGKILL)
+    child.kill()
     start = clocks.seconds()
     assert await shop.ask("hello") == "heard hello"
     assert clocks.seconds() - start < 3.0
@@ -516,24 +502,12 @@ async def test_a_lease_that_cannot_be_had_stops_nobody() -> None:
         assert hot.calls == ["acquire_lease"]
 
 
-async def test_a_lease_is_prolonged_and_given_back() -> None:
-    hot = InMemoryHotStore()
-    name = f"{ConversationScope('u', 's').storage_session_id}/A:default"
-    renewed = asyncio.Event()
-    loop, acquire, count = asyncio.get_running_loop(), hot.acquire_lease, 0
-
-    def counted(conversation: str, *, owner: str, ttl: float) -> bool:
-        nonlocal count
-        count += 1
-        if count == 3:
-            loop.call_soon_threadsafe(renewed.set)
-        return acquire(conversation, owner=owner, ttl=ttl)
-
-    hot.acquire_lease = counted  # type: ignore[method-assign]
-    async with ConversationTurns(hot, lease=0.3).hold(ConversationScope("u", "s"), wait=5.0):
-        await asyncio.wait_for(renewed.wait(), 30)
-        assert not acquire(name, owner="someone else", ttl=1.0)
-    assert acquire(name, owner="someone else", ttl=1.0)
+async def test_a_lease_is_given_back() -> None:
+    hot, scope = InMemoryHotStore(), ConversationScope("u", "s")
+    async with ConversationTurns(hot).hold(scope, wait=5.0):
+        pass
+    name = f"{scope.storage_session_id}/A:default"
+    assert hot.acquire_lease(name, owner="someone else", ttl=1.0)
 
 
 # Streams

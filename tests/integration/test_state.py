@@ -32,7 +32,6 @@ from strands_manga_memory import (
 from strands_manga_memory.state import (
     CallableEnvironmentSource,
     Confidence,
-    ConversationLayer,
     EnvironmentChanges,
     Phase,
     SlotStatus,
@@ -44,7 +43,7 @@ from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
 from tests.integration.endless import endless_tool
-from tests.support import GuardedModel, open_session
+from tests.support import GuardedModel, open_session, tool_results
 
 SCOPE = ConversationScope("u1", "s1")
 REORDER = {
@@ -187,21 +186,6 @@ def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_p
     assert set(agent.state.get()) <= {
         f"manga_state.{part}" for part in ("conversation", "entities", "goals", "turns")
     }
-
-
-def test_a_layer_is_written_only_when_it_changed() -> None:
-    coordinator = StateCoordinator()
-    agent = agent_with(coordinator)
-    coordinator.goals.set("find a present")
-    for _ in range(5):
-        agent("Hm, what else?")
-    writes = coordinator.stats()["writes"]
-    goals = agent.state.get("manga_state.goals")
-    coordinator.dialogue.set_intent(None)
-    coordinator.entities.drop()
-    coordinator.dialogue.set_phase(coordinator.dialogue.phase)
-    assert coordinator.stats()["writes"] == writes
-    assert agent.state.get("manga_state.goals") == goals
 
 
 def test_turn_that_leaves_the_dialogue_as_it_was_does_not_store_it_again() -> None:
@@ -696,18 +680,6 @@ def test_an_interrupt_stops_the_clock_and_the_step_goes_on(manager: Manager) -> 
     assert "order_id ORD-12345" in told(model)
 
 
-def test_a_number_of_the_model_fills_a_slot() -> None:
-    model = ScriptedModel(
-        [
-            [use("update_slots", "t1", intent="reorder", values={"volume": 3}, confirmed=True)],
-            "done",
-        ]
-    )
-    coordinator = StateCoordinator(intents=REORDER)
-    agent_with(coordinator, model)("again, please")
-    assert coordinator.dialogue.slot("volume").value == "3"
-
-
 def test_the_model_changes_the_state_with_tools() -> None:
     replies = [
         [
@@ -727,6 +699,7 @@ def test_the_model_changes_the_state_with_tools() -> None:
         [use("manage_goal", "t5", action="set", text="reorder volume 3")],
         [use("manage_goal", "t6", action="add_subtask", id="find", text="find it")],
         [use("manage_goal", "t7", action="dance"), use("update_slots", "t9", intent="dance")],
+        [use("update_slots", "t10", values={"volume": 3, "format": "paper"}, confirmed=True)],
         "done",
     ]
     model = ScriptedModel(replies)
@@ -750,6 +723,7 @@ def test_the_model_changes_the_state_with_tools() -> None:
     assert "can be worked on: find" in texts["t6"]
     assert "action must be one of set," in texts["t7"]
     assert "intent must be one of reorder; got 'dance'" in texts["t9"]
+    assert texts["t10"] == "Nothing is missing for the intent reorder: volume = 3, format = paper."
     specs = {spec["name"]: spec["description"] for spec in model.requests[0].tool_specs or []}
     assert specs["update_slots"].endswith("Intents, with their slots: reorder (volume, format).")
     assert [results[id_]["status"] for id_ in ("t1", "t3", "t7")] == ["error"] * 3
@@ -781,12 +755,7 @@ def test_the_model_is_told_the_rule_that_a_value_breaks(given: dict[str, Any], t
     agent = agent_with(coordinator, ScriptedModel([[use(name, "t1", **given)], "Done."]))
     coordinator.goals.set("find it")
     agent("hello")
-    [result] = [
-        block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
+    [result] = tool_results(agent.messages)
     assert result["status"] == "error"
     assert told in result["content"][0]["text"]
     assert "pydantic" not in result["content"][0]["text"]
@@ -1146,31 +1115,6 @@ def test_question_with_markup_is_exported_once() -> None:
     assert exported.state == ("Goal: Find a gift",)
 
 
-def test_turn_changes_the_phase_only_while_other_threads_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    coordinator = StateCoordinator()
-    agent = agent_with(coordinator)
-    lock, advance, free = coordinator.layers.lock, ConversationLayer.advance, list[bool]()
-
-    def look() -> None:
-        free.append(lock.acquire(blocking=False))
-        if free[-1]:
-            lock.release()
-
-    def watched(dialogue: ConversationLayer, phase: Phase) -> None:
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-        advance(dialogue, phase)
-
-    monkeypatch.setattr(ConversationLayer, "advance", watched)
-    agent("Is B07X1234 in stock?")
-    assert coordinator.dialogue.phase is Phase.FOLLOW_UP
-    assert free
-    assert not any(free)
-
-
 def test_threads_that_change_slots_lose_none() -> None:
     slots = [DialogueSlot(name=f"s{number}") for number in range(40)]
     coordinator = StateCoordinator(intents={"many": slots})
@@ -1285,29 +1229,3 @@ def test_half_of_a_surrogate_pair_breaks_no_turn() -> None:
     assert coordinator.dialogue.fill_slot("title", "“q\ud800r”").value == "q?r"
     for key in ("conversation", "entities", "goals"):
         assert "version" in json.loads(agent.state.get(f"manga_state.{key}").encode())
-
-
-def test_the_result_of_the_last_slot_states_all_values() -> None:
-    replies = [
-        [
-            use(
-                "update_slots",
-                "t1",
-                intent="reorder",
-                values={"volume": "3", "format": "paper"},
-                confirmed=True,
-            )
-        ],
-        "done",
-    ]
-    agent = agent_with(StateCoordinator(intents=REORDER), ScriptedModel(replies))
-    agent("again, please")
-    results = [
-        block["toolResult"]
-        for message in agent.messages
-        for block in message["content"]
-        if "toolResult" in block
-    ]
-    assert results[0]["content"] == [
-        {"text": "Nothing is missing for the intent reorder: volume = 3, format = paper."}
-    ]

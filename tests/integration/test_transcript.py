@@ -15,6 +15,8 @@ from tests.provider_formats import PROVIDERS, problems
 from tests.transcript.conversation import Exchange, hold
 from tests.transcript.script import CARD, SCRIPTS
 
+pytestmark = pytest.mark.xdist_group("transcript")  # its conversations are held once
+
 _BLOCK = re.compile(r"<(user_memory|conversation_state|recalled_history)>\n(.*?)</\1>", re.DOTALL)
 _FIRST_VISIT = 30
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,15 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
-from tests.unit.session.support import Stores, find, same, texts, tool_turns, tool_use
+from tests.unit.session.support import (
+    Stores,
+    find,
+    open_stores,
+    same,
+    texts,
+    tool_turns,
+    tool_use,
+)
 
 
 def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager]) -> None:
@@ -57,8 +64,14 @@ MANAGERS: dict[str, Callable[[], ConversationManager]] = {
 }
 
 
-@pytest.mark.parametrize("name", MANAGERS)
-def test_conversation_managers_restore_exactly(stores: Stores, name: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [*(("valkey+sqlite", name) for name in MANAGERS), ("valkey", "ours"), ("sqlite", "sliding")],
+)
+def test_conversation_managers_restore_exactly(
+    request: pytest.FixtureRequest, shape: str, name: str
+) -> None:
+    stores = open_stores(shape, request)
     script = tool_turns()
     if name.startswith("summarizing"):
         script = _overflowing(script, every=7)
@@ -104,50 +117,33 @@ def test_pins_in_the_middle_and_their_flags(both: Stores) -> None:
     assert live.messages[0]["metadata"]["custom"]["pinned"] is True
 
 
+@tool
+def catalogue() -> str:
+    """Return a lot."""
+    return "one volume after another, " * 2000
+
+
 @pytest.mark.filterwarnings("ignore:.*experimental.*")
 @pytest.mark.filterwarnings("ignore:.*context_manager.*")
-def test_truncation_by_strands_own_context_manager(both: Stores) -> None:
-    @tool
-    def catalogue() -> str:
-        """Return a lot."""
-        return "one volume after another, " * 2000
-
+@pytest.mark.parametrize(
+    ("settings", "again", "is_logged_whole"),
+    [
+        ({"context_manager": "auto"}, {"context_manager": "auto"}, True),
+        ({"plugins": [ContextOffloader(storage=InMemoryStorage())]}, {}, False),
+    ],
+    ids=["context manager", "offloader"],
+)
+def test_results_that_strands_puts_aside_are_restored_as_they_are_shown(
+    both: Stores, settings: dict[str, Any], again: dict[str, Any], is_logged_whole: bool
+) -> None:
     def reply(messages: Any) -> Any:
-        return (
-            "done"
-            if "toolResult" in messages[-1]["content"][0]
-            else [tool_use(f"c{len(messages)}", "catalogue")]
-        )
+        is_answered = "toolResult" in messages[-1]["content"][0]
+        return "done" if is_answered else [tool_use(f"c{len(messages)}", "catalogue")]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        live = both.agent(ScriptedModel(reply), tools=[catalogue], context_manager="auto")
-        live("all of them")
-        live("again")
-        restored = both.agent(context_manager="auto")
-    assert len(str(live.messages)) < 60_000 < len(str(list(live._session_manager.history())))
-    assert same(restored.messages, live.messages)
-
-
-def test_results_put_aside_by_the_offloader(both: Stores) -> None:
-    @tool
-    def catalogue() -> str:
-        """Return a lot."""
-        return "one volume after another, " * 2000
-
-    def reply(messages: Any) -> Any:
-        return (
-            "done"
-            if "toolResult" in messages[-1]["content"][0]
-            else [tool_use(f"c{len(messages)}", "catalogue")]
-        )
-
-    live = both.agent(
-        ScriptedModel(reply),
-        tools=[catalogue],
-        plugins=[ContextOffloader(storage=InMemoryStorage())],
-    )
+    live = both.agent(ScriptedModel(reply), tools=[catalogue], **settings)
     live("all of them")
-    assert len(str(live.messages)) < 30_000
-    restored = both.agent(tools=[catalogue])
+    live("again")
+    restored = both.agent(tools=[catalogue], **again)
+    assert len(str(live.messages)) < 60_000
+    assert (len(str(list(live._session_manager.history()))) > 60_000) is is_logged_whole
     assert same(restored.messages, live.messages)

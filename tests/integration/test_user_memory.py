@@ -25,6 +25,7 @@ from strands_manga_memory import (
 from strands_manga_memory.stores import Condition
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests.support import DAY, finish_writes
+from tests.unit.session.support import tool_use
 
 
 @pytest.fixture
@@ -391,15 +392,7 @@ def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_the_memory_manager_searches_injects_and_adds(table: Table) -> None:
     UserMemoryStore(table, user_id="u1").remember("Owns volume 3 of Uzumaki")
     store = UserMemoryStore(table, user_id="u1")
-    add = [
-        {
-            "toolUse": {
-                "toolUseId": "1",
-                "name": "add_memory",
-                "input": {"entries": ["Collects first editions"]},
-            }
-        }
-    ]
+    add = [tool_use("1", "add_memory", entries=["Collects first editions"])]
     model = ScriptedModel([add, "noted", "yes"])
     agent = Agent(
         model=model,
