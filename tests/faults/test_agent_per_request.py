@@ -221,6 +221,7 @@ def test_a_turn_that_a_crash_cut_stays_closed_after_many_agents(
         ]
 
 
+@pytest.mark.long
 def test_bytes_of_a_record_do_not_grow_with_the_number_of_earlier_agents(both: Stores) -> None:
     """The hot record has the same size after 150 and after 180 agents."""
     sizes: list[int] = []

@@ -75,7 +75,7 @@ def stored(
         pytest.param(
             where,
             kind,
-            marks=pytest.mark.long if kind in ("lists", "numbers") and where == "cells" else (),
+            marks=pytest.mark.long if kind in ("lists", "numbers") else (),
         )
         for where, kind in itertools.product(("head", "cells"), BOMBS)
     ],

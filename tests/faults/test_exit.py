@@ -49,7 +49,7 @@ del agent, sessions
     ("end", "code", "pending"),
     [
         (IN_A_TURN, 3, "t1 text"),
-        (FORGOTTEN, 0, "direct"),
+        pytest.param(FORGOTTEN, 0, "direct", marks=pytest.mark.long),
         pytest.param(NORMAL, 0, "direct", marks=pytest.mark.long),
     ],
     ids=["sys_exit in a turn", "forgotten", "normal"],

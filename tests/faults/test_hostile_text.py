@@ -98,7 +98,7 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-SUITE = ("prose", "Japanese", "spaces", "tags", "『", "digits", "addresses")
+SUITE = ("prose", "Japanese", "spaces", "digits")
 """Kinds of texts that the suite tries with every reader; all others, and larger texts, are long."""
 
 
@@ -189,7 +189,7 @@ async def stalled(agent: Agent, *turns: str) -> float:
 
 HISTORIES = ("importance", "summarize")
 _SHORT = {
-    "importance": ("Japanese", "spaces", "tags"),
+    "importance": ("Japanese", "spaces"),
     "summarize": ("prose",),
 }
 """Kinds of texts of each history that the suite tries; all others are long."""

@@ -266,7 +266,7 @@ _SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
-TestConversations = Conversations.TestCase
+TestConversations = pytest.mark.long(Conversations.TestCase)
 TestConversations.settings = _SETTINGS
 TestLoggedConversations = pytest.mark.long(LoggedConversations.TestCase)
 TestLoggedConversations.settings = _SETTINGS
@@ -311,6 +311,7 @@ def test_core_c1_a_failed_reduction_loses_no_messages_on_restore(tmp_path: Path)
     assert plain(agent_of("file", tmp_path).messages) == live
 
 
+@pytest.mark.long
 def test_a_restart_reads_no_more_of_a_log_than_it_needs(tmp_path: Path) -> None:
     agent = agent_of("file", tmp_path)
     for number in range(200):

@@ -36,6 +36,7 @@ def test_a_new_session_greets_with_what_was_learned() -> None:
     assert found["forgotten"]["sessions"] == 2
 
 
+@pytest.mark.long
 def test_a_killed_reorder_goes_on_where_it_was() -> None:
     found = report("task_state.py")
     assert len(found["checks"]) == 8

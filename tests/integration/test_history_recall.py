@@ -149,7 +149,7 @@ def test_each_day_is_named_once_and_each_quote_has_its_time() -> None:
     )
 
 
-@pytest.mark.parametrize("budget", [80, 1_024])
+@pytest.mark.parametrize("budget", [pytest.param(80, marks=pytest.mark.long), 1_024])
 def test_quotes_fill_their_budget_and_never_pass_it(budget: int) -> None:
     recall = HistoryRecall(budget, counter=EstimateCounter())
     agent = made(recall)
@@ -543,7 +543,9 @@ def test_the_model_can_search_for_itself() -> None:
 # --- The facade -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("history", ["importance", "summarize"])
+@pytest.mark.parametrize(
+    "history", ["importance", pytest.param("summarize", marks=pytest.mark.long)]
+)
 def test_the_facade_hands_it_out_for_this_session_alone(tmp_path: Path, history: Any) -> None:
     memory = MangaMemory.open(durable=f"sqlite:///{tmp_path}/t.sqlite3", memories=True)
 

@@ -152,7 +152,10 @@ def outcomes(report: SessionsReport) -> dict[tuple[str, str], str]:
     return {(one.session_id, one.agent_id): one.outcome for one in report.sessions}
 
 
-@pytest.mark.parametrize("manager", MANAGERS)
+@pytest.mark.parametrize(
+    "manager",
+    [pytest.param(name, marks=[pytest.mark.long] if name == "null" else []) for name in MANAGERS],
+)
 def test_imported_agent_has_the_messages_and_states_that_the_source_restores(
     open_source: Opener, manager: str, memory: MangaMemory
 ) -> None:

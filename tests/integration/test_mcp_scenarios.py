@@ -347,8 +347,6 @@ async def test_parallel_callers_reconnect_once_and_the_others_are_told_at_once(
     ("fault", "code"),
     [
         ("401", "server_error"),
-        ("429", "server_error"),
-        ("500", "server_error"),
         ("503", "server_error"),
         ("garbage", "protocol_error"),
         ("html", "protocol_error"),

@@ -411,7 +411,7 @@ LEFT_TO_STRANDS = {"formatter raises", "block in a message of the wrong role", "
 
 @pytest.mark.parametrize("name", MANAGERS)
 @given(history=histories, then=st.sampled_from(["and now?", "find it"]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_history_gives_valid_requests_under_every_manager(
     name: str, history: list[Any], then: str
 ) -> None:

@@ -1167,7 +1167,7 @@ _SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
-TestConversations = Conversations.TestCase
+TestConversations = pytest.mark.long(Conversations.TestCase)
 TestConversations.settings = _SETTINGS
 TestLoggedConversations = pytest.mark.long(LoggedConversations.TestCase)
 TestLoggedConversations.settings = _SETTINGS
