@@ -49,8 +49,8 @@ from strands_manga_memory.telemetry import RESTORE, measured, within
 
 logger = logging.getLogger(__name__)
 
-_HOT_PATIENCE = 1.0
-"""Most seconds that the opening of a conversation waits for the hot tier."""
+_HOT_PATIENCE, _DURABLE_PATIENCE = 1.0, 2.0
+"""Most seconds that the opening of a conversation waits for each tier."""
 
 
 class SessionStats(TypedDict):
@@ -202,7 +202,7 @@ class AgentConversation:
             with within(tier, tiers.hot_deadline):
                 return saver.hot_health.ask(read, _HOT_PATIENCE)
         with within(tier, tiers.durable_deadline):
-            return saver.durable_health.ask(read, tiers.durable_deadline)
+            return saver.durable_health.ask(read, _DURABLE_PATIENCE)
 
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.
