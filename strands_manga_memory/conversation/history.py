@@ -21,6 +21,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -133,28 +134,20 @@ class Layout:
         """
         if state is None:
             return cls(skip)
-        version = VERSION
-        try:
+        version, is_valid = VERSION, False
+        with suppress(AttributeError, KeyError, TypeError):
             version = state["v"]
-            keys, bodies, after = (
-                state["keys"],
-                decode_bytes_values(state["bodies"]),
-                state["after"],
-            )
-            is_valid = all(isinstance(key, str) for key in (*keys, after or ""))
-            is_valid = is_valid and all(
-                {"role", "content"} <= body.keys() for body in bodies.values()
-            )
-        except (AttributeError, KeyError, TypeError):
-            is_valid = False
+            keys, after = state["keys"], state["after"]
+            bodies = decode_bytes_values(state["bodies"])
+            has_bodies = all({"role", "content"} <= body.keys() for body in bodies.values())
+            is_valid = has_bodies and all(isinstance(key, str) for key in (*keys, after or ""))
+        if is_valid and version == VERSION:
+            return cls(skip, tuple(keys), bodies, after)
+        problem = "the layout of the window is malformed"
         if version != VERSION:
             problem = (
                 f"the layout of the window has version {version!r}, this package reads {VERSION}"
             )
-        elif not is_valid:
-            problem = "the layout of the window is malformed"
-        else:
-            return cls(skip, tuple(keys), bodies, after)
         raise CorruptRecordError(problem, record="conversation manager state")
 
     def replay(self, restored: Sequence[Message]) -> list[Message] | None:

@@ -132,8 +132,6 @@ class RuleScorer:
         weights: Score of each dialogue act.
     """
 
-    __slots__ = ("weights",)
-
     def __init__(self, weights: ImportanceWeights | None = None) -> None:
         self.weights = weights or WEIGHTS
 
@@ -290,8 +288,6 @@ class Vocabulary:
     The words show which words of a later message are new. The statistics show whether the assistant
     acts like a help desk or like a companion.
     """
-
-    __slots__ = ("_texts", "_texts_of_self", "_tokens", "_words")
 
     _MOST_WORDS = 20_000
     _PRIOR_TEXTS = 10

@@ -74,12 +74,12 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
     cannot free enough, the result is ``floor``.
 
     Args:
-        sizes: Sizes of the blocks before truncation.
+        sizes: Sizes of the blocks before truncation, each above ``floor``.
         excess: Total size to free.
         floor: Smallest size to return.
     """
     left = excess
-    ordered = sorted((size for size in sizes if size > floor), reverse=True)
+    ordered = sorted(sizes, reverse=True)
     for number, size in enumerate(ordered, start=1):
         following = ordered[number] if number < len(ordered) else floor
         if left <= number * (size - following):
@@ -454,8 +454,6 @@ class FullTextArchive:
             the tool at once, because a changed list of tools would invalidate the provider's prompt
             cache.
     """
-
-    __slots__ = ("_characters", "_lock", "_texts", "is_offered", "log")
 
     def __init__(self, log: Callable[[], Iterable[Message]] | None = None) -> None:
         self.is_offered = False

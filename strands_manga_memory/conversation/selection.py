@@ -17,7 +17,7 @@ answer, and an answer without its question.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -173,11 +173,9 @@ def select(
     if budget.may_truncate:
         cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
         full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
-        users = [unit for unit in others if is_turn_start(messages[unit.positions[0]])]
-        demand = {band: _total(unit for unit in others if unit.band is band) for band in Band}
-        _make_room(
-            truncator, required, cycles, demand, _total(users), full, filled, budget.headroom
-        )
+        of_user = sum(unit.tokens for unit in others if is_turn_start(messages[unit.positions[0]]))
+        demand = {band: sum(unit.tokens for unit in others if unit.band is band) for band in Band}
+        _make_room(truncator, required, cycles, demand, of_user, full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened: set[int] = set()
     for unit in units:
@@ -310,10 +308,6 @@ def _required(
 
 
 # --- Room -----------------------------------------------------------------------------------------
-
-
-def _total(units: Iterable[_Unit]) -> int:
-    return sum(unit.tokens for unit in units)
 
 
 def _make_room(

@@ -28,6 +28,7 @@ from strands_manga_memory.conversation.summary_writing import (
     SummaryWriter,
     summarizer_name,
 )
+from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.language.session_summaries import Summarizer
 from strands_manga_memory.messages import content_fingerprint, is_turn_start, turns
 from strands_manga_memory.telemetry import SUMMARY, measured
@@ -448,14 +449,10 @@ class SummaryJobs:
         pending = self.pending
         if pending is None or not pending.done():
             return None
-        try:
+        summary: Summary | None = None
+        with logged_errors(logger, "no summary was written, leaving the history as it is"):
             summary = pending.result()
-        except Exception as error:
-            logger.warning(
-                "error=<%s> | no summary was written, leaving the history as it is",
-                type(error).__name__,
-            )
-            logger.debug("no summary was written", exc_info=True)
+        if summary is None:
             self.forget()
             self._count("failed")
             return None

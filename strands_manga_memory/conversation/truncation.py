@@ -17,7 +17,13 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from strands_manga_memory.messages.injection import CUT, READER
-from strands_manga_memory.messages.json_text import Documents, Number, find_json, write_json
+from strands_manga_memory.messages.json_text import (
+    Documents,
+    Number,
+    find_json,
+    is_mostly_json,
+    write_json,
+)
 
 CUT_MARKER = re.compile(rf"\n{CUT}\n")
 
@@ -76,19 +82,25 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     form = None if tail else _JsonText.read(head, tokens, most_characters)
     if form is not None:
         if (shorter := form.first_that(fits, _FORMS)) is not None:
-            return shorter if shorter == form.whole and not gone else marked(shorter)
-        head = form.least
+            return shorter if shorter == form.written(_WHOLE) and not gone else marked(shorter)
+        head = form.written(_LEAST, is_limited=False) or ""
     elif marker is None:
         tail = head
     room = max(0, tokens - _MARKER_TOKENS - _NAME_TOKENS * bool(name))
     characters = int(present * room / size)
     errors = [] if form is not None else _error_lines(text)
+
+    def lengths(characters: int) -> tuple[int, int]:
+        of_head = int(characters * _HEAD_SHARE)
+        of_tail = _tail_length(tail, characters - of_head)
+        return _head_length(head, max(of_head, _LEAST_CHARACTERS)), of_tail
+
     while True:
-        shown = _kept_text(text, head, tail, characters, errors)
-        spared = sum(map(len, _first_within(shown.hidden, characters // 3)))
-        shown = _kept_text(text, head, tail, characters - spared, errors)
-        between = _first_within(shown.hidden, spared)
-        shorter = marked(head[: shown.head], "".join([*between, tail[len(tail) - shown.tail :]]))
+        of_head, of_tail = lengths(characters)
+        spared = len(_first_errors(errors, of_head, len(text) - of_tail, characters // 3))
+        of_head, of_tail = lengths(characters - spared)
+        between = _first_errors(errors, of_head, len(text) - of_tail, spared)
+        shorter = marked(head[:of_head], between + tail[len(tail) - of_tail :])
         if not characters or count(shorter) <= tokens:
             return shorter
         characters = characters * 4 // 5
@@ -147,37 +159,11 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
     ]
 
 
-class _KeptText(NamedTuple):
-    """Part of a text that stays: its beginning, its end, and error lines from the middle.
-
-    The attributes ``head`` and ``tail`` are numbers of characters. ``hidden`` are the error lines.
-    """
-
-    head: int
-    tail: int
-    hidden: list[str]
-
-
-def _kept_text(
-    text: str, head: str, tail: str, characters: int, errors: Sequence[tuple[int, str]]
-) -> _KeptText:
-    """Choose how much of the beginning and the end of a text stays, of ``characters`` in total.
-
-    ``errors`` are the positions and texts of the error lines in the whole text.
-    """
-    of_tail = _tail_length(tail, characters - int(characters * _HEAD_SHARE))
-    of_head = _head_length(head, max(int(characters * _HEAD_SHARE), _LEAST_CHARACTERS))
-    end = len(text) - of_tail
-    return _KeptText(
-        of_head,
-        of_tail,
-        [line for start, line in errors if of_head <= start and start + len(line) <= end],
-    )
-
-
-def _first_within(lines: Sequence[str], characters: int) -> list[str]:
+def _first_errors(errors: Sequence[tuple[int, str]], start: int, end: int, most: int) -> str:
+    """Return the first error lines between two positions, at most ``most`` characters."""
+    lines = [line for at, line in errors if start <= at and at + len(line) <= end]
     sizes = accumulate(map(len, lines))
-    return [line for line, size in zip(lines, sizes, strict=True) if size <= characters]
+    return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= most)
 
 
 def _head_length(text: str, size: int) -> int:
@@ -333,19 +319,9 @@ class _JsonText:
         of the text.
         """
         source, found = find_json(text)
-        if 2 * sum(each.end - each.start for each in found) < len(source):
+        if not is_mostly_json(found, source):
             return None
         return cls(source, found, tokens, most_characters)
-
-    @property
-    def whole(self) -> str | None:
-        """Complete text with compact JSON. None if longer than ``most_characters``."""
-        return self._written(_WHOLE)
-
-    @property
-    def least(self) -> str:
-        """Shortest form: one identifying member per JSON object, and one item per list."""
-        return self._written(_LEAST, is_limited=False) or ""
 
     def first_that(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
         """Return the text in the most detailed form for which ``fits`` is true.
@@ -357,7 +333,7 @@ class _JsonText:
 
         @cache
         def attempt(form: _Form) -> str | None:
-            text = self._written(form)
+            text = self.written(form)
             return text if text is not None and fits(text) else None
 
         # Shorter strings make a shorter text. A smaller group of members may be a longer one.
@@ -373,7 +349,7 @@ class _JsonText:
         ]
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
-    def _written(self, form: _Form, *, is_limited: bool = True) -> str | None:
+    def written(self, form: _Form, *, is_limited: bool = True) -> str | None:
         """Return the text in a form. None if too long, unless ``is_limited`` is false."""
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []

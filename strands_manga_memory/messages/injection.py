@@ -251,13 +251,6 @@ def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -
     return [*messages[:at], changed, *messages[at + 1 :]]
 
 
-def _without_injected(message: Message, count: int) -> Message:
-    """Return a message without the first ``count`` blocks, which plugins added before its text."""
-    plain: dict[str, Any] = {**message, "content": message["content"][count:]}
-    metadata = {key: value for key, value in plain.pop("metadata").items() if key != INJECTED}
-    return cast("Message", {**plain, "metadata": metadata} if metadata else plain)
-
-
 class Added(NamedTuple):
     """Content blocks that plugins added to the messages of one request.
 
@@ -289,24 +282,22 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
         messages[-1], after = {**last, "content": last["content"][:end]}, last["content"][end:]
     if opening is not None and (count := injected_count(messages[opening])):
         before = messages[opening]["content"][:count]
-        messages[opening] = _without_injected(messages[opening], count)
+        plain: dict[str, Any] = {
+            **messages[opening],
+            "content": messages[opening]["content"][count:],
+        }
+        metadata = {key: value for key, value in plain.pop("metadata").items() if key != INJECTED}
+        messages[opening] = cast("Message", {**plain, "metadata": metadata} if metadata else plain)
     if opening is not None and opening < len(messages) - 1:
         before, after = [*before, *after], []
     if not before and not after:
         return context.messages, Added(before, after)
-    _restore_id(messages, context.agent.messages, opening)
-    return messages, Added(before, after)
-
-
-def _restore_id(messages: list[Message], history: Sequence[Message], opening: int | None) -> None:
-    """Copy tracking ids from the history to the messages that plugins change.
-
-    These are the message that opened the turn and the last message. A plugin may have rebuilt them
-    without ids.
-    """
+    # A plugin may have rebuilt the messages that it changed without ids.
+    history = context.agent.messages
     for at in {opening, len(messages) - 1} if len(history) == len(messages) else ():
         if at is not None and (id_ := history[at].get("tracking_id")):
             messages[at] = {**messages[at], "tracking_id": id_}
+    return messages, Added(before, after)
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:

@@ -68,16 +68,17 @@ def find_json(text: str) -> tuple[str, list[Documents]]:
         text.
     """
     found = _scan(text)
-    if not _covers(found, text) and (start := _PYTHON_START.search(text)) is not None:
+    if not is_mostly_json(found, text) and (start := _PYTHON_START.search(text)) is not None:
         outermost = len(text[: start.end() - 1].rstrip("[{( \n"))
         converted = text[:outermost] + _from_python(text[outermost:])
         in_python = _scan(converted)
-        if _covers(in_python, converted):
+        if is_mostly_json(in_python, converted):
             return converted, in_python
     return text, found
 
 
-def _covers(found: Sequence[Documents], text: str) -> bool:
+def is_mostly_json(found: Sequence[Documents], text: str) -> bool:
+    """Return whether the documents have at least half of the characters of a text."""
     return 2 * sum(each.end - each.start for each in found) >= len(text)
 
 

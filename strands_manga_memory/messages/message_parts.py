@@ -228,21 +228,13 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 def content_fingerprint(message: Message) -> int:
     """Return a hash of a message's role and content."""
-    content = message["content"]
-    if (
-        len(content) == 1
-        and len(block := content[0]) == 1
-        and isinstance(text := block.get("text"), str)
-    ):
-        # Same result as below; CPython caches the hash of a text.
-        return hash((message["role"], text))
     blocks = [
         (
             text
             if len(block) == 1 and isinstance(text := block.get("text"), str)
             else _block_fingerprint(block)
         )
-        for block in content
+        for block in message["content"]
     ]
     return hash((message["role"], *blocks))
 
@@ -306,8 +298,6 @@ class ToolResultSeparator:
     A model may also give several calls the same id. Their results are put in the order of the
     calls, because only the order shows which result belongs to which call.
     """
-
-    __slots__ = ("_calls",)
 
     def __init__(self) -> None:
         self._calls: list[tuple[ToolResult, int]] = []

@@ -203,8 +203,6 @@ class UniqueNames:
 class _Call:
     """Tool call in a request, with its unique id and its result (an error until it is found)."""
 
-    __slots__ = ("id", "place", "result")
-
     def __init__(self, id_: str) -> None:
         self.id = id_
         self.place = (-1, 0)
@@ -286,20 +284,10 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
-    if following is None or following["role"] != "user":
+    if following is None or following["role"] != "user" or is_turn_start(following):
         return cast("Message", {"role": "user", "content": content})
-    before = following["content"]
-    if any("toolResult" in block for block in before):
-        content += [block for block in before if "cachePoint" in block]
-    is_of_results = any("toolResult" in block for block in before)
-    return cast(
-        "Message",
-        (
-            _with_content(following, content)
-            if is_of_results
-            else {"role": "user", "content": content}
-        ),
-    )
+    content += [block for block in following["content"] if "cachePoint" in block]
+    return cast("Message", _with_content(following, content))
 
 
 # --- Roles ----------------------------------------------------------------------------------------
