@@ -140,18 +140,18 @@ class EntityLayer(Layer):
 
     # Events of a turn; they do not raise
 
-    def begin_turn(self, *, expires_after: int, is_new_subject: bool) -> None:
+    def begin_turn(self, *, is_new_subject: bool) -> None:
         """Remove outdated entities when a new turn begins.
 
-        Entities are outdated if no message named them in the last ``expires_after`` turns. After a
-        change of subject, only entities that describe the user, such as a phone number, are kept.
+        Entities are outdated if no message named them in the last 20 turns. After a change of
+        subject, only entities that describe the user, such as a phone number, are kept.
         """
         turns = self._store.get(TurnLayer)
         # A fork at an earlier turn has the entities, but not the number of turns.
         turn = turns.count = max([turns.count, *(each.turn for each in self.active())])
         self._keep(
             lambda each: (
-                turn - each.turn <= expires_after
+                turn - each.turn <= EXPIRES_AFTER_TURNS
                 and (not is_new_subject or each.type in OF_THE_USER)
             )
         )

@@ -26,7 +26,7 @@ from strands_manga_memory.messages.injection import (
 )
 from strands_manga_memory.messages.texts import estimate_tokens
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.state.active_entities import EXPIRES_AFTER_TURNS, EntityLayer
+from strands_manga_memory.state.active_entities import EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, TurnLayer
 from strands_manga_memory.state.goals import GoalsLayer
 from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
@@ -111,8 +111,6 @@ class StateCoordinator(Plugin):
         types: Entity types to extract. Default ``SHOP``. Types that identify a thing (ASIN, ISBN,
             order id) are also extracted from tool calls and the assistant's text; others come from
             the user only.
-        expires_after_turns: Turns after which an entity that was not named again is dropped.
-            Default 20.
         max_tokens: Most estimated tokens of the rendered state. Default 400.
         time_budget_ms: Milliseconds of a task after which the rendered state asks the model to
             answer. Default 3,000.
@@ -128,9 +126,8 @@ class StateCoordinator(Plugin):
         hot: Hot store for changes of the environment and for the state that the session's agents
             share. None: the agent shares no state and receives no changes.
         codec: Codec of the data in the hot store.
-        environment: Environment that the caller has read, or a function that returns the
-            environment, or None before it is read. The start of the session then does not read the
-            source again.
+        environment: Function that returns the environment that the caller reads, or None before it
+            is read. The start of the session then does not read the source again.
         is_stored: Function that returns whether the session still has the conversation of an agent
             id. If it has none of the agents that wrote the shared state, a new agent ignores this
             state. None: no check.
@@ -157,7 +154,6 @@ class StateCoordinator(Plugin):
         *,
         intents: Mapping[str, Iterable[DialogueSlot]] | None = None,
         types: EntityTypes = SHOP,
-        expires_after_turns: int = EXPIRES_AFTER_TURNS,
         max_tokens: int = 400,
         time_budget_ms: float = 3000.0,
         tool_timeout_ms: float | None = 30_000.0,
@@ -167,7 +163,7 @@ class StateCoordinator(Plugin):
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
         codec: Codec | None = None,
-        environment: Environment | Callable[[], Environment | None] | None = None,
+        environment: Callable[[], Environment | None] | None = None,
         is_stored: Callable[[str], bool] | None = None,
         deadline: float = HOT_DEADLINE,
         source_deadline: float = SOURCE_DEADLINE,
@@ -175,7 +171,6 @@ class StateCoordinator(Plugin):
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        positive("expires_after_turns", expires_after_turns)
         for name, amount in (
             ("time_budget_ms", time_budget_ms),
             ("tool_timeout_ms", tool_timeout_ms),
@@ -209,16 +204,14 @@ class StateCoordinator(Plugin):
             changes,
             deadline=deadline,
             source_deadline=source_deadline,
-            environment=(lambda: environment)
-            if isinstance(environment, Environment)
-            else environment,
+            environment=environment,
         )
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
         if self._intents and offer_tools:
             self._describe_intents()
-        self._recorder = Recorder(store, self.task, session, expires_after_turns)
+        self._recorder = Recorder(store, self.task, session)
 
     def __repr__(self) -> str:
         names = [tool.tool_name for tool in self._tools]

@@ -432,22 +432,20 @@ class GoalsLayer(Layer):
             StateError: The remaining texts of the active goal exceed the limit.
         """
         limit, warn_from = self._store.limits.goal_tokens, self._store.limits.goal_warn_tokens
-        tokens = part_tokens(self)
-        while self.archive and tokens > limit:
-            self.archive = self.archive[1:]
-            tokens = part_tokens(self)
-        if (goal := self.active) is not None and tokens > limit:
-            self.active = goal.replaced(context="")
-            tokens = part_tokens(self)
-        if goal is not None and tokens > limit:
-            short = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
-            self.active = goal.replaced(context="", subtasks=short)
-            tokens = part_tokens(self)
-        if tokens > limit:
-            raise StateError(
-                f"the goal and its subtasks have {tokens} tokens, over the limit of {limit};"
-                " complete the goal or shorten its texts"
-            )
+        while (tokens := part_tokens(self)) > limit:
+            goal = self.active
+            if self.archive:
+                self.archive = self.archive[1:]
+            elif goal is not None and goal.context:
+                self.active = goal.replaced(context="")
+            elif goal is not None and any(each.result for each in goal.subtasks.values()):
+                short = {id_: each.replaced(result="") for id_, each in goal.subtasks.items()}
+                self.active = goal.replaced(subtasks=short)
+            else:
+                raise StateError(
+                    f"the goal and its subtasks have {tokens} tokens, over the limit of {limit};"
+                    " complete the goal or shorten its texts"
+                )
         if tokens > warn_from and not self._warned:
             logger.warning(
                 "tokens=<%d>, cap=<%d> | the goals of the session are close to their size limit",
@@ -490,7 +488,7 @@ class GoalsLayer(Layer):
         If the active goal alone is too large, nothing is dropped, and a warning is logged.
         """
         limit = self._store.limits.goal_tokens
-        if self._store.size(self) <= limit // 2:  # a character has at most 2 tokens
+        if len(self.stored()) <= limit // 2:  # a character has at most 2 tokens
             return
         with self._store.lock:
             before = self.values()

@@ -65,18 +65,10 @@ class Recorder:
         task: The task of the current request.
         session: Access to the state that the agents of the session share; None without shared
             state.
-        expires_after_turns: Turns after which an entity that was not named again is dropped.
     """
 
-    def __init__(
-        self,
-        store: StateStore,
-        task: TaskState,
-        session: SessionState | None,
-        expires_after_turns: int,
-    ) -> None:
+    def __init__(self, store: StateStore, task: TaskState, session: SessionState | None) -> None:
         self._store, self._task, self._session = store, task, session
-        self._expires_after_turns = expires_after_turns
         # Types whose values identify one thing are also extracted from tool calls and the
         # assistant's text.
         self._types_of_tools = {each.name for each in store.types if each.is_exact} - _USER_TYPES
@@ -174,9 +166,7 @@ class Recorder:
         self._dialogue.take_message(
             phase, found, identity, is_new_turn=is_new_turn, is_correction=is_correction
         )
-        self._entities.begin_turn(
-            expires_after=self._expires_after_turns, is_new_subject=changes_subject(text)
-        )
+        self._entities.begin_turn(is_new_subject=changes_subject(text))
         self._entities.take_mentions(found, identity, by_user=True)
 
     def _assistant_message(self, message: Message, identity: str) -> None:

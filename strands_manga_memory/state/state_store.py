@@ -249,7 +249,6 @@ class _Entry:
         text: The layer's text in ``agent.state``; None if there is none.
         written: Values when the layer was last read from ``agent.state`` or written there.
         shared: Values in the session's shared state when this agent last read or wrote that state.
-        shared_text: Text of the layer in the shared state at that time.
         turn_end: Values at the end of the last turn.
     """
 
@@ -258,7 +257,6 @@ class _Entry:
     text: Any = None
     written: dict[str, Any] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
-    shared_text: str = ""
     turn_end: dict[str, Any] = field(default_factory=dict)
 
 
@@ -331,10 +329,6 @@ class StateStore:
             with self.lock:
                 self._read(agent)
 
-    def size(self, layer: Layer) -> int:
-        """Return the number of characters in the stored text of a layer; 0 if there is none."""
-        return len(str(self._entries[type(layer)].text or ""))
-
     def unreadable(self) -> dict[str, str]:
         """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
         return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
@@ -406,14 +400,11 @@ class StateStore:
         texts, shared = dict(known), {}
         for entry in self._readable():
             layer = entry.layer
-            shared[layer.KEY] = values = layer.values()
+            shared[layer.KEY] = layer.values()
             with suppress(CorruptRecordError):
-                if layer.KEY in known and known[layer.KEY] != entry.shared_text:
+                if layer.KEY in known:
                     layer.loaded(known[layer.KEY])
-                entry.shared_text = (
-                    entry.text if entry.text and values == entry.written else layer.stored()
-                )
-                texts[layer.KEY] = entry.shared_text
+                texts[layer.KEY] = layer.stored()
         return texts, shared
 
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
@@ -436,7 +427,7 @@ class StateStore:
                     continue
                 is_outdated = revision < self.revision
                 layer.merge(type(layer)().values() if is_outdated else entry.shared, other)
-                entry.shared, entry.shared_text = other, shared[layer.KEY]
+                entry.shared = other
             self.write()
             self.note_shared({}, max(revision, self.revision))
 

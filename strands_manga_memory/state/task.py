@@ -259,7 +259,7 @@ class TaskState:
     def _end_running(self, status: StepStatus, error: str | None = None) -> None:
         for step in list(self.steps.values()):
             if step.status is StepStatus.IN_PROGRESS:
-                self._end_step(step.id, status, error=error)
+                self.end_step(step.id, status, error=error)
 
     def add_step(
         self,
@@ -305,28 +305,25 @@ class TaskState:
         with self._lock:
             return self._put(self.step(step_id).started(self._clock()))
 
-    def complete_step(self, step_id: str, result: object = None) -> TaskStep:
-        """Complete a step of the task that is in progress.
+    def end_step(
+        self,
+        step_id: str,
+        status: StepStatus = StepStatus.COMPLETED,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+    ) -> TaskStep:
+        """End an attempt of a step with a status: completed, failed, timed out or queued again.
+
+        ``result`` and ``error`` are truncated to 200 characters.
 
         Raises:
-            StateError: The step does not exist, or is not in progress.
+            StateError: The step does not exist, or the status may not follow its current status.
         """
-        short = None if result is None else shorten_line(str(result), 200)
-        return self._end_step(step_id, StepStatus.COMPLETED, result=short)
-
-    def fail_step(self, step_id: str, error: object, *, timed_out: bool = False) -> TaskStep:
-        """Mark a step of the task as failed or timed out.
-
-        Raises:
-            StateError: The step does not exist, or has ended.
-        """
-        return self._end_step(
-            step_id, StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED, error=str(error)
-        )
-
-    def _end_step(self, step_id: str, status: StepStatus, **texts: Any) -> TaskStep:
+        short = None if result is None else shorten_line(result, 200)
         with self._lock:
-            return self._put(self.step(step_id).ended(status, self._clock(), **texts))
+            step = self.step(step_id)
+            return self._put(step.ended(status, self._clock(), result=short, error=error))
 
     def roll_back(self, *, after: str | None = None) -> list[TaskStep]:
         """Undo the completed tool calls of the task, the last one first.

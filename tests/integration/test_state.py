@@ -897,7 +897,7 @@ def test_steps_are_undone_the_last_one_first() -> None:
     ):
         step = coordinator.task.add_step(name, undo=undo)
         coordinator.task.start_step(step.id)
-        coordinator.task.complete_step(step.id)
+        coordinator.task.end_step(step.id)
     back = coordinator.task.roll_back(after="step-1")
     assert [(step.name, step.rolled_back) for step in back] == [("note", True), ("pay", False)]
     assert "already shipped" in (back[1].error or "")
@@ -914,7 +914,7 @@ def test_thoughts_neither_displace_a_call_nor_count_as_undone() -> None:
     task.begin()
     task.add_step("refund", step_id="refund", undo=lambda: undone.append("refund"))
     task.start_step("refund")
-    task.complete_step("refund")
+    task.end_step("refund")
     for number in range(120):
         task.record("reasoning", f"thought {number}")
     latest = task.record("validation", "the amount is plausible", ok=True)

@@ -275,7 +275,7 @@ def test_entities_expire_when_nobody_names_them() -> None:
     layer.mention([entity("asin", "B07X1234", turn=1), entity("email", "a@b.c", turn=15)])
     for turn, left in ((21, ["asin", "email"]), (22, ["email"])):
         coordinator.layers.get(TurnLayer).count = turn
-        layer.begin_turn(expires_after=20, is_new_subject=False)
+        layer.begin_turn(is_new_subject=False)
         assert list(layer.groups) == left
 
 
@@ -290,7 +290,7 @@ def test_entities_of_a_fork_without_a_number_of_turns_expire() -> None:
     layer = coordinator.entities
     layer.mention([entity("asin", "B07X1234", turn=30)])
     for turn, left in ((30, ["asin"]), (50, ["asin"]), (51, [])):
-        layer.begin_turn(expires_after=20, is_new_subject=False)
+        layer.begin_turn(is_new_subject=False)
         assert (coordinator.dialogue.turn_count, list(layer.groups)) == (turn, left)
         coordinator.layers.get(TurnLayer).count = turn + (20 if turn == 30 else 1)
 
