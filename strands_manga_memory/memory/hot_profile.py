@@ -34,7 +34,6 @@ from strands_manga_memory.stores.hot import (
     HotRecord,
     HotStore,
     HotWrite,
-    WriteStatus,
     new_version,
 )
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
@@ -187,7 +186,7 @@ class HotProfile:
                 ttl=TTL,
                 replace=not before.exists,
             )
-            if self._hot.write(self.name, write) is not WriteStatus.OK:
+            if not self._hot.write(self.name, write):
                 return None
             return replace(
                 after, epoch=write.epoch, version=write.version, exists=True, is_erased=False
@@ -300,7 +299,7 @@ class HotProfile:
             expect=seen, epoch=seen[0], version=new_version(), fields={MEMORIES: data}, ttl=TTL
         )
         try:
-            return self._hot.write(self.name, write) is WriteStatus.OK
+            return self._hot.write(self.name, write)
         except StoreError:
             return False
 

@@ -21,7 +21,6 @@ from strands_manga_memory.stores.hot import (
     HotStore,
     HotWrite,
     InMemoryHotStore,
-    WriteStatus,
 )
 from strands_manga_memory.stores.table import (
     ABSENT,
@@ -79,7 +78,6 @@ __all__ = [
     "TenantKeys",
     "TieredStorage",
     "Write",
-    "WriteStatus",
     "open_hot_store",
     "open_table",
 ]

@@ -154,21 +154,17 @@ class TenantCipher:
 
     Args:
         keys: Provider of the keys: ``TenantKeys``, or your own.
-        context: Name of the deployment, such as ``"prod"``. Values of another deployment are
-            rejected even with the same keys. Default: no name. Deployments without a name and with
-            the same keys can read each other's values.
 
     Raises:
         ImportError: ``cryptography`` is not installed.
     """
 
-    def __init__(self, keys: KeyProvider, *, context: str = "") -> None:
+    def __init__(self, keys: KeyProvider) -> None:
         _aead(bytes(32))
         self._keys = keys
-        self._context = context
 
     def __repr__(self) -> str:
-        return f"TenantCipher({self._keys!r}, context={self._context!r})"
+        return f"TenantCipher({self._keys!r})"
 
     def encrypt(self, data: bytes, place: str) -> bytes:
         """Return ``data`` encrypted for the storage key ``place``.
@@ -185,7 +181,7 @@ class TenantCipher:
                 " is destroyed; to store data again, add a key to the key provider",
                 record=place,
             ) from error
-        return _sealed(id_, _aead(key), data, self._bound(id_, place))
+        return _sealed(id_, _aead(key), data, _bound(id_, place))
 
     def decrypt(self, data: bytes, place: str) -> bytes:
         """Return the decrypted value.
@@ -204,10 +200,11 @@ class TenantCipher:
                 " given, or is destroyed; if it exists, add it to the key provider",
                 record=place,
             ) from error
-        return _opened(_aead(key), rest, self._bound(id_, place))
+        return _opened(_aead(key), rest, _bound(id_, place))
 
-    def _bound(self, key_id: str, place: str) -> bytes:
-        return "\0".join((self._context, key_id, place)).encode()
+
+def _bound(key_id: str, place: str) -> bytes:
+    return f"{key_id}\0{place}".encode()
 
 
 def _check_key(name: str, key: object, *, sizes: tuple[int, ...]) -> None:

@@ -211,7 +211,7 @@ def dump(value: Any) -> bytes:
         tags += 1
         return _tagged_bytes(item)
 
-    if is_json(value) or is_json(value, levels=MOST_LEVELS - 1, plain=_PLAIN | {bytes}):
+    if is_json(value, levels=MOST_LEVELS - 1, plain=_PLAIN | {bytes}):
         with suppress(TypeError):  # bytes and a lone surrogate
             text = json_bytes(value, tag)
             if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
@@ -373,9 +373,6 @@ A larger decompressed size indicates a decompression bomb.
 _MOST_TIMES, _SMALLEST = 16, 1024
 """Limits of decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
 
-_MOST_ELEMENTS, _FEWEST = 2, 256
-"""Limits of JSON elements, which take much memory: two per byte, or 256 if that is more."""
-
 _LEVEL = 6
 
 
@@ -388,20 +385,18 @@ def packed(payload: bytes) -> bytes | None:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
     least = 0 if len(payload) <= _SMALLEST else -(-len(payload) // _MOST_TIMES)
-    elements = _elements(payload)
-    least = max(least, 0 if elements <= _FEWEST else -(-elements // _MOST_ELEMENTS))
-    data = data.ljust(least, b"\0")  # the limits of ``unpacked`` depend on the size
+    data = data.ljust(least, b"\0")  # the limit of ``unpacked`` depends on the size
     return data if len(data) < len(payload) else None
 
 
 def unpacked(payload: bytes) -> bytes:
     """Decompress serialized bytes.
 
-    The size of ``payload`` limits the size and the number of JSON elements of the result, as a
-    protection against decompression bombs.
+    The size of ``payload`` limits the size of the result, as a protection against decompression
+    bombs.
 
     Raises:
-        ValueError: The value is truncated, or exceeds the limits.
+        ValueError: The value is truncated, or exceeds the limit.
         zlib.error: The value is damaged.
     """
     unpacking = zlib.decompressobj(-15)
@@ -414,13 +409,7 @@ def unpacked(payload: bytes) -> bytes:
         )
     if not unpacking.eof or unpacking.unused_data.strip(b"\0"):
         raise ValueError("it is truncated, or other bytes follow it")
-    if _elements(data) > max(_FEWEST, _MOST_ELEMENTS * len(payload)):
-        raise ValueError(f"it has more elements than {len(payload):,} stored bytes may hold")
     return data
-
-
-def _elements(data: bytes) -> int:
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def is_json(

@@ -31,8 +31,6 @@ from strands_manga_memory.stores.table import (
     Key,
     TableSchema,
     Write,
-    check_batch,
-    check_limit,
     check_transaction,
     key_of,
 )
@@ -173,11 +171,7 @@ class DynamoDBTable:
         """Write and delete many records without conditions, with up to 25 writes per request.
 
         If two puts have the same key, the last put counts.
-
-        Raises:
-            ValueError: A key is both in ``puts`` and in ``deletes``.
         """
-        check_batch(self.schema, puts, deletes)
         requests: dict[Key, dict[str, Any]] = {
             key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes
         }
@@ -201,11 +195,7 @@ class DynamoDBTable:
         """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
 
         Pages are read on demand.
-
-        Raises:
-            ValueError: ``limit`` is negative.
         """
-        check_limit(limit)
         # DynamoDB rejects an empty key, and no key sorts before it
         bounds = ({":first": first} if first else {}) | ({} if last is None else {":last": last})
         if last == "" or (len(bounds) == 2 and bounds[":first"] > bounds[":last"]):
@@ -235,8 +225,7 @@ class DynamoDBTable:
         Return True. If a condition is not met, write nothing and return False.
 
         Raises:
-            ValueError: There are more than 100 writes, two of the same record, or a write that is
-                no put, delete or check.
+            ValueError: There are more than 100 writes, or two of the same record.
         """
         check_transaction(self.schema, writes)
         if not writes:

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from strands_manga_memory.arguments import checked, not_negative
@@ -43,19 +42,6 @@ _WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
 def new_version() -> int:
     """Return a random version number of at most 14 digits, which every store represents exactly."""
     return secrets.randbits(46) or 1
-
-
-class WriteStatus(StrEnum):
-    """Result of a conditional write."""
-
-    OK = "ok"
-    """The values are stored, by this attempt or an earlier one."""
-    CONFLICT = "conflict"
-    """No write: the stored epoch or version differs from the expected one, or the conversation is
-    not active.
-    """
-    MISSING = "missing"
-    """No write: the expected conversation does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +129,12 @@ class HotStore(Protocol):
         The TTL is not renewed.
         """
 
-    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
+    def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation in one atomic step, and renew its TTL.
 
-        Nothing is written if the stored epoch (number of ends and deletions) or version differs
-        from the expected one.
+        Return True if the values are stored, by this attempt or an earlier one. Return False, and
+        write nothing, if the stored epoch (number of ends and deletions) or version differs from
+        the expected one, or the conversation is not active.
         """
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
@@ -367,16 +354,15 @@ class InMemoryHotStore:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else _named(kept, fields)
 
-    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
+    def write(self, conversation: str, write: HotWrite) -> bool:
         """Write a conversation, unless it has changed since the caller read it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
             if kept is not None and (kept.epoch, kept.version) == (write.epoch, write.version):
-                return WriteStatus.OK
-            status = _judged(kept, write)
-            if status is not WriteStatus.OK:
-                return status
+                return True
+            if not _may_replace(kept, write):
+                return False
             fields = {} if kept is None or write.replace else dict(kept.fields)
             for name in write.removed:
                 fields.pop(name, None)
@@ -391,7 +377,7 @@ class InMemoryHotStore:
                 fields=fields,
             )
             self._clean(now)
-        return status
+        return True
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
@@ -506,14 +492,12 @@ class InMemoryHotStore:
         self._clean_at = max(64, 2 * sum(map(len, every)))
 
 
-def _judged(kept: _Conversation | None, write: HotWrite) -> WriteStatus:
-    """Decide whether a write may replace the stored conversation ``kept``, without writing."""
+def _may_replace(kept: _Conversation | None, write: HotWrite) -> bool:
+    """Return whether a write may replace the stored conversation ``kept``."""
     if kept is None:
-        return WriteStatus.OK if write.expect is None else WriteStatus.MISSING
+        return write.expect is None
     grows = write.epoch > kept.epoch
     if kept.state == DELETED:
-        is_met = write.expect is None and grows
-    else:
-        is_met = write.expect is not None and tuple(write.expect) == (kept.epoch, kept.version)
-        is_met = is_met and (grows or kept.state != CLOSING)
-    return WriteStatus.OK if is_met else WriteStatus.CONFLICT
+        return write.expect is None and grows
+    is_expected = write.expect is not None and tuple(write.expect) == (kept.epoch, kept.version)
+    return is_expected and (grows or kept.state != CLOSING)

@@ -38,7 +38,7 @@ from strands_manga_memory.exceptions import (
     StoreUnavailableError,
 )
 from strands_manga_memory.stores.codec import trusted
-from strands_manga_memory.stores.hot import DELETED, MAX_WINDOW, HotRecord, HotWrite, WriteStatus
+from strands_manga_memory.stores.hot import DELETED, MAX_WINDOW, HotRecord, HotWrite
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 
@@ -74,7 +74,6 @@ _WRITE = _script("PARSING", "CONVERSATION", "WRITE")
 _PUT_TOMBSTONE = _script("PARSING", "PUT_TOMBSTONE")
 _CLAIM = _script("PARSING", "CONVERSATION", "CLAIM")
 _DROP = _script("PARSING", "CONVERSATION", "DROP")
-_UNLIST = _script("UNLIST")
 _NOW = _script("NOW")
 _ACQUIRE = _script("ACQUIRE")
 _RELEASE = _script("RELEASE")
@@ -171,15 +170,14 @@ class RedisHotStore:
         found = zip(fields, values, strict=True)
         return {name: value for name, value in found if value is not None}
 
-    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
+    def write(self, conversation: str, write: HotWrite) -> bool:
         """Write a conversation, unless it has changed since the caller read it."""
         expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
         counts = int(write.replace), len(write.removed)
         control = " ".join(map(str, (*expected, write.epoch, write.version, *times, *counts)))
         fields = chain.from_iterable(write.fields.items())
-        status = self._run(conversation, _WRITE, control, *write.removed, *fields)
-        return WriteStatus(status.decode())
+        return bool(self._run(conversation, _WRITE, control, *write.removed, *fields)[1])
 
     def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
@@ -199,9 +197,7 @@ class RedisHotStore:
                 return
             for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
                 if state is None:
-                    self._evaluated(
-                        _UNLIST, [self._key(name, "c"), self._index(_bucket(name))], (name,)
-                    )
+                    self.claim(name)  # removes it from the index
                 elif state != DELETED.encode() and limit > 0:
                     limit -= 1
                     yield name
@@ -245,7 +241,7 @@ class RedisHotStore:
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         key = self._key(name, "v")
-        self._tried(lambda: self._client.set(key, value, px=max(1, _milliseconds(ttl))))
+        self._tried(lambda: self._client.set(key, value, px=_milliseconds(ttl)))
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
         """Store a value under a name only if the stored value is ``expect``.

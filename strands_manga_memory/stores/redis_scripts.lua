@@ -115,14 +115,14 @@ for word in string.gmatch(ARGV[1], '%S+') do control[#control + 1] = tonumber(wo
 local expected_epoch, expected_version, epoch, version, ttl, grace, replaced, removed = unpack(control)
 
 if kept then
-  if kept.e == epoch and kept.v == version then return {ok = 'ok'} end
+  if kept.e == epoch and kept.v == version then return {'ok', 1} end
   local fits
   if kept.s == 'deleted' then
     fits = not expected_epoch and kept.e < epoch
   else
     fits = kept.e == expected_epoch and kept.v == expected_version and (kept.s == 'active' or kept.e < epoch)
   end
-  if not fits then return 'conflict' end
+  if not fits then return {'ok', 0} end
   if replaced == 1 or kept.s == 'deleted' then
     redis.call('DEL', key)
   else
@@ -133,7 +133,7 @@ if kept then
     end
   end
 elseif expected_epoch then
-  return 'missing'
+  return {'ok', 0}
 end
 
 local expiry = now + ttl
@@ -150,7 +150,7 @@ redis.call('HSET', key, unpack(values))
 redis.call('PEXPIRE', key, text(ttl + grace))
 redis.call('ZREMRANGEBYSCORE', index, '-inf', '(' .. text(now - grace))
 redis.call('ZADD', index, text(expiry), member)
-return {ok = 'ok'}
+return {'ok', 1}
 
 --- PUT_TOMBSTONE
 -- Replaces a conversation by a tombstone. It checks only the epoch, because deletion must work for damaged conversations.
@@ -180,10 +180,6 @@ if not kept or kept.s ~= 'closing' or kept.e ~= epoch or kept.v ~= version then 
 redis.call('DEL', key)
 redis.call('ZREM', index, member)
 return {'ok', 1}
-
---- UNLIST
-if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
-return redis.call('ZREM', KEYS[2], ARGV[1])
 
 --- NOW
 local time = redis.call('TIME')

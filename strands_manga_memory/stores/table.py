@@ -162,7 +162,8 @@ class Table(Protocol):
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, in any order.
 
-        Retries may execute a write more than once.
+        If a key is in both ``puts`` and ``deletes``, the record is put. Retries may execute a write
+        more than once.
         """
 
     def query(
@@ -223,39 +224,20 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record that a write concerns.
-
-    An invalid write, such as one with both an item and a key, raises ``ValueError``.
-    """
-    if (write.item is None) == (write.key is None):
-        raise ValueError(f"a write must have either an item or a key, got {write!r:.200}")
-    if write.is_check and (write.key is None or write.when is None):
-        raise ValueError(f"a check must have a key and a condition, got {write!r:.200}")
+    """Return the key of the record that a write concerns."""
     return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
-
-
-def check_batch(schema: TableSchema, puts: Sequence[Item], deletes: Sequence[Key]) -> None:
-    """Raise ``ValueError`` if a key is in both ``puts`` and ``deletes``."""
-    if deletes and (both := {key_of(schema, item) for item in puts} & set(deletes)):
-        raise ValueError(f"a record must be put or deleted, not both, got {min(both)!r:.80}")
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
     """Raise ``ValueError`` if a transaction is invalid.
 
-    It has at most 100 writes, each a put, delete or check, and no two writes of the same record.
+    It has at most 100 writes, and no two writes of the same record.
     """
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
     keys = [target_of(schema, write) for write in writes]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise ValueError(f"writes must be of different records, got two of {twice[0]!r:.80}")
-
-
-def check_limit(limit: int | None) -> None:
-    """Raise ``ValueError`` if ``limit`` is negative."""
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit must be 0 or more, got {limit!r:.80}")
 
 
 def normal(value: Any) -> Any:
@@ -349,12 +331,7 @@ class SQLTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
-
-        Raises:
-            ValueError: ``limit`` is negative.
-        """
-        check_limit(limit)
+        """Yield the records of a partition from ``first`` to ``last``, in order of sort values."""
         limits = {"partition =": partition, "sort >=": first, "sort <=": last}
         bounds = {column: value for column, value in limits.items() if value is not None}
         return self._rows(bounds, reverse=reverse, limit=limit, attributes=attributes)
@@ -421,13 +398,8 @@ class SQLTable:
         return self._write([Write(key=(partition, sort), when=when)])
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
-        """Write and delete many records in one transaction, without conditions.
-
-        Raises:
-            ValueError: A key is both in ``puts`` and in ``deletes``.
-        """
-        check_batch(self.schema, puts, deletes)
-        self._write([*(Write(item=item) for item in puts), *(Write(key=key) for key in deletes)])
+        """Write and delete many records in one transaction, without conditions."""
+        self._write([*(Write(key=key) for key in deletes), *(Write(item=item) for item in puts)])
 
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes in one transaction.
@@ -435,8 +407,7 @@ class SQLTable:
         Return True. If a condition is not met, write nothing and return False.
 
         Raises:
-            ValueError: There are more than 100 writes, two of the same record, or a write that is
-                no put, delete or check.
+            ValueError: There are more than 100 writes, or two of the same record.
         """
         check_transaction(self.schema, writes)
         return self._write(writes)

@@ -104,8 +104,8 @@ def open_hot_store(url: str) -> HotStore:
     These query arguments are allowed in a URL of Redis:
 
     - Of ``RedisHotStore``: ``prefix`` and ``deadline``.
-    - Of the client: ``client_name``, ``db``, ``health_check_interval``, ``max_connections``,
-      ``protocol``, ``socket_connect_timeout`` and ``socket_timeout``.
+    - Of the client: ``client_name``, ``health_check_interval``, ``max_connections``,
+      ``socket_connect_timeout`` and ``socket_timeout``.
     - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``,
       ``ssl_check_hostname`` and ``ssl_keyfile``.
 
@@ -190,16 +190,13 @@ def _postgres(url: str, schema: TableSchema) -> Table:
     return PostgresTable(url, schema)
 
 
-_WHOLE_NUMBER = r"[0-9]{1,9}", "a whole number from 0"
 _SECONDS = r"(?=.*[1-9])([0-9]{1,6}(\.[0-9]*)?|\.[0-9]+)", "a number of seconds above 0"
 _TEXT = r".+", "a text"
 _STORE_ARGUMENTS = {"deadline": _SECONDS, "prefix": (r".*", "a text")}
 _CLIENT_ARGUMENTS = {
     "client_name": _TEXT,
-    "db": _WHOLE_NUMBER,
-    "health_check_interval": _WHOLE_NUMBER,
+    "health_check_interval": (r"[0-9]{1,9}", "a whole number from 0"),
     "max_connections": (r"(?=.*[1-9])[0-9]{1,9}", "a whole number from 1"),
-    "protocol": (r"[23]", "2 or 3"),
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
 }
@@ -234,14 +231,11 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
     if path and not path.isdecimal():
         # the path may be a part of a password that contains a slash
         raise ValueError("its path is not a database number, as in redis://host:6379/0")
-    if kind == "cluster" and (path not in ("", "0") or int(query.get("db", "0"))):
+    if kind == "cluster" and (path not in ("", "0")):
         raise ValueError("a cluster has only database 0: remove the number")
-    # redis-py 7.0 does not convert the protocol of a URL to a number.
-    numbers = {"protocol": int(query["protocol"])} if "protocol" in query else {}
-    others = [name for name in query if name not in {*_STORE_ARGUMENTS, "protocol"}]
-    arguments = urlencode({name: query[name] for name in others})
-    plain_url = urlunsplit((scheme, parts.netloc, path, arguments, ""))
-    client = redis_client(plain_url, is_cluster=kind == "cluster", **numbers)
+    others = {name: query[name] for name in query if name not in _STORE_ARGUMENTS}
+    plain_url = urlunsplit((scheme, parts.netloc, path, urlencode(others), ""))
+    client = redis_client(plain_url, is_cluster=kind == "cluster")
     options: dict[str, Any] = {name: query[name] for name in _STORE_ARGUMENTS if name in query}
     if "deadline" in options:
         options["deadline"] = float(options["deadline"])

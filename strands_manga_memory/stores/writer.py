@@ -306,8 +306,6 @@ class Writer:
         self._queues: dict[Hashable, deque[_Job]] = {}
         self._active: dict[Hashable, _Job] = {}
         self._timers: dict[Hashable, tuple[float, _Job]] = {}
-        self._first_due = math.inf
-        """Time before which no delayed work is due."""
         self._repeated: dict[Hashable, deque[Callable[[], object]]] = {}
         self.unflushed: dict[Any, Callable[[], Any]] = {}
         self._threads = 0
@@ -361,9 +359,7 @@ class Writer:
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
-            due = self._clock() + delay
-            self._timers[key] = due, job
-            self._first_due = min(self._first_due, due)
+            self._timers[key] = self._clock() + delay, job
             self._wake()
 
     def repeat(
@@ -477,12 +473,9 @@ class Writer:
 
     def _promote_timers(self, due: float) -> None:
         """Queue the delayed work that is due at the time ``due``."""
-        if due < self._first_due:
-            return
         ripe = [key for key, (at, _) in self._timers.items() if at <= due]
         for key in sorted(ripe, key=lambda key: self._timers[key][0]):
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
-        self._first_due = min((at for at, _ in self._timers.values()), default=math.inf)
 
     def _take(self) -> tuple[Hashable, _Job] | None:
         """Return the next work, marked as running, or None if no work can start now."""
@@ -526,7 +519,7 @@ class Writer:
                     if now >= idle_until and not self._timers:
                         self._threads -= 1
                         return
-                    until = self._first_due if self._timers else idle_until
+                    until = min((at for at, _ in self._timers.values()), default=idle_until)
                     self._idle += 1
                     self._changed.wait(max(0.0, until - now))
                     self._idle -= 1

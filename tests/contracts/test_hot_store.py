@@ -32,7 +32,6 @@ from strands_manga_memory.stores import (
     HotWrite,
     InMemoryHotStore,
     RedisHotStore,
-    WriteStatus,
     open_hot_store,
     redis_hot_store,
 )
@@ -111,7 +110,7 @@ def test_nothing_is_there_at_first(store: HotStore) -> None:
 
 
 def test_a_new_conversation_is_read_as_it_was_written(store: HotStore) -> None:
-    assert store.write("c", first(fields={"head": b"h1", "state.goals": b"g"})) is WriteStatus.OK
+    assert store.write("c", first(fields={"head": b"h1", "state.goals": b"g"}))
     record = store.load("c", ["head", "state.goals", "none"])
     assert record is not None
     assert (record.epoch, record.version, record.state, record.ttl) == (1, 1, "active", 60.0)
@@ -163,7 +162,7 @@ def test_a_window_may_list_all_fields(store: HotStore) -> None:
 
 def test_a_window_of_twelve_thousand_messages(store: HotStore) -> None:
     fields = {f"m{seq}": b"%d" % seq for seq in range(1, 12_001)}
-    assert store.write("c", first(fields={**fields, "window": b"1-12000"})) is WriteStatus.OK
+    assert store.write("c", first(fields={**fields, "window": b"1-12000"}))
     record = store.load("c", [])
     assert record is not None
     assert record.fields == fields
@@ -207,7 +206,7 @@ def test_a_write_sets_removes_and_keeps(store: HotStore) -> None:
     write = first(fields={"a": b"1", "b": b"2", "c": b"3"})
     store.write("c", write)
     result = store.write("c", following(write, fields={"a": b"9"}, removed=["b", "never"]))
-    assert result is WriteStatus.OK
+    assert result
     assert store.read("c", ["a", "b", "c"]) == {"a": b"9", "c": b"3"}
 
 
@@ -220,8 +219,8 @@ def test_replace_removes_every_other_field(store: HotStore) -> None:
 
 def test_a_write_without_fields_still_counts(store: HotStore) -> None:
     write = first(fields={})
-    assert store.write("c", write) is WriteStatus.OK
-    assert store.write("c", following(write)) is WriteStatus.OK
+    assert store.write("c", write)
+    assert store.write("c", following(write))
     assert store.load("c", []).version == 2  # type: ignore[union-attr]
 
 
@@ -241,14 +240,14 @@ def test_large_numbers_stay_exact(store: HotStore) -> None:
     record = store.load("c", [])
     assert record is not None
     assert (record.epoch, record.version, record.ttl) == (epoch, version, 10_000_000.5)
-    assert store.write("c", following(write)) is WriteStatus.OK
+    assert store.write("c", following(write))
 
 
 # Compare and write
 
 
 def test_a_conversation_that_was_expected_is_missing(store: HotStore) -> None:
-    assert store.write("c", first(expect=(1, 1), version=2)) is WriteStatus.MISSING
+    assert not store.write("c", first(expect=(1, 1), version=2))
     assert store.load("c", []) is None
 
 
@@ -256,7 +255,7 @@ def test_a_conversation_that_was_expected_is_missing(store: HotStore) -> None:
 def test_a_conflict_writes_nothing(store: HotStore, expect: tuple[int, int] | None) -> None:
     store.write("c", first())
     lost = first(expect=expect, version=3, fields={"head": b"lost"}, replace=True)
-    assert store.write("c", lost) is WriteStatus.CONFLICT
+    assert not store.write("c", lost)
     record = store.load("c", ["head"])
     assert record is not None
     assert (record.version, record.fields) == (1, {"head": b"h1"})
@@ -267,11 +266,11 @@ def test_the_same_write_again_finds_what_it_wrote(store: HotStore) -> None:
     second = following(write, fields={"head": b"h2"})
     third = following(second, fields={"head": b"h3"})
     for each in (write, write, second, second):
-        assert store.write("c", each) is WriteStatus.OK
-    assert store.write("c", replace(second, fields={"head": b"lost"})) is WriteStatus.OK
+        assert store.write("c", each)
+    assert store.write("c", replace(second, fields={"head": b"lost"}))
     assert store.read("c", ["head"]) == {"head": b"h2"}
     store.write("c", third)
-    assert store.write("c", second) is WriteStatus.CONFLICT
+    assert not store.write("c", second)
     assert store.read("c", ["head"]) == {"head": b"h3"}
 
 
@@ -285,7 +284,7 @@ def test_versions_are_random_and_exact_in_every_store() -> None:
 
 def test_a_write_of_another_epoch_was_not_applied(store: HotStore) -> None:
     store.write("c", first())
-    assert store.write("c", first(epoch=2)) is WriteStatus.CONFLICT
+    assert not store.write("c", first(epoch=2))
 
 
 def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
@@ -305,10 +304,10 @@ def test_of_many_writers_exactly_one_wins_each_version(store: HotStore) -> None:
                         expect=expect, version=version, fields={field: f"{record.version}".encode()}
                     ),
                 )
-                if status is WriteStatus.OK:
+                if status:
                     wins.append(field)
                     break
-                assert status is WriteStatus.CONFLICT
+                assert not status
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(compete, [f"w{number}" for number in range(1, 7)]))
@@ -341,7 +340,7 @@ def test_names_never_cross(store: HotStore) -> None:
     names += [ConversationScope("u", "s", tenant=id_).storage_session_id for id_ in ids]
     assert len(set(names)) == len(names)
     for name in names:
-        assert store.write(name, first(fields={"head": name.encode()})) is WriteStatus.OK
+        assert store.write(name, first(fields={"head": name.encode()}))
         assert store.acquire_lease(name, owner=str(zlib.crc32(name.encode())), ttl=60.0)
     for name in names[::2]:
         store.put_tombstone(name, epoch=1, ttl=60.0)
@@ -387,7 +386,7 @@ def test_a_write_revives_a_conversation_that_has_expired(setup: Setup) -> None:
     write = first(ttl=0.03)
     store.write("c", write)
     setup.pass_time(0.03)
-    assert store.write("c", following(write, ttl=60.0)) is WriteStatus.OK
+    assert store.write("c", following(write, ttl=60.0))
     record = store.load("c", [])
     assert record is not None
     assert 59.0 < record.expires_in <= 60.0
@@ -401,7 +400,7 @@ def test_everything_goes_after_the_grace(setup: Setup) -> None:
     assert store.load("c", ["head"]) is None
     assert store.read("c", ["head"]) == {}
     assert list(store.expired()) == []
-    assert store.write("c", first()) is WriteStatus.OK
+    assert store.write("c", first())
 
 
 def test_expired_conversations_are_listed_up_to_the_limit(setup: Setup) -> None:
@@ -454,14 +453,14 @@ def test_an_old_claim_can_be_taken_over(setup: Setup) -> None:
 @pytest.mark.parametrize(
     ("expect", "epoch", "status"),
     [
-        ((1, 1), 2, WriteStatus.OK),
-        ((1, 1), 1, WriteStatus.CONFLICT),
-        ((1, 2), 2, WriteStatus.CONFLICT),
-        (None, 2, WriteStatus.CONFLICT),
+        ((1, 1), 2, True),
+        ((1, 1), 1, False),
+        ((1, 2), 2, False),
+        (None, 2, False),
     ],
 )
 def test_a_closing_conversation_takes_only_the_next_epoch(
-    setup: Setup, expect: tuple[int, int] | None, epoch: int, status: WriteStatus
+    setup: Setup, expect: tuple[int, int] | None, epoch: int, status: bool
 ) -> None:
     store = setup.store
     store.write("c", first(ttl=0.02))
@@ -473,8 +472,8 @@ def test_a_closing_conversation_takes_only_the_next_epoch(
     )
     record = store.load("c", ["head", "m1"])
     assert record is not None
-    assert record.state == ("active" if status is WriteStatus.OK else "closing")
-    if status is WriteStatus.OK:
+    assert record.state == ("active" if status else "closing")
+    if status:
         assert (record.epoch, record.state, record.fields) == (
             2,
             "active",
@@ -525,21 +524,21 @@ def test_the_epoch_of_a_tombstone_is_the_higher_one(store: HotStore) -> None:
 @pytest.mark.parametrize(
     ("expect", "epoch", "status"),
     [
-        (None, 3, WriteStatus.OK),
-        (None, 2, WriteStatus.CONFLICT),
-        (None, 1, WriteStatus.CONFLICT),
-        ((1, 1), 1, WriteStatus.CONFLICT),
-        ((2, 0), 2, WriteStatus.CONFLICT),
-        ((2, 0), 3, WriteStatus.CONFLICT),
+        (None, 3, True),
+        (None, 2, False),
+        (None, 1, False),
+        ((1, 1), 1, False),
+        ((2, 0), 2, False),
+        ((2, 0), 3, False),
     ],
 )
 def test_a_late_write_cannot_resurrect(
-    store: HotStore, expect: tuple[int, int] | None, epoch: int, status: WriteStatus
+    store: HotStore, expect: tuple[int, int] | None, epoch: int, status: bool
 ) -> None:
     store.write("c", first(fields={"head": b"old", "m1": b"old"}))
     store.put_tombstone("c", epoch=1, ttl=60.0)
     assert store.write("c", first(expect=expect, epoch=epoch, fields={"head": b"new"})) is status
-    if status is WriteStatus.OK:
+    if status:
         assert store.read("c", ["head", "m1"]) == {"head": b"new"}
     else:
         record = store.load("c", ["head", "m1"])
@@ -590,7 +589,7 @@ def test_it_can_be_used_after_a_fork(store: HotStore, tmp_path: Path) -> None:
             assert record is not None
             status = store.write("c", following(write, fields={"head": b"child"}))
             child.report(f"{record.fields['head'].decode()} {status}")
-    assert child.answer == "h1 ok"
+    assert child.answer == "h1 True"
     # The parent's connections still work, and see the child only if the store outlives a process.
     assert store.read("c", ["head"]) == {"head": b"child" if store.survives_process else b"h1"}
     assert [store.read("c", ["head"]) for _ in range(20)]
@@ -778,7 +777,7 @@ def test_cluster_scripts_come_back_after_a_flush(
     store = RedisHotStore(client, prefix=unique)
     for number in range(12):  # on every node
         client.script_flush()
-        assert store.write(f"c{number}", first()) is WriteStatus.OK
+        assert store.write(f"c{number}", first())
     nodes = {client.get_node_from_key(key_of(f"c{number}", unique)).port for number in range(12)}
     assert len(nodes) == 3
     client.close()
@@ -808,7 +807,7 @@ def test_redis_finds_its_own_write_when_the_answer_was_lost(
     write = first()
     store.write("c", write)
     proxy.drop_next_answer()
-    assert store.write("c", following(write, fields={"head": b"h2"})) is WriteStatus.OK
+    assert store.write("c", following(write, fields={"head": b"h2"}))
     assert proxy.dropped_answers == 1
     assert store.read("c", ["head"]) == {"head": b"h2"}
 
@@ -858,7 +857,7 @@ def test_redis_is_unavailable_within_its_deadline(
     assert clocks.seconds() - started < 1.5
     assert isinstance(caught.value.__cause__, redis.RedisError)
     proxy.passing()
-    assert store.write("c", following(write)) is WriteStatus.OK
+    assert store.write("c", following(write))
 
 
 def test_redis_waits_for_a_paused_server_no_longer_than_the_socket_timeout(unique: str) -> None:
@@ -891,7 +890,7 @@ def test_redis_out_of_memory_and_read_only_are_unavailable(unique: str) -> None:
         with pytest.raises(StoreUnavailableError, match="ReadOnly"):
             store.write("d", first())
         admin.replicaof("NO", "ONE")
-        assert store.write("d", first()) is WriteStatus.OK
+        assert store.write("d", first())
 
 
 def test_redis_credentials_and_permissions(unique: str) -> None:
@@ -910,7 +909,7 @@ def test_redis_credentials_and_permissions(unique: str) -> None:
         with pytest.raises(StoreRefusedError, match="NoPermission") as caught:
             through(server, unique, username="reader", password="secret").write("c", first())
         assert caught.value.reason == "permission"
-        assert through(server, unique, password="pw").write("c", first()) is WriteStatus.OK
+        assert through(server, unique, password="pw").write("c", first())
 
 
 def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: str) -> None:
@@ -924,7 +923,7 @@ def test_redis_works_for_an_acl_user_limited_to_its_keys_and_commands(unique: st
         )
         store = through(server, unique, username="app", password="pw")
         write = first(ttl=0.001)
-        assert store.write("c", write) is WriteStatus.OK
+        assert store.write("c", write)
         servers.wait_until(lambda: list(store.expired()) == ["c"], "expiry")
         assert store.claim("c") is not None
         assert store.drop("c", expect=(1, 1))
@@ -1066,7 +1065,7 @@ def test_sentinel_leads_to_the_primary(unique: str, tmp_path: Path) -> None:
             )  # type: ignore[no-untyped-call]
             store = RedisHotStore(client, prefix=unique)
             servers.wait_until(lambda: answers(store, "c"), "discovery")
-            assert store.write("c", first()) is WriteStatus.OK
+            assert store.write("c", first())
             with primary.client() as client:
                 assert client.exists(key_of("c", unique))
             store.close()

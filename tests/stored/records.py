@@ -22,7 +22,7 @@ from strands_manga_memory import (
     InMemoryHotStore,
     MangaMemory,
 )
-from strands_manga_memory.stores import HotWrite, WriteStatus
+from strands_manga_memory.stores import HotWrite
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 
 FOLDER = Path(__file__).parent
@@ -41,7 +41,7 @@ class Hot(InMemoryHotStore):
         super().__init__(clock=clock)
         self.written: dict[str, HotWrite] = {}
 
-    def write(self, conversation: str, write: HotWrite) -> WriteStatus:
+    def write(self, conversation: str, write: HotWrite) -> bool:
         """Write, and keep what is there then as one write."""
         before = self.written.get(conversation)
         fields = {} if before is None or write.replace else dict(before.fields)

@@ -166,7 +166,7 @@ def test_redis_clients_are_made_as_published() -> None:
 
 def test_redis_urls_say_everything_a_connection_needs() -> None:
     store: Any = open_hot_store(
-        "rediss://us%40er:p%2Fw@[::1]:6390/?db=2&socket_timeout=0.5&socket_connect_timeout=3&max_connections=7&protocol=3"
+        "rediss://us%40er:p%2Fw@[::1]:6390/2?socket_timeout=0.5&socket_connect_timeout=3&max_connections=7"
         "&client_name=shop&health_check_interval=30&ssl_ca_certs=/ca.pem&ssl_cert_reqs=required&ssl_check_hostname=false"
         "&prefix=shop&deadline=0.2"
     )
@@ -181,7 +181,6 @@ def test_redis_urls_say_everything_a_connection_needs() -> None:
         "db": 2,
         "socket_timeout": 0.5,
         "socket_connect_timeout": 3.0,
-        "protocol": 3,
         "client_name": "shop",
         "health_check_interval": 30,
         "ssl_ca_certs": "/ca.pem",
@@ -242,13 +241,10 @@ def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
         ),
         ("redis://host?deadline=0.0", "argument deadline is not a number of seconds above 0"),
         ("redis://host?max_connections=0", "argument max_connections is not a whole number from 1"),
-        ("redis://host?db=-1", "argument db is not a whole number from 0"),
-        ("redis://host?db=", "argument db is not a whole number from 0"),
         (
             "redis://host?health_check_interval=-1",
             "argument health_check_interval is not a whole number from 0",
         ),
-        ("redis://host?protocol=1", "argument protocol is not 2 or 3"),
         ("redis://host?client_name=", "argument client_name is not a text"),
         (
             "rediss://host?ssl_check_hostname=maybe",
@@ -260,12 +256,10 @@ def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
             "argument ssl_cert_reqs is not none, optional or required",
         ),
         ("redis+cluster://host/1", "a cluster has only database 0"),
-        ("redis+cluster://host?db=1", "a cluster has only database 0"),
         ("redis+other://host", r"its scheme 'redis\+other' names no hot store"),
         ("sqlite:///a.db", "its scheme 'sqlite' names no hot store"),
         ("redis://host#1", "must be written %23"),
         ("redis://[::1", "it is not a URL"),
-        ("redis://host?db=x", "argument db is not a whole number from 0"),
         ("redis+sentinel://host/shop", "names no hot store"),
     ],
 )

@@ -56,7 +56,6 @@ from strands_manga_memory.stores.hot import (
     HotRecord,
     HotStore,
     HotWrite,
-    WriteStatus,
     new_version,
 )
 
@@ -241,7 +240,7 @@ class HotTier:
         after, fields, removed = self._encode(record, _Stored() if is_new else before)
         version = new_version()
         self._stored = None
-        status = self._store.write(
+        is_stored = self._store.write(
             self._name,
             HotWrite(
                 expect=before.expect,
@@ -253,7 +252,7 @@ class HotTier:
                 replace=is_new and before.expect is not None,
             ),
         )
-        if status is not WriteStatus.OK:
+        if not is_stored:
             return False
         self._stored = replace(
             after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl
