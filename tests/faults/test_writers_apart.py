@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from strands.agent.conversation_manager import SlidingWindowConversationManager
 from strands.hooks import BeforeModelCallEvent
 from strands.types.exceptions import EventLoopException
 
 from strands_manga_memory.exceptions import ConflictError
 from strands_manga_memory.session import session_agent
+from strands_manga_memory.stores import open_hot_store
+from strands_manga_memory.testing import FaultyHotStore
 from tests import servers
 from tests.faults import talk
 from tests.faults.conftest import NewProcess, Process
@@ -28,6 +33,107 @@ def check(new_process: NewProcess, stores: Stores, *turns: tuple[str, str]) -> N
         assert sorted(talk.marks(found.agent.messages).elements()) == wanted
         assert talk.problems(found.agent.messages) == []
         assert talk.split_pairs(found.log()) == []
+
+
+def cut_off(process: Process) -> None:
+    """Let the process find out that it cannot reach the hot tier."""
+    process.hot.down = True  # type: ignore[union-attr]
+
+
+def back(process: Process) -> None:
+    """Let it reach the hot tier again, and try at once."""
+    process.hot.down = False  # type: ignore[union-attr]
+    process.manager._tiers.writer.hot_health.succeeded()
+
+
+@pytest.fixture
+def faulty(new_process: NewProcess, services: Stores) -> Callable[..., Process]:
+    """Start a process on Valkey and DynamoDB that can be cut off from Valkey."""
+
+    def start(**settings: Any) -> Process:
+        assert services.hot is not None
+        return new_process(services, hot=FaultyHotStore(open_hot_store(services.hot)), **settings)
+
+    return start
+
+
+@pytest.mark.parametrize("flush_every", [pytest.param(1, marks=pytest.mark.long), 5])
+def test_a_writer_is_cut_off_from_the_hot_tier_while_another_goes_on(
+    faulty: Callable[..., Process], new_process: NewProcess, services: Stores, flush_every: int
+) -> None:
+    one = faulty(flush_every=flush_every)
+    one.agent("a0 tool")
+    other = faulty(flush_every=flush_every)
+    cut_off(one)
+    for tag in ("a1", "a2"):
+        one.agent(f"{tag} parallel")
+        servers.wait_until(
+            lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier"
+        )
+    other.agent("b1 tool")
+    other.agent("b2 text")
+    back(one)
+    for number in (3, 4):
+        one.agent(f"a{number} text")
+        other.agent(f"b{number} tool")
+    for process in (one, other, one):
+        process.manager.flush()
+        assert talk.problems(process.agent.messages) == []
+    kinds = {
+        "a0": "tool",
+        "a1": "parallel",
+        "a2": "parallel",
+        "b1": "tool",
+        "b2": "text",
+        "b3": "tool",
+        "b4": "tool",
+    }
+    check(new_process, services, *kinds.items(), ("a3", "text"), ("a4", "text"))
+
+
+@pytest.mark.long
+def test_both_are_lost_before_they_met_again(
+    faulty: Callable[..., Process], new_process: NewProcess, services: Stores
+) -> None:
+    one = faulty()
+    one.agent("a0 text")
+    one.manager.flush()
+    other = faulty()
+    cut_off(one)
+    one.agent("a1 tool")
+    servers.wait_until(lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier")
+    other.agent("b1 tool")
+    other.agent("b2 text")
+    other.settle()
+    for process in (one, other):
+        process.lose()
+    third = faulty()
+    turns = [("a0", "text"), ("a1", "tool"), ("b1", "tool"), ("b2", "text")]
+    assert sorted(talk.marks(third.agent.messages)) == sorted(
+        mark for turn in turns for mark in talk.wanted_marks(*turn)
+    )
+    assert talk.problems(third.agent.messages) == []
+    third.agent("c1 parallel")
+    third.manager.flush()
+    check(new_process, services, *turns, ("c1", "parallel"))
+
+
+@pytest.mark.long
+def test_turns_past_the_hot_tier_beat_the_write_it_had_taken_before(
+    faulty: Callable[..., Process], new_process: NewProcess, services: Stores
+) -> None:
+    """The hot tier takes a write whose answer is lost, and misses the turns after it."""
+    one = faulty()
+    one.agent("a0 text")
+    one.settle()
+    one.hot.fail_next(after=True)  # type: ignore[union-attr]
+    one.agent("a1 tool")
+    cut_off(one)
+    one.agent("a2 tool")
+    one.agent("a3 text")
+    servers.wait_until(lambda: one.stats()["unsaved_messages"] == 0, "the flush past the hot tier")
+    one.lose()
+    check(new_process, services, ("a0", "text"), ("a1", "tool"), ("a2", "tool"), ("a3", "text"))
 
 
 def test_turns_are_cut_again_and_again(
@@ -100,6 +206,58 @@ def test_another_writer_comes_in_the_middle_of_a_turn(
         process.manager.flush()
     rest = [(f"{name}{n}", "text") for name in "ab" for n in (2, 3)]
     check(new_process, stores, ("a0", "tool"), ("a1", "sequential"), ("b1", "tool"), *rest)
+
+
+@pytest.mark.long
+def test_a_writer_returns_after_more_others_than_a_head_remembers(
+    new_process: NewProcess, stores: Stores
+) -> None:
+    one = new_process(stores, flush_every=2)
+    one.agent("a0 tool")
+    for number in range(9):
+        other = new_process(stores, flush_every=2)
+        other.agent(f"b{number} text")
+        other.settle()
+        other.lose()
+    one.agent("a1 text")
+    one.agent("a2 tool")
+    one.manager.flush()
+    others = [(f"b{number}", "text") for number in range(9)]
+    check(new_process, stores, ("a0", "tool"), *others, ("a1", "text"), ("a2", "tool"))
+
+
+@pytest.mark.long
+def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_one(
+    new_process: NewProcess, services: Stores
+) -> None:
+    """Both lines of copies reach one version, which a write must not confuse."""
+    window = {
+        "conversation_manager": SlidingWindowConversationManager(8, should_truncate_results=False)
+    }
+    one = new_process(services, agent=window)
+    one.agent("a0 text")
+    other = new_process(
+        services, agent={"conversation_manager": SlidingWindowConversationManager(8)}
+    )
+    assert services.hot is not None
+    client = open_hot_store(services.hot)._client  # type: ignore[attr-defined]
+    name = next(client.scan_iter(f"*:c:{one.manager.session_id}/*"))
+    copy = client.dump(name)
+    other.agent("b1 parallel")
+    other.settle()
+    client.restore(name, 3_600_000, copy, replace=True)
+    one.agent("a1 parallel")
+    other.agent("b2 text")
+    one.agent("a2 text")
+    client.close()
+    for process in (one, other, one):
+        process.manager.flush()
+        assert talk.problems(process.agent.messages) == []
+    turns = {"a0": "text", "a1": "parallel", "a2": "text", "b1": "parallel", "b2": "text"}
+    found = new_process(services)
+    wanted = sorted(mark for turn in turns.items() for mark in talk.wanted_marks(*turn))
+    assert sorted(talk.marks(found.log()).elements()) == wanted
+    assert talk.problems(found.agent.messages) == []
 
 
 def test_what_follows_a_turn_that_failed_gives_way_to_others(

@@ -450,6 +450,7 @@ def test_the_facade_gives_one_guard_a_client(tmp_path: Any, client: MCPClient) -
     assert Answer(mine.tool.flaky(n=1)).code == "tool_error"
     assert Answer(mine.tool.flaky(n=1)).details["stale"]
     assert Answer(also_mine.tool.flaky(n=1)).details["stale"]  # the same user
+    assert Answer(theirs.tool.flaky(n=1)).code == "tool_error"  # it may have been u1's mistake
     assert Answer(theirs.tool.flaky(n=1)).code == "circuit_open"
     memory.close()
 

@@ -774,6 +774,21 @@ def test_signals_after_an_erasure_have_higher_numbers(tmp_path: Path) -> None:
     assert numbers == sorted(numbers)
 
 
+class BufferSink(list[PreferenceSignal]):
+    """Sink that is false while it is empty."""
+
+    send = list.append
+
+
+def test_sink_that_is_an_empty_collection_gets_signals(tmp_path: Path) -> None:
+    sink = BufferSink()
+    url = f"sqlite:///{tmp_path}/m.sqlite3"
+    with MangaMemory.open("memory://", url, memories=True, sink=sink) as memory:
+        agent = memory.agent(ScriptedModel(), user_id="u1", session_id="s", callback_handler=None)
+        agent("My favorite genre is horror.")
+        wait_until(lambda: len(sink) == 1, "the signal")
+
+
 def test_close_accepts_a_sink_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals that the table has are not lost, so a slow sink is no error of the table."""
     is_sending, may_end = threading.Event(), threading.Event()
@@ -831,6 +846,28 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     live.refresh()
     assert "insulin" not in repr((live.context, live.overrides))
     assert "horror" in repr((live.context, live.overrides))
+
+
+def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(
+    tmp_path: Path,
+) -> None:
+    table = SQLiteTable(tmp_path / "m.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    faulty: Any = FaultyTable(table)
+    hot: Any = FaultyHotStore(InMemoryHotStore())
+    log = UserMemoryStore(faulty, user_id="u1", hot=hot).preference_log
+    retraction = PreferenceChange(removals=[Removal(2.0, message=message_digest("m1"))])
+    faulty.down = True
+    with pytest.raises(StoreUnavailableError):
+        log.apply(retraction)
+    published = hot.calls.count("write")
+    log.apply_later(retraction)
+    while faulty.calls.count("batch_get") < 4:  # the first try, and retries
+        time.sleep(0.01)
+    assert hot.calls.count("write") == published == 1
+    faulty.down = False
+    finish_writes(None, faulty)
+    assert hot.calls.count("write") == 2
 
 
 def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:
