@@ -126,8 +126,9 @@ class StateCoordinator(Plugin):
         hot: Hot store for changes of the environment and for the state that the session's agents
             share. None: the agent shares no state and receives no changes.
         codec: Codec of the data in the hot store.
-        environment: Function that returns the environment that the caller reads, or None before it
-            is read. The start of the session then does not read the source again.
+        environment: Environment that the caller has read, or a function that returns the
+            environment, or None before it is read. The start of the session then does not read the
+            source again.
         is_stored: Function that returns whether the session still has the conversation of an agent
             id. If it has none of the agents that wrote the shared state, a new agent ignores this
             state. None: no check.
@@ -163,7 +164,7 @@ class StateCoordinator(Plugin):
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
         codec: Codec | None = None,
-        environment: Callable[[], Environment | None] | None = None,
+        environment: Environment | Callable[[], Environment | None] | None = None,
         is_stored: Callable[[str], bool] | None = None,
         deadline: float = HOT_DEADLINE,
         source_deadline: float = SOURCE_DEADLINE,
@@ -204,7 +205,9 @@ class StateCoordinator(Plugin):
             changes,
             deadline=deadline,
             source_deadline=source_deadline,
-            environment=environment,
+            environment=(lambda: environment)
+            if isinstance(environment, Environment)
+            else environment,
         )
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from strands_manga_memory import telemetry
+from strands_manga_memory.deadline import wait_while
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages.injection import escape_line
@@ -25,7 +26,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_store import Part, StateStore
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer, wait_while
+from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -130,9 +131,8 @@ class SessionState:
     """State that all agents of a session share through the hot store.
 
     Before each turn, an agent reads the shared state. After the turn, the agent merges its own
-    changes into the shared state, key by key. The write is refused, and the merge repeated, if
-    another agent has written since the read. If the hot store does not answer, the merge is
-    repeated later.
+    changes into the shared state, key by key. If another agent has written since the read, or the
+    hot store does not answer, the merge is repeated.
 
     Each agent also keeps a copy in ``agent.state``. If the hot store loses the shared state, the
     next agent with changes stores its copy again.
@@ -215,14 +215,13 @@ class SessionState:
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
     def _write(self) -> bool:
-        """Merge this agent's changes into the shared state, and return whether they are stored.
-
-        The shared state is replaced only while it is the value that was read before.
-        """
+        """Merge this agent's changes into the shared state, and return whether they are stored."""
         return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MOST_ATTEMPTS))
 
     def _replace(self, found: bytes | None) -> bool:
         shared = self._decoded(found)
+        if found and shared is None:
+            return True  # unreadable, such as with another key: kept until it expires
         if shared is None or not self._merge(shared):
             shared = _SharedLayers({}, 0 if shared is None else shared.revision, frozenset())
         with self._store.lock:
@@ -245,9 +244,8 @@ class SessionState:
             rows = self._codec.decode(value, self._name)
             with trusted(self._name):
                 layers = {str(key): str(text) for key, text in rows["layers"].items()}
-                return _SharedLayers(
-                    layers, int(rows["revision"]), frozenset(map(str, rows["agents"]))
-                )
+                agents = frozenset(map(str, rows["agents"]))
+                return _SharedLayers(layers, int(rows["revision"]), agents)
         except CorruptRecordError as error:
             logger.warning(
                 "error=<%s> | the shared state of a session cannot be read", type(error).__name__

@@ -282,6 +282,20 @@ def test_newest_copy_is_shared_again_after_the_hot_tier_has_lost_its_own(tmp_pat
     again.close()
 
 
+def test_shared_state_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> None:
+    hot, path = InMemoryHotStore(), f"sqlite:///{tmp_path}/shop.sqlite3"
+    with MangaMemory.open(hot, path) as memory:
+        agent_of(memory, "orders")(f"Where is order {ORDER}?")
+        settle(memory)
+        stored = [name for name in hot._values if hot.get_value(name)]
+        for name in stored:
+            hot.put_value(name, b"another key", ttl=60)
+        agent_of(memory, "cancellations")("My order is ORD-99999.")
+        settle(memory)
+    assert stored
+    assert {hot.get_value(name) for name in stored} == {b"another key"}
+
+
 def test_nodes_of_a_graph_and_a_swarm_share_the_state(opened: Opened) -> None:
     memory = opened()
     models = [ScriptedModel(), ScriptedModel()]
