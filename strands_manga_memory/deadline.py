@@ -1,12 +1,14 @@
-"""Readers of event streams that stop at a deadline, and blocking calls in threads."""
+"""Readers of event streams with a deadline, and waits for work in threads."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -133,3 +135,48 @@ def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
     returns. Other work in the old threads continues.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+
+
+_SLICE_SECONDS = 0.01
+"""Length of one wait; a wait that takes longer shows that the process was held up."""
+
+
+async def wait_while(future: Future[Any], left: Callable[[float], float], *, most: float) -> float:
+    """Wait for background work, without blocking the event loop.
+
+    Time during which the whole process was held up, such as by garbage collection, does not count.
+    A busy machine is therefore not mistaken for a store that does not answer.
+
+    Args:
+        future: The work.
+        left: Function that returns the seconds that the caller may still wait. Its argument is the
+            time, in seconds, for which the process was held up.
+        most: Seconds after which the wait ends in any case.
+
+    Returns:
+        Seconds for which the process was held up.
+    """
+    waiter, end, held_up = awaitable(future), time.monotonic() + most, 0.0
+    while (seconds := left(held_up)) and not waiter.done():
+        asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, seconds))
+        if asked > end:
+            break
+        await asyncio.wait([waiter], timeout=wait)
+        held_up += max(0.0, time.monotonic() - asked - wait)
+    return held_up
+
+
+def awaitable(future: Future[Any]) -> asyncio.Future[None]:
+    """Return an ``asyncio`` future that is done when a future of another thread is done.
+
+    The result or error of the other future is not passed on.
+    """
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def ended(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the event loop was closed before the future ended
+            loop.call_soon_threadsafe(waiter.set_result, None)
+
+    future.add_done_callback(ended)
+    return waiter

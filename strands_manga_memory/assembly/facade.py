@@ -331,10 +331,7 @@ class MangaMemory:
 
     def _memory_table(self) -> Table:
         if self.memories is None:
-            raise ValueError(
-                "memories is None: pass memories=True, a URL or a table to open(), or --users true"
-                " to a command"
-            )
+            raise ValueError("memories is None: pass memories=True to open(), or --users true")
         return cast("Table", self._stores["memories"])
 
     def storage(
@@ -458,13 +455,9 @@ class MangaMemory:
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return an object that ends expired sessions.
 
-        If there is a memory table, the object also stores summaries by ``model`` (None: by rules).
-
-        Raises:
-            ValueError: A model is given, and there is no memory table.
+        With a memory table, it also stores summaries. A model without a memory table is refused.
         """
-        has_finalizer = self.memories is not None or model is not None
-        finalizer = self.finalizer(model) if has_finalizer else None
+        finalizer = self.finalizer(model) if self.memories is not None or model else None
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
 
     @checked

@@ -146,29 +146,20 @@ def _changed_budget(
     known = [*extract_preferences(before[-1:]), *found.values()]
     budget = next((said.value for said in reversed(known) if said.slot == "budget"), "")
     value = next(filter(None, amount.groups())).rstrip(".,")
-    numbers = (
-        _DIGITS.findall(budget) if _DIGITS.fullmatch(value) else []
-    )  # without a currency, it has that of the budget
-    changed = Preference(
-        "budget", budget.replace(numbers[0], value) if len(numbers) == 1 else value
-    )
-    return [changed] if budget else []
+    numbers = _DIGITS.findall(budget)
+    if _DIGITS.fullmatch(value) and len(numbers) == 1:  # the currency is that of the old budget
+        value = budget.replace(numbers[0], value)
+    return [Preference("budget", value)] if budget else []
 
 
 def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the new name if a sentence changes the name in the sentence before. Otherwise empty.
-
-    ``stated`` are the preferences in the sentence before.
-    """
+    """Return the new name if a sentence changes a name in ``stated``. Otherwise empty."""
     name = _CHANGES_NAME.search(sentence) if any(said.slot == "name" for said in stated) else None
     return [Preference("name", next(filter(None, name.groups())))] if name else []
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the last of ``stated`` as a like if a clause says so ("now I love it").
-
-    Otherwise empty.
-    """
+    """Return the last of ``stated`` as a like if a clause says "now I love it". Otherwise empty."""
     last = stated[-1] if stated else None
     if last is None or last.liked or last.slot not in TASTES or not _LIKES_NOW.search(clause):
         return []

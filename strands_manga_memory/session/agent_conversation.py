@@ -13,11 +13,7 @@ from typing import Any, TypedDict
 from strands import Agent
 from strands.types.content import Message
 
-from strands_manga_memory.exceptions import (
-    ConflictError,
-    CorruptRecordError,
-    StoreUnavailableError,
-)
+from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.lifecycle import renew_in_child
 from strands_manga_memory.messages import is_message, starts_turn
 from strands_manga_memory.session.agent_snapshot import (
@@ -49,8 +45,7 @@ from strands_manga_memory.telemetry import RESTORE, measured, within
 
 logger = logging.getLogger(__name__)
 
-_HOT_PATIENCE, _DURABLE_PATIENCE = 1.0, 2.0
-"""Most seconds that the opening of a conversation waits for each tier."""
+_HOT_SECONDS = 1.0  # for which an opening waits for the hot tier
 
 
 class SessionStats(TypedDict):
@@ -173,8 +168,7 @@ class AgentConversation:
         start = partial(self.tiers.writer.submit, (self.place, "hot"))
         error = hold.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
-            cause = cause_of(error)
-            logger.warning("error=<%s> | a tier could not be read, the other one is used", cause)
+            logger.warning("error=<%s> | the other tier is used", cause_of(error))
         if hold.hot is not None:
             head, base = local.head_copy, local.base
             if head is None or head.is_empty or head.incarnation != base.incarnation:
@@ -183,7 +177,7 @@ class AgentConversation:
                 self.possible_loss = is_nothing(hold.hot.record) and not head.is_closed
         if not local.base.is_empty:
             stored, record = local.base.ids, self.place.conversation
-            if stored and any(stored.get(name) != str(value) for name, value in self._ids.items()):
+            if stored and any(stored.get(name) != str(id_) for name, id_ in self._ids.items()):
                 raise CorruptRecordError(
                     f"record={record!r} belongs to other ids than those asked for", record=record
                 )
@@ -197,12 +191,15 @@ class AgentConversation:
             return messages_of(local.adopt_window(), local.message)
 
     def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
-        tiers, saver = self.tiers, self.saver
         if tier == "hot":
-            with within(tier, tiers.hot_deadline):
-                return saver.hot_health.ask(read, _HOT_PATIENCE)
-        with within(tier, tiers.durable_deadline):
-            return saver.durable_health.ask(read, _DURABLE_PATIENCE)
+            with within(tier, self.tiers.hot_deadline):
+                return self.saver.hot_health.ask(read, _HOT_SECONDS)
+        try:
+            with within(tier, self.tiers.durable_deadline):
+                return read()
+        except StoreUnavailableError as error:
+            self.saver.durable_health.failed(error)
+            raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired.

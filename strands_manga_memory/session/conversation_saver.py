@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeVar
 
+from strands_manga_memory.deadline import wait_while
 from strands_manga_memory.exceptions import (
     ConflictError,
     CorruptRecordError,
@@ -21,7 +22,7 @@ from strands_manga_memory.exceptions import (
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import is_nothing
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of, wait_while
+from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import carried, missed
 
 logger = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ from strands.hooks import AfterInvocationEvent
 from strands.middleware import InvokeModelContext
 from strands.types.content import Message
 
+from strands_manga_memory.deadline import awaitable
 from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
@@ -27,7 +28,6 @@ from strands_manga_memory.session.conversation_saver import saved, wait_for
 from strands_manga_memory.session.session_log import LogEntry
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores.codec import dump, trusted
-from strands_manga_memory.stores.writer import awaitable
 
 logger = logging.getLogger(__name__)
 

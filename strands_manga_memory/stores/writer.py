@@ -5,7 +5,6 @@ All conversations with the same two stores share a queue. Daemon threads run the
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextvars
 import logging
@@ -17,7 +16,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -85,6 +83,10 @@ class TierHealth:
         self._error = ""
         self._logged_reasons: set[str] = set()
 
+    def now(self) -> float:
+        """Return the monotonic seconds of ``whole``, or of this object without ``whole``."""
+        return self._clock() if self._whole is None else self._whole.now()
+
     @property
     def is_up(self) -> bool:
         """Whether no call of the tier has failed since the last successful call."""
@@ -126,7 +128,7 @@ class TierHealth:
             self._whole.failed(error, since=since)
             return
         with self._lock:
-            if since is not None and self._succeeded_at >= since:
+            if since is not None and self._succeeded_at > since:
                 return
             was_up = self._breaker.failures == 0
             if was_up:
@@ -169,7 +171,7 @@ class TierHealth:
         """
         if not self.may_try():
             return None
-        asked_at = self._clock()
+        asked_at = self.now()
         try:
             done = work()
         except StoreError as error:
@@ -205,7 +207,7 @@ class TierHealth:
         Raises:
             StoreUnavailableError: The tier is unavailable or did not answer in time.
         """
-        answer, asked_at = Future[_T](), self._clock()
+        answer, asked_at = Future[_T](), self.now()
         context = contextvars.copy_context()
 
         def run() -> None:
@@ -530,51 +532,6 @@ class Writer:
                     self._wake()
             self._run(*job)
             del job  # otherwise the objects of the job would stay in memory until the next job
-
-
-_SLICE_SECONDS = 0.01
-"""Length of one wait; a wait that takes longer shows that the process was held up."""
-
-
-async def wait_while(future: Future[Any], left: Callable[[float], float], *, most: float) -> float:
-    """Wait for background work, without blocking the event loop.
-
-    Time during which the whole process was held up, such as by garbage collection, does not count.
-    A busy machine is therefore not mistaken for a store that does not answer.
-
-    Args:
-        future: The work.
-        left: Function that returns the seconds that the caller may still wait. Its argument is the
-            time, in seconds, for which the process was held up.
-        most: Seconds after which the wait ends in any case.
-
-    Returns:
-        Seconds for which the process was held up.
-    """
-    waiter, end, held_up = awaitable(future), time.monotonic() + most, 0.0
-    while (seconds := left(held_up)) and not waiter.done():
-        asked, wait = time.monotonic(), min(_SLICE_SECONDS, max(0.001, seconds))
-        if asked > end:
-            break
-        await asyncio.wait([waiter], timeout=wait)
-        held_up += max(0.0, time.monotonic() - asked - wait)
-    return held_up
-
-
-def awaitable(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that is done when a future of another thread is done.
-
-    The result or error of the other future is not passed on.
-    """
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def ended(_: Future[Any]) -> None:
-        with suppress(RuntimeError):  # the event loop was closed before the future ended
-            loop.call_soon_threadsafe(waiter.set_result, None)
-
-    future.add_done_callback(ended)
-    return waiter
 
 
 _shared: weakref.WeakValueDictionary[tuple[int, int], Writer] = weakref.WeakValueDictionary()

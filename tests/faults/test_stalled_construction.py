@@ -76,8 +76,8 @@ def shown(stage: Stage) -> str:
 
 def test_the_reads_of_an_agent_share_one_wait_for_a_silent_hot_store(stage: Stage) -> None:
     stage.proxies["hot"].blackhole()
-    assert stage.seconds("s1") < 1.4
-    assert stage.seconds("s2") < 0.5
+    assert stage.seconds("s1") < 2.2
+    assert stage.seconds("s2") < 0.9
     stage.agent("s3")("hello")
     assert "horror" in shown(stage)  # read from the table
 
@@ -85,16 +85,16 @@ def test_the_reads_of_an_agent_share_one_wait_for_a_silent_hot_store(stage: Stag
 def test_an_agent_starts_soon_while_hot_store_and_memory_table_are_silent(stage: Stage) -> None:
     stage.proxies["hot"].blackhole()
     stage.proxies["memories"].blackhole()
-    assert stage.seconds("s1") < 2.0
-    assert stage.seconds("s2") < 0.6
+    assert stage.seconds("s1") < 2.2
+    assert stage.seconds("s2") < 0.9
 
 
 def test_a_silent_memory_table_delays_agents_once_and_is_read_when_it_answers(
     stage: Stage,
 ) -> None:
     stage.proxies["memories"].blackhole()
-    assert stage.seconds("s1") < 1.8
-    assert stage.seconds("s2") < 0.6
+    assert stage.seconds("s1") < 2.5
+    assert stage.seconds("s2") < 0.9
     stage.passing()
     stage.agent("s3")("hello")
     assert "horror" in shown(stage)
@@ -104,11 +104,11 @@ def test_a_conversation_that_no_tier_shows_is_refused_within_the_durable_deadlin
     stage: Stage,
 ) -> None:
     stage.proxies["durable"].blackhole()
-    for most in (2.5, 0.5):
+    for _ in range(2):
         start = time.monotonic()
         with pytest.raises(StoreUnavailableError):
             stage.agent("s1")
-        assert time.monotonic() - start < most
+        assert time.monotonic() - start < 2.5
 
 
 def test_turns_of_a_hot_store_that_was_silent_at_the_start_are_merged_when_it_answers(

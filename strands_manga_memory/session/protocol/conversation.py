@@ -129,7 +129,7 @@ class Conversation:
             was_alone = bool(wait([hot], timeout=HEAD_START_SECONDS).done) and is_alone()
             read_head = partial(self._attempt, read, "durable")
             head_error = read_head(partial(self.read_head, is_alone=was_alone))[1]
-            if not was_alone and is_alone():
+            if head_error is None and not was_alone and is_alone():
                 head_error = read_head(partial(self.read_head, is_alone=True))[1]
         found, hot_error = hot.result()
         error = hot_error or head_error
