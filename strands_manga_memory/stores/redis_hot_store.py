@@ -8,6 +8,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from itertools import chain
@@ -197,7 +198,8 @@ class RedisHotStore:
                 return
             for name, state in self._listed(range(first, first + _BUCKETS_A_TRIP), now, limit):
                 if state is None:
-                    self.claim(name)  # removes it from the index
+                    with suppress(CorruptRecordError):  # a damaged conversation stays in the index
+                        self.claim(name)  # removes a missing conversation from the index
                 elif state != DELETED.encode() and limit > 0:
                     limit -= 1
                     yield name

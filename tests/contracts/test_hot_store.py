@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -695,6 +696,15 @@ def test_redis_never_overwrites_control_that_makes_no_sense(
     assert client.hgetall(key) == before
     assert store.put_tombstone("c", epoch=9, ttl=60.0) == 9  # to delete it is the way out
     store.write("c", first(epoch=10))
+
+
+def test_redis_lists_expired_conversations_next_to_a_damaged_one(client: Any, unique: str) -> None:
+    store = RedisHotStore(client, prefix=unique)
+    for number in range(20):
+        store.write(f"c{number}", first(ttl=0.001))
+    time.sleep(0.01)
+    client.hdel(key_of("c7", unique), "s")
+    assert set(store.expired()) == {f"c{number}" for number in range(20) if number != 7}
 
 
 def test_redis_never_overwrites_a_claim_that_makes_no_sense(client: Any, unique: str) -> None:
