@@ -140,7 +140,9 @@ class HotProfile:
         self._owner = owner
         self._codec = codec or Codec()
         self.name = cache_name(owner)
-        self.health = TierHealth(whole=shared_writer(hot, None).hot_health)
+        # A writer that nobody keeps is replaced by one with another ``hot_health``.
+        self._writer = shared_writer(hot, None)
+        self.health = TierHealth(whole=self._writer.hot_health)
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
@@ -254,9 +256,7 @@ class HotProfile:
                 type(error).__name__,
             )
             # The table has the change, so the exit does not wait for the hot tier.
-            shared_writer(self._hot, None).repeat(
-                ("publish", self.name), publish_again, is_needed=lambda: False
-            )
+            self._writer.repeat(("publish", self.name), publish_again, is_needed=lambda: False)
 
     def put_tombstone(self, *, ttl: float) -> int:
         """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds.
