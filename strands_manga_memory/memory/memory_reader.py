@@ -266,7 +266,7 @@ class MemoryReader:
             query,
             types,
             since=snapshot.content.since,
-            known=snapshot.records.keys(),
+            known=frozenset(snapshot.records),  # other threads change the snapshot meanwhile
             with_preferences=not snapshot.has_older_preferences,
         )
         snapshot.add_older(older)
@@ -293,7 +293,8 @@ class MemoryReader:
                 "error=<%s> | failed to read the recent memories of a user", type(error).__name__
             )
             with self._lock:
-                self._recent = None  # the next search tries again
+                if recent is not None and recent.done() and recent is self._recent:
+                    self._recent = None  # the next search tries again
         return snapshot
 
     def _current(self) -> Snapshot:

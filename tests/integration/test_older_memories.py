@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import SQLiteTable, UserMemoryStore
+from strands_manga_memory.memory.partition import UserPartition
 from strands_manga_memory.stores.table import USER_MEMORY
+from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.user_data import forget_user
 
 
@@ -164,3 +166,27 @@ def test_words_of_an_erased_user_are_not_stored(memories: Memories, tmp_path: Pa
     thread.join()
     assert report.complete, report.left
     sessions.close()
+
+
+def test_searches_share_a_read_of_recent_memories_that_does_not_end(
+    memories: Memories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search waits for the first read, and queues no other one."""
+    memories.remember("volume 3 of Uzumaki")
+    reader = memories.store().reader
+    answers, reads = threading.Event(), list[float]()
+    monkeypatch.setattr("strands_manga_memory.memory.memory_reader._PATIENCE", 0.05)
+    load_recent = UserPartition.load_recent
+
+    def silent(partition: UserPartition, latest: Any) -> Any:
+        reads.append(memories.now)
+        answers.wait(10)
+        return load_recent(partition, latest)
+
+    monkeypatch.setattr(UserPartition, "load_recent", silent)
+    for _ in range(3):
+        reader.search("Uzumaki")
+    answers.set()
+    assert [hit.content for hit in reader.search("Uzumaki")] == ["volume 3 of Uzumaki"]
+    shared_writer(None, memories.table).drain(5)
+    assert len(reads) == 1
