@@ -10,11 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from strands_manga_memory.language.dialogue_acts import (
-    DialogueAct,
-    dialogue_act,
-    statements,
-)
+from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, statements
 from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import any_language, load_packs
 from strands_manga_memory.language.preference_slots import (
@@ -103,6 +99,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     earlier = list(before)
     subject = SubjectTracker(earlier)
     stated: list[Preference] = []
+    has_budget = False  # whether the last sentence with a number states a budget
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
             if _JEST.search(sentence):
@@ -114,9 +111,11 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             stated = (
                 _changed_taste(own, stated)
                 or _of_sentence(own)
-                or _changed_budget(sentence, found, earlier)
+                or _changed_budget(sentence, found if has_budget else {}, earlier)
                 or _changed_name(sentence, stated)
             )
+            if _DIGITS.search(sentence):
+                has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
                 if not subject.is_own(said.slot) or (
                     said.slot == "budget" and said.liked and not _NUMBER.search(said.value)
@@ -566,6 +565,8 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
     if any(slot != "author" for slot, _, _ in named):
         named = [each for each in named if each[0] != "author"]
     rest = _without_values(plain, named)
+    if _ENDED_DISLIKE.search(rest):  # "I can read Japanese now" keeps the language
+        named = [each for each in named if each[0] != "language"]
     liked = _liked_in(rest, is_last=is_last)
     if not liked or _SHOP.search(rest):
         return []
