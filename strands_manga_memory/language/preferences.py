@@ -138,7 +138,8 @@ def _changed_budget(
 ) -> list[Preference]:
     """Return the new budget if a sentence changes a budget ("make that 35"). Otherwise empty.
 
-    The old budget must be in ``found``, from the same message, or in the last text of ``before``.
+    The old budget must be in ``found``, the preferences earlier in the message, or in the last
+    text of ``before``.
     """
     if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []

@@ -380,8 +380,8 @@ class Guard:
     def admit(self, user: Hashable | None) -> Permit | None:
         """Return a permit for a user's call, or None if the circuit breaker rejects the call.
 
-        A breaker that only errors of fewer than ``policy.users`` users have opened is closed for
-        the first call of another user.
+        If only errors of fewer than ``policy.users`` users opened the breaker, the first call of
+        another user closes the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers

@@ -215,7 +215,7 @@ class SessionState:
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
     def _write(self) -> bool:
-        """Merge this agent's changes into the shared state, and return whether they are stored."""
+        """Merge this agent's changes into the shared state. Return False if a retry is due."""
         return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MOST_ATTEMPTS))
 
     def _replace(self, found: bytes | None) -> bool:
