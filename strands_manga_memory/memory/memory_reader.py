@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 FOLD_SECONDS = 30.0
 """Seconds from a recall until the access counts of the memories are updated."""
 
-_PATIENCE = 1.0
-"""Most seconds that a session start or a search waits for the memory table."""
+_START_PATIENCE, _PATIENCE = 1.5, 5.0
+"""Most seconds that a session start and a search wait for the memory table."""
 
 _SEARCHED = MemoryQuery(
     types=frozenset(MemoryType) - {MemoryType.WEEK, MemoryType.MONTH, MemoryType.QUESTION}
@@ -212,7 +212,7 @@ class MemoryReader:
         cached, seen = (None, None) if hot is None else hot.load_memories()
         loaded = cached
         if loaded is None:
-            loaded = self._health.ask(self._partition.load_start, _PATIENCE)
+            loaded = self._health.ask(self._partition.load_start, _START_PATIENCE)
         profile = (
             None
             if self._profiles is None
@@ -282,7 +282,7 @@ class MemoryReader:
     def _complete(self) -> Snapshot:
         """Return the snapshot after the background read of recent memories.
 
-        If the read fails or takes longer than a second, the snapshot lacks them.
+        If the read fails or takes longer than 5 seconds, the snapshot lacks them.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:

@@ -147,7 +147,7 @@ class Recorder:
                 text = "\n".join(
                     _result_text(result) for result in results if result.get("status") != "error"
                 )
-                self._extract_ids(head_and_tail(text), identity)
+                self._extract_ids(head_and_tail(text, _MOST_CHARACTERS), identity)
             else:
                 self._last_message = message, message["content"]
                 # Strands adds a continuation under the same id.
@@ -178,7 +178,7 @@ class Recorder:
         if uses or dialogue.phase is not Phase.GREETING:  # the answer to a greeting is a greeting
             dialogue.advance(Phase.TOOL_EXECUTION if uses else Phase.RESPONSE_GENERATION)
         given = "\n".join(_leaves(use["input"]) for use in uses if use["name"] not in TOOL_NAMES)
-        self._extract_ids(encodable(head_and_tail(given)), identity)
+        self._extract_ids(encodable(head_and_tail(given, _MOST_CHARACTERS)), identity)
         self._extract_ids(_text(message), identity)
 
     def _extract_ids(self, text: str, identity: str) -> None:

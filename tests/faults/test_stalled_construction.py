@@ -93,7 +93,7 @@ def test_a_silent_memory_table_delays_agents_once_and_is_read_when_it_answers(
     stage: Stage,
 ) -> None:
     stage.proxies["memories"].blackhole()
-    assert stage.seconds("s1") < 2.5
+    assert stage.seconds("s1") < 2.9
     assert stage.seconds("s2") < 0.9
     stage.passing()
     stage.agent("s3")("hello")
@@ -108,7 +108,7 @@ def test_a_conversation_that_no_tier_shows_is_refused_within_the_durable_deadlin
         start = time.monotonic()
         with pytest.raises(StoreUnavailableError):
             stage.agent("s1")
-        assert time.monotonic() - start < 2.5
+        assert time.monotonic() - start < 2.9
 
 
 def test_turns_of_a_hot_store_that_was_silent_at_the_start_are_merged_when_it_answers(
