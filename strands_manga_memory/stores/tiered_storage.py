@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import copy
 import hashlib
 import logging
 import re
@@ -16,12 +17,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strands.storage import Storage
 from strands.types.exceptions import StorageError
 
-from strands_manga_memory.arguments import checked, seconds
+from strands_manga_memory.arguments import checked, seconds, with_method
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.stores.codec import Codec, trusted
@@ -29,6 +30,9 @@ from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 from strands_manga_memory.stores.urls import hot_store_of, table_of
 from strands_manga_memory.stores.writer import TierHealth
+
+if TYPE_CHECKING:
+    from strands.storage.search import SearchStrategy, StorageSearchResult
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +85,8 @@ class TieredStorage(Storage):
         tenant: The user's tenant. Default None: the user has no tenant.
         codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
         hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
+        search_strategy: Strategy that indexes each written value, and answers ``search``. Default:
+            a text search in all values.
         clock: Seconds since 1970.
 
     Raises:
@@ -97,6 +103,7 @@ class TieredStorage(Storage):
         tenant: str | None = None,
         codec: Codec | None = None,
         hot_ttl: float = 1_800.0,
+        search_strategy: SearchStrategy[TieredStorage] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table: Table = table_of(durable)
@@ -105,7 +112,11 @@ class TieredStorage(Storage):
         self._partition = f"storage/{self._owner}"
         self._codec = codec or Codec()
         self._hot_ttl = seconds("hot_ttl", hot_ttl)
+        self._search = search_strategy and with_method(
+            "search_strategy", search_strategy, "search(storage, query)"
+        )
         self._clock = clock
+        self._prefix = ""
         self._hot_health = TierHealth(tier="hot")
 
     def __repr__(self) -> str:
@@ -116,21 +127,45 @@ class TieredStorage(Storage):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value under a key, in place of an earlier value."""
-        await self._do(self._write, _checked(key), bytes(data))
+        stored = _checked(key)
+        await self._do(self._write, self._prefix + stored, bytes(data))
+        if self._search is not None:
+            try:
+                await self._search.index(self, stored, data)
+            except Exception as error:
+                raise StorageError(
+                    f"key={key!r} is written, but the search strategy failed to index it"
+                ) from error
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of a key, or None if the key has no value."""
-        found: bytes | None = await self._do(self._read, _checked(key))
+        found: bytes | None = await self._do(self._read, self._prefix + _checked(key))
         return found
 
     async def delete(self, key: str) -> None:
         """Delete the value of a key in both tiers, if there is one."""
-        await self._do(self._delete, _checked(key))
+        await self._do(self._delete, self._prefix + _checked(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """Return the stored keys that begin with ``query``, sorted."""
         keys: builtins.list[str] = await self._do(self.keys, _normal(query).lstrip("/"))
         return keys
+
+    async def search(self, query: str) -> builtins.list[StorageSearchResult]:
+        """Return the keys of values that match ``query``, best match first."""
+        if self._search is not None:
+            return await self._search.search(self, query)
+        return await super().search(query)
+
+    def namespace(self, prefix: str) -> TieredStorage:
+        """Return a storage of the keys that begin with ``prefix/``.
+
+        Its methods take and return keys without this prefix.
+        """
+        view = copy.copy(self)
+        inner = _normal(prefix).strip("/")
+        view._prefix = f"{self._prefix}{inner}/" if inner else self._prefix  # noqa: SLF001
+        return view
 
     async def _do(self, work: Callable[..., Any], key: str, *arguments: Any) -> Any:
         try:
@@ -211,20 +246,27 @@ class TieredStorage(Storage):
         Raises:
             StoreUnavailableError: The durable tier is unavailable.
         """
-        return sorted(self._key_in(item) for item in self._heads(prefix, ["key"]))
+        return sorted(
+            self._key_in(item)[len(self._prefix) :]
+            for item in self._heads(self._prefix + prefix, ["key"])
+        )
 
     def erase(self) -> int:
         """Delete all values of this storage in both tiers, and return their number.
 
+        A storage from ``namespace`` deletes only the values of the namespace.
+
         Raises:
             StoreUnavailableError: A tier is unavailable.
         """
-        found = list(self._heads("", ["key", "version", "parts"]))
+        found = list(self._heads(self._prefix, ["key", "version", "parts"]))
         for item in found:
             if "parts" in item and self._hot is not None:
                 self._hot.put_value(self._place(item), b"", ttl=1.0)
-        # parts of interrupted writes, too
-        delete_rows(self._table, list(self._table.query(self._partition, attributes=[])))
+            if self._prefix:
+                self._delete(self._key_in(item))
+        if not self._prefix:  # parts of interrupted writes, too
+            delete_rows(self._table, list(self._table.query(self._partition, attributes=[])))
         return len(found)
 
     def value(self, key: str) -> bytes | None:
@@ -236,7 +278,7 @@ class TieredStorage(Storage):
             StoreUnavailableError: The durable tier is unavailable.
             CorruptRecordError: The value is damaged.
         """
-        return self._read(key)
+        return self._read(self._prefix + key)
 
     # Records
 

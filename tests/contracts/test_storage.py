@@ -107,30 +107,38 @@ async def test_keys_are_those_of_strands_own_storages(storage: TieredStorage) ->
             await storage.write(wrong, b"")
 
 
-async def test_search_finds_the_keys_of_matching_values(storage: TieredStorage) -> None:
-    await storage.write("memory/agent/notes.md", b"dark mode in settings")
-    await storage.write("other/notes.md", b"night")
+async def test_namespaces_and_search(storage: TieredStorage) -> None:
+    scoped = storage.namespace("memory").namespace("agent/")
+    await scoped.write("notes.md", b"dark mode in settings")
+    await storage.write("other/notes.md", b"dark")
+    assert await scoped.list("") == ["notes.md"]
     assert await storage.list("memory/") == ["memory/agent/notes.md"]
-    found = await storage.search("dark mode")
-    assert [result.key for result in found] == ["memory/agent/notes.md"]
+    assert await storage.read("memory/agent/notes.md") == b"dark mode in settings"
+    assert [result.key for result in await scoped.search("dark mode")] == ["notes.md"]
     data = bytearray(b"mutable")
     await storage.write("key", data)  # type: ignore[arg-type]
     data[0] = 0
     assert await storage.read("key") == b"mutable"
 
 
-async def test_blocking_methods_read_and_erase_the_values_of_one_user(stores: Stores) -> None:
-    storage, other = stores.storage(), stores.storage(user_id="other")
+async def test_blocking_methods_keep_to_their_namespace(stores: Stores) -> None:
+    storage = stores.storage()
+    scoped = storage.namespace("memory")
     small, large = b"small", noise(20_000)
     for key, value in (("a", small), ("b", large), ("a/c", small)):
-        await storage.write(key, value)
-    await other.write("b", large)
-    assert storage.keys() == ["a", "a/c", "b"]
-    assert storage.keys("a/") == ["a/c"]
-    assert [storage.value(key) for key in ("a", "b", "a/c")] == [small, large, small]
-    assert storage.erase() == 3
-    assert storage.keys() == []
-    assert await stores.storage(user_id="other").read("b") == large
+        await scoped.write(key, value)
+        await storage.write(f"other/{key}", value)
+    assert scoped.keys() == ["a", "a/c", "b"]
+    assert scoped.keys("a/") == ["a/c"]
+    assert {key: scoped.value(key) for key in ("a", "b", "a/c")} == {
+        "a": small,
+        "a/c": small,
+        "b": large,
+    }
+    assert scoped.erase() == 3
+    assert storage.keys() == ["other/a", "other/a/c", "other/b"]
+    assert await stores.storage().read("other/b") == large
+    assert await scoped.read("b") is None
 
 
 async def test_users_and_tenants_are_apart(stores: Stores) -> None:
