@@ -140,7 +140,7 @@ class HotProfile:
         self._owner = owner
         self._codec = codec or Codec()
         self.name = cache_name(owner)
-        # A writer that nobody keeps is replaced by one with another ``hot_health``.
+        # Keeps the writer alive: a new writer would have another ``hot_health``.
         self._writer = shared_writer(hot, None)
         self.health = TierHealth(whole=self._writer.hot_health)
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}

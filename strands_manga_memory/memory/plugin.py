@@ -425,7 +425,7 @@ class UserContext(Plugin):
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
         """Load changes by other processes before a model call, for at most 0.25 seconds.
 
-        While the hot tier is down, the call waits for at most 0.05 seconds.
+        While the hot tier does not answer, later calls wait for at most 0.05 seconds.
         """
         # In the queue after this turn's own extractions, so that the turn's model calls include
         # them.

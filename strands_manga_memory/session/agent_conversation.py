@@ -45,7 +45,7 @@ from strands_manga_memory.telemetry import RESTORE, measured, within
 
 logger = logging.getLogger(__name__)
 
-_HOT_SECONDS = 1.0  # for which an opening waits for the hot tier
+_HOT_SECONDS = 1.0  # longest wait for the hot tier when a conversation is opened
 
 
 class SessionStats(TypedDict):

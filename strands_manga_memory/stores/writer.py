@@ -197,15 +197,16 @@ class TierHealth:
     def ask(self, work: Callable[[], _T], seconds: float) -> _T:
         """Call a function that reads the tier in a thread, and wait for its result.
 
-        The outcome is recorded, as in ``tried``. A late call continues, and its success ends the
-        outage.
+        A success, a missing answer and a ``StoreUnavailableError`` are recorded. A late call
+        continues, and its success ends the outage.
 
         Args:
             work: The function.
             seconds: Longest wait while the tier is up. For an outage, see ``patience``.
 
         Raises:
-            StoreUnavailableError: The tier is unavailable or did not answer in time.
+            StoreUnavailableError: The tier is unavailable or did not answer in time. Any other
+                error of ``work`` is raised, too.
         """
         answer, asked_at = Future[_T](), self.now()
         context = contextvars.copy_context()
