@@ -243,8 +243,13 @@ def _block_fingerprint(block: Any) -> int:
     result = block.get("toolResult")
     parts = result.get("content") if isinstance(result, dict) else [block]
     has_media = isinstance(parts, list) and any(map(media_kind, parts))
-    # CPython caches the hash of bytes, so media are read only once.
-    return hash(tuple(islice(_parts(block), _MOST_PARTS))) if has_media else fingerprint(block)
+    most = _MOST_PARTS if has_media else _FEW_PARTS
+    hashed = tuple(islice(_parts(block), most))  # CPython caches the hashes of texts and bytes
+    return hash(hashed) if has_media or len(hashed) < most else fingerprint(block)
+
+
+_FEW_PARTS = 100
+"""Parts of a value that are hashed as quickly one by one as together."""
 
 
 def is_message(value: Any) -> bool:

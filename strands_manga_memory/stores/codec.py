@@ -10,6 +10,7 @@ import base64
 import json
 import logging
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -335,6 +336,10 @@ def trusted(record: object) -> Iterator[None]:
         raise CorruptRecordError(what, record=name) from error
 
 
+_SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""The two surrogates of one character."""
+
+
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """Serialize a value as compact JSON.
 
@@ -345,7 +350,8 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
         return bytes(memoryview(orjson.dumps(value, default)))
     except TypeError:  # a lone surrogate, which UTF-8 lacks
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "surrogatepass")
+        split = _SPLIT_CHARACTER.search(text)  # its two escapes would be read as one character
+        return text.encode("utf-8", "surrogatepass" if split else "backslashreplace")
 
 
 def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = None) -> Any:
@@ -357,7 +363,7 @@ def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = N
     if restored is None:
         with suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
-    return json.loads(text.decode("utf-8", "surrogatepass"), object_hook=restored)
+    return json.loads(text, object_hook=restored)
 
 
 def _checksum(version: int, flags: int, place: str, payload: bytes) -> bytes:

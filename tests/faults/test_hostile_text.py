@@ -203,9 +203,7 @@ SHAPES = ("", "fetch it", "answer at length")
     ("kind", "history"),
     [
         pytest.param(kind, history, marks=() if kind in _SHORT[history] else pytest.mark.long)
-        for kind, history in itertools.product(
-            (kind for kind in TEXTS if kind != "surrogates"), HISTORIES
-        )
+        for kind, history in itertools.product(TEXTS, HISTORIES)
     ],
 )
 def test_the_loop_goes_on_while_a_large_text_is_taken_in(
