@@ -246,8 +246,9 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
         is_pasted = pasted.find(1, entity.start, entity.end) >= 0 and entity.type != "url"
         if is_pasted and not (types[entity.type].is_exact and entity.type != "reference"):
             continue
-        if not (entity.type in _THING and _is_refused(text, entity)):
-            found.setdefault((entity.type, entity.value), entity)
+        key = entity.type, entity.value
+        if key not in found and not (entity.type in _THING and _is_refused(text, entity)):
+            found[key] = entity
     return list(found.values())
 
 
