@@ -424,6 +424,6 @@ def _hot_calls(store: HotStore) -> Finding:
         "put_value": lambda: store.put_value(name, b"", ttl=1.0),
         "replace_value": lambda: store.replace_value(name, b"", expect=b"", ttl=1.0),
         "get_value": lambda: store.get_value(name),
-        "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
+        "put_tombstone": lambda: store.put_tombstone(name, ttl=0.001),
     }
     return _check_calls("hot", steps)

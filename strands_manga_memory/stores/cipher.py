@@ -70,7 +70,7 @@ class TenantKeys:
             if not named:
                 raise ValueError(f"keys of the tenant {tenant!r:.80} must be one or more, got none")
             for name, key in named.items():
-                _check_key(name, key, sizes=(32,))
+                _check_key(name, key)
         self._keys = {escaped_tenant(tenant): dict(named) for tenant, named in keys.items()}
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class AesGcmCipher:
     @checked
     def __init__(self, keys: Mapping[str, bytes], *, current: str) -> None:
         for name, key in keys.items():
-            _check_key(name, key, sizes=(16, 24, 32))
+            _check_key(name, key)
         if current not in keys:
             raise ValueError(
                 f"current must name one of the keys {sorted(keys)}, got {current!r:.80}"
@@ -207,12 +207,10 @@ def _bound(key_id: str, place: str) -> bytes:
     return f"{key_id}\0{place}".encode()
 
 
-def _check_key(name: str, key: object, *, sizes: tuple[int, ...]) -> None:
-    if not isinstance(key, bytes) or len(key) not in sizes:
+def _check_key(name: str, key: object) -> None:
+    if not isinstance(key, bytes) or len(key) != 32:
         got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-        raise ValueError(
-            f"key {name!r:.80} must have {' or '.join(map(str, sizes))} bytes, got {got}"
-        )
+        raise ValueError(f"key {name!r:.80} must have 32 bytes, got {got}")
     if not 1 <= len(name.encode()) <= 255:
         raise ValueError(
             f"key name {name!r:.80} must have 1 to 255 bytes, got {len(name.encode())}"

@@ -101,7 +101,7 @@ class Codec:
     def __init__(
         self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False
     ) -> None:
-        self._cipher = cipher
+        self.cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
 
@@ -118,14 +118,9 @@ class Codec:
             raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
 
     @property
-    def cipher(self) -> Cipher | None:
-        """Cipher of the values, or None without encryption."""
-        return self._cipher
-
-    @property
     def encrypts(self) -> bool:
         """Whether this codec encrypts values."""
-        return self._cipher is not None
+        return self.cipher is not None
 
     def seal(self, dumped: bytes, place: str) -> bytes:
         """Convert a serialized value to the stored form: compressed, encrypted, with a checksum.
@@ -138,8 +133,8 @@ class Codec:
         smaller = packed(payload) if len(payload) >= self._compress_from else None
         if smaller is not None:
             payload, flags = smaller, _COMPRESSED
-        if self._cipher is not None:
-            payload, flags = self._cipher.encrypt(payload, place), flags | _ENCRYPTED
+        if self.cipher is not None:
+            payload, flags = self.cipher.encrypt(payload, place), flags | _ENCRYPTED
         return bytes((_MAGIC, VERSION, flags)) + _checksum(VERSION, flags, place, payload) + payload
 
     def unseal(self, data: object, place: str) -> bytes:
@@ -163,13 +158,13 @@ class Codec:
             )
         try:
             if flags & _ENCRYPTED:
-                if self._cipher is None:
+                if self.cipher is None:
                     raise KeyMissingError(
                         f"record={place!r} is encrypted and no cipher was given; pass"
                         " codec=Codec(cipher=...)",
                         record=place,
                     )
-                payload = self._cipher.decrypt(payload, place)
+                payload = self.cipher.decrypt(payload, place)
             else:
                 self.check_plain(place)
             return unpacked(payload) if flags & _COMPRESSED else payload

@@ -132,11 +132,11 @@ class DynamoDBTable:
                 )
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
-        self._switch_ttl_on()
+        self._enable_ttl()
 
     def get(self, partition: str, sort: str) -> Item | None:
         """Return a record, or None if the record is absent."""
-        answer = self._ask(
+        answer = self._call(
             "get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True
         )
         return item_of(answer["Item"]) if "Item" in answer else None
@@ -253,34 +253,23 @@ class DynamoDBTable:
         answer = self._call("describe_table", TableName=self.name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
-    def _switch_ttl_on(self) -> None:
-        """Enable the TTL (automatic deletion of expired records), unless it is enabled."""
-        if self._has_ttl():
-            return
-        wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
-        request = {"TableName": self.name, "TimeToLiveSpecification": wanted}
-        answer = self._call("update_time_to_live", expected="ValidationException", **request)
-        if answer is None and not self._has_ttl():  # neither by this call nor by another process
-            raise StoreError(
-                f"table=<{self.name}> | its TTL cannot be enabled now, perhaps because it was just"
-                " disabled; try again in an hour"
-            )
+    def _enable_ttl(self) -> None:
+        """Let DynamoDB delete expired records, unless it does so already."""
+        if not self._has_ttl():
+            wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
+            try:
+                self._call(
+                    "update_time_to_live", TableName=self.name, TimeToLiveSpecification=wanted
+                )
+            except StoreError:
+                if not self._has_ttl():  # nor has another process enabled it at this moment
+                    raise
 
     def _has_ttl(self) -> bool:
-        """Return whether the TTL (automatic deletion of expired records) is enabled.
-
-        Raises:
-            StoreError: The TTL is enabled for another attribute than that of the schema.
-        """
-        ttl = self._ask("describe_time_to_live", TableName=self.name)["TimeToLiveDescription"]
-        if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
-            return False
-        if ttl["AttributeName"] != self.schema.ttl:
-            raise StoreError(
-                f"table=<{self.name}> | its TTL is on for the attribute {ttl['AttributeName']!r};"
-                f" disable it, so that it can be enabled for {self.schema.ttl!r}"
-            )
-        return True
+        answer = self._call("describe_time_to_live", TableName=self.name)
+        ttl = answer["TimeToLiveDescription"]
+        is_enabled = ttl["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
+        return is_enabled and ttl["AttributeName"] == self.schema.ttl
 
     def _place(self, key: Key) -> dict[str, Any]:
         place = {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}
@@ -294,7 +283,9 @@ class DynamoDBTable:
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
         """Yield the records of a query, read page by page: at most ``limit``, or all for None."""
         while limit is None or limit > 0:
-            answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
+            if limit is not None:
+                request["Limit"] = limit
+            answer = self._call("query", **request)
             for stored in answer["Items"]:
                 yield item_of(stored)
             if "LastEvaluatedKey" not in answer:
@@ -319,7 +310,7 @@ class DynamoDBTable:
         pauses = self._pauses()
         while entries:
             wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
-            answer = self._ask(operation, RequestItems={self.name: wanted})
+            answer = self._call(operation, RequestItems={self.name: wanted})
             yield answer
             rest: Any = answer.get(left, {}).get(self.name, ())
             rest = list(rest["Keys"]) if reads and rest else list(rest)
@@ -335,15 +326,7 @@ class DynamoDBTable:
                     )
                 time.sleep(pause)
 
-    def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request to DynamoDB, and return the answer. Each error is raised."""
-        answer = self._call(operation, **request)
-        assert answer is not None  # noqa: S101 - no error was expected
-        return answer
-
-    def _call(
-        self, operation: str, *, expected: str = "", **request: Any
-    ) -> Mapping[str, Any] | None:
+    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Any:
         """Send a request to DynamoDB, with retries after temporary errors.
 
         Args:
@@ -358,7 +341,7 @@ class DynamoDBTable:
         while True:
             problem: StoreError
             try:
-                answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
+                answer = getattr(self.client, operation)(**request)
             except Exception as error:  # noqa: BLE001 - a source of credentials may raise anything
                 if expected and code_of(error) == expected:
                     return None

@@ -33,15 +33,12 @@ NOT_MET = "ConditionalCheckFailedException"
 MISSING = "ResourceNotFoundException"
 
 _PASSING = {  # error codes after which a retry may succeed
-    "InternalFailure",
-    "InternalServerError",
     "LimitExceededException",
     "ProvisionedThroughputExceededException",
     "ReplicatedWriteConflictException",
     "RequestLimitExceeded",
     "RequestTimeout",
     "RequestTimeoutException",
-    "ServiceUnavailable",
     "Throttling",
     "ThrottlingError",
     "ThrottlingException",
@@ -70,16 +67,13 @@ _REFUSALS = (
                 "ExpiredTokenException",
                 "IncompleteSignature",
                 "IncompleteSignatureException",
-                "InvalidAccessKeyId",
                 "InvalidClientTokenId",
                 "InvalidSignatureException",
                 "MissingAuthenticationToken",
                 "MissingAuthenticationTokenException",
-                "NotSignedUp",
                 "OptInRequired",
                 "RequestExpired",
                 "SignatureDoesNotMatch",
-                "TokenRefreshRequired",
                 "UnrecognizedClientException",
             }
         ),

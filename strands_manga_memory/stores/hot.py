@@ -137,7 +137,7 @@ class HotStore(Protocol):
         the expected one, or the conversation is not active.
         """
 
-    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
 
         The epoch of a conversation grows at each end or deletion. Damaged conversations can be
@@ -187,7 +187,7 @@ class HotStore(Protocol):
         A lease is a lock that expires after ``ttl`` seconds. Writes do not check for leases.
         """
 
-    def release_lease(self, conversation: str, *, owner: str) -> bool:
+    def release_lease(self, conversation: str, *, owner: str) -> None:
         """Release a conversation's lease, or return False if ``owner`` does not hold it."""
 
     def get_value(self, name: str) -> bytes | None:
@@ -379,13 +379,12 @@ class InMemoryHotStore:
             self._clean(now)
         return True
 
-    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
-            if kept is not None:
-                epoch = max(epoch, kept.epoch + 1)
+            epoch = 1 if kept is None else kept.epoch + 1
             self._conversations[conversation] = _Conversation(epoch, 0, DELETED, gone_at=now + ttl)
             self._clean(now)
         return epoch
@@ -436,14 +435,12 @@ class InMemoryHotStore:
             self._clean(now)
         return True
 
-    def release_lease(self, conversation: str, *, owner: str) -> bool:
+    def release_lease(self, conversation: str, *, owner: str) -> None:
         """Release a conversation's lease (lock); return False if ``owner`` does not hold it."""
         with self._lock:
-            held = self._alive(self._leases, conversation, self._clock())
-            if held is None or held.content != owner:
-                return False
-            del self._leases[conversation]
-        return True
+            held = self._leases.get(conversation)
+            if held is not None and held.content == owner:
+                del self._leases[conversation]
 
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under ``name``, or None if it is missing or has expired."""

@@ -38,7 +38,6 @@ from strands_manga_memory.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, MAX_WINDOW, HotRecord, HotWrite
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
@@ -117,6 +116,9 @@ class RedisHotStore:
         grace: Seconds that a conversation stays readable after its logical expiry, so that a
             sweeper can finalize it. Default 3,600.
 
+    Attributes:
+        client: The redis-py client.
+
     Raises:
         ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains
             a brace, or ``deadline`` or ``grace`` is negative.
@@ -141,18 +143,13 @@ class RedisHotStore:
             raise ValueError(
                 f"prefix must be a non-empty string without braces, got {prefix!r:.80}"
             )
-        self._client: Any = client
+        self.client: Any = client
         self._prefix = prefix
         self._deadline = not_negative("deadline", deadline)
         self._grace = _milliseconds(not_negative("grace", grace))
 
     def __repr__(self) -> str:
         return f"RedisHotStore(prefix={self._prefix!r}, deadline={self._deadline})"
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client of the store."""
-        return self._client
 
     def load(
         self, conversation: str, fields: Sequence[str], *, touch: bool = True
@@ -166,7 +163,7 @@ class RedisHotStore:
             return {}
         key = self._key(conversation, "c")
         values = self._tried(
-            lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key
+            lambda: self.client.hmget(key, [f"f:{name}" for name in fields]), key=key
         )
         found = zip(fields, values, strict=True)
         return {name: value for name, value in found if value is not None}
@@ -180,9 +177,9 @@ class RedisHotStore:
         fields = chain.from_iterable(write.fields.items())
         return bool(self._run(conversation, _WRITE, control, *write.removed, *fields)[1])
 
-    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
-        _, newest = self._run(conversation, _PUT_TOMBSTONE, epoch, _milliseconds(ttl))
+        _, newest = self._run(conversation, _PUT_TOMBSTONE, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
@@ -225,25 +222,23 @@ class RedisHotStore:
         key = self._key(conversation, "l")
         return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
-    def release_lease(self, conversation: str, *, owner: str) -> bool:
+    def release_lease(self, conversation: str, *, owner: str) -> None:
         """Release a conversation's lease (lock), without retries.
 
         Return False if ``owner`` does not hold the lease.
         """
-        return bool(
-            self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
-        )
+        self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
 
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under ``name``, or None if it is missing or has expired."""
         key = self._key(name, "v")
-        found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
+        found: bytes | None = self._tried(lambda: self.client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         key = self._key(name, "v")
-        self._tried(lambda: self._client.set(key, value, px=_milliseconds(ttl)))
+        self._tried(lambda: self.client.set(key, value, px=_milliseconds(ttl)))
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
         """Store a value under a name only if the stored value is ``expect``.
@@ -256,11 +251,11 @@ class RedisHotStore:
 
     def close(self) -> None:
         """Close the connections of the client. The store remains usable, and opens new ones."""
-        if isinstance(self._client, RedisCluster):
+        if isinstance(self.client, RedisCluster):
             # RedisCluster.close() would remove the default node.
-            self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+            self.client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
         else:
-            self._client.close()
+            self.client.close()
 
     def _record(
         self, conversation: str, script: _Script, *arguments: Any, again: bool = True
@@ -270,18 +265,17 @@ class RedisHotStore:
         if answer is None:
             return None
         _, epoch, version, state, ttl, expires_in, found = answer
-        with trusted(conversation):
-            return HotRecord(
-                epoch=int(epoch),
-                version=int(version),
-                state=state.decode(),
-                ttl=int(ttl) / 1000,
-                expires_in=int(expires_in) / 1000,
-                fields={
-                    name.decode(): value
-                    for name, value in zip(found[::2], found[1::2], strict=True)
-                },
-            )
+        return HotRecord(
+            epoch=int(epoch),
+            version=int(version),
+            state=state.decode(),
+            ttl=int(ttl) / 1000,
+            expires_in=int(expires_in) / 1000,
+            fields={
+                name.decode(errors="replace"): value
+                for name, value in zip(found[::2], found[1::2], strict=True)
+            },
+        )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
         """Return names and states of the conversations in some buckets that expire by ``now``.
@@ -302,7 +296,7 @@ class RedisHotStore:
         """Send several Redis commands in one request, and return their answers."""
 
         def call() -> list[Any]:
-            with self._client.pipeline(transaction=False) as pipeline:
+            with self.client.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
                 return cast("list[Any]", pipeline.execute())
@@ -336,9 +330,9 @@ class RedisHotStore:
 
         def call() -> Any:
             try:
-                return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
+                return self.client.evalsha(script.sha, len(keys), *keys, *arguments)
             except NoScriptError:  # a new server, a flush or a failover: EVAL loads the script
-                return self._client.eval(script.text, len(keys), *keys, *arguments)
+                return self.client.eval(script.text, len(keys), *keys, *arguments)
 
         return self._tried(call, key=keys[0], again=again)
 
@@ -357,9 +351,9 @@ class RedisHotStore:
                 wait = pause * (0.5 + _RANDOM.random())
                 if not again or not may_pass or time.monotonic() + wait >= end:
                     raise problem from error
-                if isinstance(error, ReadOnlyError) and isinstance(self._client, redis.Redis):
+                if isinstance(error, ReadOnlyError) and isinstance(self.client, redis.Redis):
                     # The server became a replica; new connections may lead to the new primary.
-                    self._client.connection_pool.disconnect(inuse_connections=False)
+                    self.client.connection_pool.disconnect(inuse_connections=False)
             time.sleep(wait)
             pause *= 2
 

@@ -203,27 +203,26 @@ class TieredStorage(Storage):
         )
 
     def _read(self, key: str) -> bytes | None:
-        with self._trusted(key):
-            return self._current_value(key)
-
-    def _current_value(self, key: str) -> bytes | None:
         seen = ""
-        while (item := self._table.get(self._partition, _sort_of(key))) is not None:
-            sealed = item.get("data")
-            if sealed is None and (value := self._from_hot(item)) is not None:
-                return value
-            if sealed is None:
-                sealed = self._joined(item)
-            if sealed is not None:
-                value = self._codec.unseal(sealed, self._place(item))
-                self._warm(item, sealed)
-                return value
-            if item["version"] == seen:
-                raise CorruptRecordError(
-                    f"record={self._place(item)!r} is damaged: parts of it are missing", record=key
-                )
-            seen = str(item["version"])  # a new version means that it was replaced during the read
-        return None
+        with self._trusted(key):
+            while (item := self._table.get(self._partition, _sort_of(key))) is not None:
+                sealed = item.get("data")
+                if sealed is None and (value := self._from_hot(item)) is not None:
+                    return value
+                if sealed is None:
+                    sealed = self._joined(item)
+                if sealed is not None:
+                    value = self._codec.unseal(sealed, self._place(item))
+                    self._warm(item, sealed)
+                    return value
+                if item["version"] == seen:
+                    raise CorruptRecordError(
+                        f"record={self._place(item)!r} is damaged: parts of it are missing",
+                        record=key,
+                    )
+                # another version means that the value was replaced during the read
+                seen = str(item["version"])
+            return None
 
     def _delete(self, key: str) -> None:
         item = self._table.get(self._partition, _sort_of(key))

@@ -67,7 +67,7 @@ class TierHealth:
     ) -> None:
         self._tier = tier
         self._whole = whole
-        self._clock = clock
+        self.clock: Callable[[], float] = clock if whole is None else whole.clock
         self.renew()
 
     def renew(self) -> None:
@@ -76,16 +76,12 @@ class TierHealth:
         The lock is replaced too, because a thread of the parent process may hold it.
         """
         self._lock = threading.Lock()
-        self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
+        self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self.clock)
         self._overtaken = 0
         self._succeeded_at = -math.inf
         self._silent_since = math.inf
         self._error = ""
         self._logged_reasons: set[str] = set()
-
-    def now(self) -> float:
-        """Return the monotonic seconds of ``whole``, or of this object without ``whole``."""
-        return self._clock() if self._whole is None else self._whole.now()
 
     @property
     def is_up(self) -> bool:
@@ -132,7 +128,7 @@ class TierHealth:
                 return
             was_up = self._breaker.failures == 0
             if was_up:
-                self._silent_since = self._clock() if since is None else since
+                self._silent_since = self.clock() if since is None else since
             self._breaker.record(succeeded=False)
             reason, before = getattr(error, "reason", ""), self._error
             if error is not None:
@@ -158,7 +154,7 @@ class TierHealth:
         with self._lock:
             self._breaker.record(succeeded=True)
             self._overtaken = 0
-            self._succeeded_at, self._silent_since = self._clock(), math.inf
+            self._succeeded_at, self._silent_since = self.clock(), math.inf
             was_down, self._error = bool(self._error), ""
             self._logged_reasons.clear()
         if was_down and self._tier:
@@ -171,7 +167,7 @@ class TierHealth:
         """
         if not self.may_try():
             return None
-        asked_at = self.now()
+        asked_at = self.clock()
         try:
             done = work()
         except StoreError as error:
@@ -191,7 +187,7 @@ class TierHealth:
         """
         if self._whole is not None:
             return self._whole.patience(seconds)
-        left = self._silent_since + seconds - self._clock()
+        left = self._silent_since + seconds - self.clock()
         return min(seconds, max(_SHORTEST_ANSWER, left))
 
     def ask(self, work: Callable[[], _T], seconds: float) -> _T:
@@ -208,7 +204,7 @@ class TierHealth:
             StoreUnavailableError: The tier is unavailable or did not answer in time. Any other
                 error of ``work`` is raised, too.
         """
-        answer, asked_at = Future[_T](), self.now()
+        answer, asked_at = Future[_T](), self.clock()
         context = contextvars.copy_context()
 
         def run() -> None:
