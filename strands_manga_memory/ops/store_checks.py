@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
-from strands_manga_memory.stores.dynamodb_requests import table_definition, translated
+from strands_manga_memory.stores.dynamodb_requests import package_error, table_definition
 from strands_manga_memory.stores.hot import HotStore, HotWrite
 from strands_manga_memory.stores.redis_hot_store import RedisHotStore
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
@@ -112,7 +112,7 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         try:
             described = table.client.describe_table(TableName=table.name)
         except (ClientError, BotoCoreError) as error:
-            yield _failure(tier, translated(error, f"table=<{table.name}>"))
+            yield _failure(tier, package_error(error, f"table=<{table.name}>"))
             return
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
