@@ -200,8 +200,8 @@ class TenantCipher:
             key = self._keys.get(tenant, id_)
         except KeyError as error:
             raise KeyMissingError(
-                f"record={storage_key!r} cannot be read: the key {id_!r} of the tenant {tenant!r} was"
-                " not given, or is destroyed; if it exists, add it to the key provider",
+                f"record={storage_key!r} cannot be read: the key {id_!r} of the tenant {tenant!r}"
+                " was not given, or is destroyed; if it exists, add it to the key provider",
                 record=storage_key,
             ) from error
         return _opened(_aead(key), rest, _bound(id_, storage_key))

@@ -426,8 +426,8 @@ class Writer:
     def drain(self, timeout: float) -> bool:
         """Run the queued and delayed background work now, and wait for its end.
 
-        The calling thread runs work, too. Work that is delayed again during the call runs at its own
-        time. The call does not wait for work whose function ``is_needed`` returns False.
+        The calling thread runs work, too. Work that is delayed again during the call runs at its
+        own time. The call does not wait for work whose function ``is_needed`` returns False.
 
         Args:
             timeout: Seconds after which the call returns.
