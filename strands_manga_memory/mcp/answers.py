@@ -290,6 +290,7 @@ def cancelled_result(request_id: str) -> dict[str, Any]:
 
 
 def content_list(result: Mapping[str, Any]) -> list[Any]:
+    """Return the content blocks of a tool result; an empty list if it has no list of blocks."""
     content = result.get("content")
     return content if isinstance(content, list) else []
 

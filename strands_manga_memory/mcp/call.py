@@ -276,7 +276,7 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome) -> Verdict:
-        """Classify the ended call, and inform the server's supervisor whether the server answered."""
+        """Classify the ended call, and report to the supervisor whether the server answered."""
         server, number = self._guard.server, self._number
         verdict = self._guard.classify_call(outcome)
         if server is None:
@@ -389,9 +389,8 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return a result of ``user_of_call``, or None if it only identifies an agent.
+    """Return the tenant and user from ``user_of_call``, or None for an unknown user.
 
-    Args:
-        user: Tenant and user, or a substitute for an unknown user.
+    A user is unknown if ``user_of_call`` found neither a user nor a session.
     """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user
