@@ -121,7 +121,7 @@ REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFailure:
-    """Failure of a tool call, as it is described to the model and to hooks.
+    """Failure of a tool call, with its description for the model and for hooks.
 
     Args:
         code: ``circuit_open``, ``server_unavailable``, ``server_blocked``, ``timeout``,
