@@ -276,8 +276,15 @@ class DynamoDBTable:
     def _has_ttl(self) -> bool:
         answer = self._call("describe_time_to_live", TableName=self.name)
         ttl = answer["TimeToLiveDescription"]
-        is_enabled = ttl["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
-        return is_enabled and ttl["AttributeName"] == self.schema.ttl
+        if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
+            return False
+        if ttl["AttributeName"] != self.schema.ttl:
+            raise StoreError(
+                f"table=<{self.name}> | its TTL is enabled for the attribute"
+                f" {ttl['AttributeName']!r}; disable it, so that it can be enabled for"
+                f" {self.schema.ttl!r}"
+            )
+        return True
 
     def _place(self, key: Key) -> dict[str, Any]:
         place = {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}

@@ -778,7 +778,7 @@ def test_dynamodb_switches_ttl_on_for_a_table_that_lacks_it(
             TableName=unique, TimeToLiveSpecification={"Enabled": True, "AttributeName": existing}
         )
     if existing == "other":
-        with pytest.raises(StoreError, match="TimeToLive"):
+        with pytest.raises(StoreError, match="its TTL is enabled for the attribute 'other'"):
             table.create_if_missing()
     else:
         table.create_if_missing()
