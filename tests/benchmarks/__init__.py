@@ -12,11 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from strands import Agent
 from strands.models import Model
 from strands.types.streaming import StreamEvent
 
@@ -106,20 +104,3 @@ class Answers(Model):
         yield {"contentBlockDelta": {"delta": {"text": text(self._characters)}}}
         yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": "end_turn"}}
-
-
-async def turn_ms(agent: Agent, prompt: str) -> float:
-    """Return the milliseconds of a turn without the time of other threads."""
-    start, queued = time.perf_counter(), seconds_queued()
-    await agent.invoke_async(prompt)
-    taken = time.perf_counter() - start - (seconds_queued() - queued)
-    agent.model.requests.clear()  # type: ignore[attr-defined]
-    return 1000 * taken
-
-
-def seconds_queued() -> float:
-    """Return the seconds for which this thread was ready but not scheduled; 0 if unknown."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_bytes().split()[1]) / 1e9
-    except OSError:
-        return 0.0

@@ -19,15 +19,12 @@ from tests.benchmarks import reset_texts, slowness
 NAMES = [
     "roundtrips",
     "restore",
-    "imports",
     "turn",
     "contexts",
-    "tokens",
     "summaries",
     "breaker",
     "usermemory",
     "state",
-    "telemetry",
     "cost",
 ]
 

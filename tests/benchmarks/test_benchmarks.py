@@ -83,31 +83,6 @@ def test_missed_timings_are_run_again_and_each_keeps_its_best(
     }
 
 
-def test_a_missed_count_is_not_run_again(register: Register) -> None:
-    register(
-        "made_up",
-        {"trips": "== 1", "turn_ms": "< 1"},
-        {"trips": 2, "turn_ms": 2.0},
-        {"trips": 1, "turn_ms": 0.5},
-    )
-    assert runner.main(["made_up", "--check"]) == 1
-
-
-def test_a_budget_without_a_value_is_an_error(register: Register) -> None:
-    register("made_up", {"trips": "== 1"}, {})
-    with pytest.raises(ValueError, match=r"no value.*trips"):
-        runner.main(["made_up"])
-
-
-def test_an_unknown_name_is_refused_with_a_list_of_those_there_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        runner.main(["rountrips"])
-    assert ended.value.code == 2
-    assert "no benchmark 'rountrips'; there are: roundtrips, restore" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", runner.NAMES)
 def test_every_benchmark_has_a_run_and_budgets_that_can_be_read(name: str) -> None:
     module = importlib.import_module(f"tests.benchmarks.{name.replace('-', '_')}")
@@ -155,16 +130,6 @@ def test_requests_are_read_from_the_bytes_of_each_connection() -> None:
 def put(size: int) -> wire.Request:
     item = {"session_id": {"S": "s"}, "sk": {"S": "k"}, "data": {"B": "QUJD" * (size // 3)}}
     return wire.Request("PutItem", {"Item": item})
-
-
-def test_an_item_is_as_large_as_its_names_and_values() -> None:
-    item = {
-        "session_id": {"S": "sé"},
-        "data": {"B": "QUJD"},
-        "version": {"N": "1200"},
-        "gone": {"NULL": True},
-    }
-    assert wire.item_bytes(item) == (10 + 3) + (4 + 3) + (7 + 2) + (4 + 1)
 
 
 def test_a_write_costs_a_unit_for_each_begun_kb_of_the_larger_item() -> None:

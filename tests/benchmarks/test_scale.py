@@ -46,14 +46,3 @@ def test_the_clients_of_the_servers_by_themselves(
     found = exchanges(valkey_server.url, dynamodb_server.endpoint, 50, 0.2)
     assert [len(found[tier]) for tier in ("hot", "durable")] == [10, 10]
     assert min(found["hot"] + found["durable"]) > 0
-
-
-def test_what_grows_is_told_from_what_only_fills_up() -> None:
-    assert scale._late_over_early([1, 5, 9, 9, 9, 9, 9, 9]) == 1.0
-    assert scale._late_over_early(range(100)) > 1.5
-
-
-def test_percentiles() -> None:
-    assert scale._percentiles("x", [0.001 * n for n in range(1, 102)]) == pytest.approx(
-        {"x_p50_ms": 51, "x_p99_ms": 100}
-    )

@@ -113,11 +113,17 @@ def modules() -> list[Path]:
 
 
 @cache
+def nodes(source: str) -> list[ast.AST]:
+    """Return all nodes of a module."""
+    return list(ast.walk(ast.parse(source)))
+
+
+@cache
 def docstrings(source: str) -> list[tuple[int, str]]:
     """Return line and text of each docstring, those of constants and attributes included."""
     return [
         (node.lineno, node.value.value)
-        for node in ast.walk(ast.parse(source))
+        for node in nodes(source)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
@@ -126,16 +132,15 @@ def docstrings(source: str) -> list[tuple[int, str]]:
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each comment."""
-    if "#" not in source:
-        return
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+    if "#" in source:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
 
 
 def defined_names(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and words of each name that a module defines."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, re.sub(r"(?<=[a-z])(?=[A-Z])", " ", node.name).replace("_", " ")
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -144,14 +149,18 @@ def defined_names(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg.replace("_", " ")
 
 
-def prose_violations(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each violation in the docstrings and comments of a module."""
-    for line, text in docstrings(source):
-        if FREE_RELATIVE.match(text):
-            yield line, text.partition("\n")[0]
-    for line, text in [*docstrings(source), *comments(source)]:
-        if found := NOT_STANDARD.search(CODE_IN_DOCSTRING.sub("", text)):
-            yield line, found[0]
+@cache
+def prose_violations(source: str) -> list[tuple[int, str]]:
+    """Return line and text of each violation in the docstrings and comments of a module."""
+    texts = [*docstrings(source), *comments(source)]
+    return [
+        *((at, text) for at, text in docstrings(source) if FREE_RELATIVE.match(text)),
+        *(
+            (at, found[0])
+            for at, text in texts
+            if (found := NOT_STANDARD.search(CODE_IN_DOCSTRING.sub("", text)))
+        ),
+    ]
 
 
 def violations(source: str) -> Iterator[tuple[int, str]]:
