@@ -66,7 +66,10 @@ def check(opener: Opener, acknowledged: list[str], *, tiers: list[dict[str, bool
 
 
 @pytest.fixture(
-    params=["valkey+dynamodb", "valkey", pytest.param("valkey+sqlite", marks=pytest.mark.long)]
+    params=[
+        "valkey+dynamodb",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("valkey", "valkey+sqlite")),
+    ]
 )
 def urls(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ from strands_manga_memory import ConversationScope, DialogueSlot, MangaMemory
 from strands_manga_memory.state import CallableEnvironmentSource, coordinator_of
 from strands_manga_memory.stores import InMemoryHotStore
 from strands_manga_memory.testing import ScriptedModel
+from tests import clocks
 
 SCOPE = ConversationScope("u1", "s1")
 
@@ -61,9 +62,9 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    start = time.monotonic()
+    start = clocks.seconds()
     work()
-    return time.monotonic() - start
+    return clocks.seconds() - start
 
 
 def test_turns_with_task_state_do_not_wait_for_a_stalled_store_and_share_their_state_later(

@@ -77,7 +77,7 @@ def assert_covered(agent: Agent, sessions: Any) -> None:
     assert len(gone) // 2 <= record.last_turn <= (last + 1 - first) // 2
 
 
-@pytest.mark.parametrize("backend", ["services", "sqlite"])
+@pytest.mark.parametrize("backend", ["services", pytest.param("sqlite", marks=pytest.mark.long)])
 def test_two_processes_summarize_one_session(
     backend: str, unique: str, request: pytest.FixtureRequest
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_damaged_record_hides_no_other_one(tables: tuple[Table, Table]) -> Non
     check(tables)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("postgres")
 def test_a_damaged_record_in_postgresql_hides_no_other_one(
     postgres_tables: tuple[Table, Table],

@@ -178,7 +178,9 @@ def messages(memory: MangaMemory, session: str = "s1", tenant: str | None = "acm
     return [record["message"] for record in memory.session(scope).records()]
 
 
-@pytest.mark.parametrize("history", ["importance", "summarize"])
+@pytest.mark.parametrize(
+    "history", ["importance", pytest.param("summarize", marks=pytest.mark.long)]
+)
 def test_no_byte_of_the_stores_shows_what_was_said(make: Make, unique: str, history: str) -> None:
     memory = make(codec(TenantKeys({"acme": {"k1": ACME}})))
     talk(memory, history=history)

@@ -45,6 +45,9 @@ FORMS: dict[str, Callable[[Any], str]] = {
     "nested": lambda value: json.dumps({"content": [{"type": "text", "text": json.dumps(value)}]}),
 }
 
+SUITE = {"compact", "lines", "nested", "json"}
+"""Forms of the suite. The others are long."""
+
 
 def order_of(number: int) -> dict[str, Any]:
     """Return an order of some 250 tokens: items with prose, and its id behind them."""
@@ -90,7 +93,13 @@ def talk(form: Callable[[Any], str] | None, manager: Any, *, target: str = "text
     return json.dumps(model.requests[-1].messages, ensure_ascii=False)
 
 
-@pytest.mark.parametrize("form", [*FORMS, "json"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=() if form in SUITE else pytest.mark.long)
+        for form in (*FORMS, "json")
+    ],
+)
 def test_all_order_ids_of_a_session_stay_in_a_window_of_4096_tokens(form: str) -> None:
     """Twenty results of 250 tokens each are condensed, and each still names its order."""
     request = talk(FORMS.get(form), ImportanceWeightedConversationManager(4_096))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory import MangaMemory, StoreUnavailableError
+from strands_manga_memory import MangaMemory, SQLiteTable, StoreUnavailableError, Table
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 
@@ -50,10 +50,11 @@ def test_an_unreachable_hot_tier_is_reported_with_its_address(
 @contextmanager
 def _locked_file(
     request: pytest.FixtureRequest,
-) -> Iterator[tuple[str, Callable[[], object], Callable[[], object]]]:
+) -> Iterator[tuple[Table, Callable[[], object], Callable[[], object]]]:
     path = request.getfixturevalue("tmp_path") / "m.sqlite3"
     lock = sqlite3.connect(path, isolation_level=None)
-    yield f"sqlite:///{path}", lambda: lock.execute("BEGIN EXCLUSIVE"), lock.rollback
+    table = SQLiteTable(path, deadline=0.5)
+    yield table, lambda: lock.execute("BEGIN EXCLUSIVE"), lock.rollback
     lock.close()
 
 
@@ -92,8 +93,8 @@ def test_an_unreachable_durable_tier_is_reported_with_its_cause(
     request: pytest.FixtureRequest, outage: Any, cause: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``durable_error``, the error of ``flush`` and the warning hold the text of the driver."""
-    with outage(request) as (url, begin, end):
-        memory = MangaMemory.open(durable=url)
+    with outage(request) as (durable, begin, end):
+        memory = MangaMemory.open(durable=durable)
         agent = _agent(memory)
         agent("one")
         agent._session_manager.flush()

@@ -295,7 +295,7 @@ def test_an_interrupt_that_a_late_flush_finds_when_a_turn_has_begun_does_not_mer
         assert not is_held.is_set() or goes_on.wait(20)
 
     there.durable = CountingTable(there.durable, held)
-    idle = there.agent(conversation_manager=NullConversationManager())
+    idle = there.agent(conversation_manager=NullConversationManager(), durable_deadline=0.1)
     is_held.set()
     idle("hello")
     buyer = device(both, model=ScriptedModel([[tool_use("p", "pay")]]), tools=[pay])

@@ -97,12 +97,12 @@ def test_another_conversation_manager_takes_over_with_a_warning(
         live(f"question {number}")
     live._session_manager.flush()
     with caplog.at_level(logging.WARNING):
-        restored = check_restored(both, live, conversation_manager=SummarizingConversationManager())
+        restored = check_restored(both, live, SummarizingConversationManager)
     assert "another conversation manager takes over" in caplog.text
     restored("on")
-    again = check_restored(both, restored, conversation_manager=NullConversationManager())
+    again = check_restored(both, restored, NullConversationManager)
     again("and on")
-    check_restored(both, again, conversation_manager=NullConversationManager())
+    check_restored(both, again, NullConversationManager)
     assert len(list(again._session_manager.history())) == 12
 
 

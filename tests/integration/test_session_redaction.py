@@ -21,6 +21,7 @@ from strands.hooks import BeforeModelCallEvent, MessageAddedEvent
 from strands_manga_memory.exceptions import CorruptRecordError, StoreUnavailableError
 from strands_manga_memory.stores import Codec
 from strands_manga_memory.testing import FaultyHotStore, FaultyTable, ScriptedModel
+from tests import clocks
 from tests.servers import wait_until
 from tests.unit.session.support import (
     Stores,
@@ -433,10 +434,11 @@ async def longest_block(work: Any) -> float:
     gaps = [0.0]
 
     async def tick() -> None:
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.001)
-            gaps.append(time.monotonic() - before)
+        with clocks.Seconds() as clock:
+            while True:
+                before = clock.now()
+                await asyncio.sleep(0.001)
+                gaps.append(clock.now() - before)
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0.01)

@@ -202,9 +202,7 @@ def test_the_same_list_three_times_is_three_turns(both: Stores, window: int) -> 
     for _ in range(3):
         live(prompt)
         live("something else")
-        check_restored(
-            both, live, conversation_manager=SlidingWindowConversationManager(window_size=window)
-        )
+        check_restored(both, live, lambda: SlidingWindowConversationManager(window_size=window))
     assert texts(live._session_manager.history()) == ["again", "ok", "something else", "ok"] * 3
     assert live._session_manager.stats()["turns"] == 6
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from strands import Agent, tool
+from strands import tool
 from strands.agent.conversation_manager import (
     ConversationManager,
     NullConversationManager,
@@ -22,6 +22,7 @@ from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import (
     Stores,
+    check_restored,
     find,
     open_stores,
     same,
@@ -29,18 +30,6 @@ from tests.unit.session.support import (
     tool_turns,
     tool_use,
 )
-
-
-def check(stores: Stores, live: Agent, build: Callable[[], ConversationManager]) -> None:
-    """Restore the conversation from the hot tier, and from the durable tier after a flush."""
-    restored = stores.agent(conversation_manager=build())
-    assert same(restored.messages, live.messages)
-    assert restored.conversation_manager.get_state() == live.conversation_manager.get_state()
-    if stores.hot is not None and stores.durable is not None:
-        live._session_manager.flush()
-        cold = stores.only_durable().agent(conversation_manager=build())
-        assert same(cold.messages, live.messages)
-
 
 MANAGERS: dict[str, Callable[[], ConversationManager]] = {
     "ours": lambda: ImportanceWeightedConversationManager(120),
@@ -78,7 +67,8 @@ def test_conversation_managers_restore_exactly(
     live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
     for number in range(12):
         live(f"question {number}")
-        check(stores, live, MANAGERS[name])
+        restored = check_restored(stores, live, build=MANAGERS[name])
+        assert restored.conversation_manager.get_state() == live.conversation_manager.get_state()
         if number % 4 == 3:  # go on as a new process
             live = stores.agent(script, tools=[find], conversation_manager=MANAGERS[name]())
     log = texts(live._session_manager.history())
@@ -112,7 +102,7 @@ def test_pins_in_the_middle_and_their_flags(both: Stores) -> None:
         if number == 1:
             pin_message(live.messages, 3)
             live._session_manager.flush()
-        check(both, live, lambda: SlidingWindowConversationManager(window_size=4))
+        check_restored(both, live, build=lambda: SlidingWindowConversationManager(window_size=4))
     assert "ok" in texts(live.messages)[:1]
     assert live.messages[0]["metadata"]["custom"]["pinned"] is True
 

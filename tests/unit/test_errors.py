@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 from strands_manga_memory import (
-    BreakerPolicy,
     MangaMemory,
     MangaMemorySettings,
-    StateCoordinator,
-    TieredCompactionConversationManager,
 )
 from strands_manga_memory.memory import CallablePreferenceSink
 from strands_manga_memory.testing import ScriptedModel
@@ -103,23 +100,6 @@ WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
             ScriptedModel(), user_id="u1", session_id="s1", task_state={"time_budget": 3}
         ),
         "Unknown setting 'time_budget'. Did you mean 'time_budget_ms'?",
-    ),
-    "intents": (
-        lambda _: StateCoordinator(intents=5),
-        "intents must be Mapping[str, Iterable[DialogueSlot]] or None, got 5",
-    ),  # type: ignore[arg-type]
-    "limits": (lambda _: StateCoordinator(limits=5), "limits must be StateLimits or None, got 5"),  # type: ignore[arg-type]
-    "environment": (
-        lambda _: StateCoordinator(environment=5),
-        "environment must be Environment or Callable[[], Environment or None] or None, got 5",
-    ),  # type: ignore[arg-type]
-    "read-only": (
-        lambda _: BreakerPolicy(read_only="no"),
-        "read_only must be True, False or None, got 'no'",
-    ),  # type: ignore[arg-type]
-    "trigger": (
-        lambda _: TieredCompactionConversationManager(trigger=2),
-        "trigger must be over 0 and at most 1, got 2",
     ),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from strands import Agent, tool
+from strands.agent.conversation_manager import ConversationManager
 
 from strands_manga_memory import ConversationScope, TieredSessionManager
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -170,18 +171,27 @@ def same(one: Any, other: Any) -> bool:
     return dump(one) == dump(other)
 
 
-def check_restored(stores: Stores, live: Agent, **arguments: Any) -> Agent:
+def check_restored(
+    stores: Stores,
+    live: Agent,
+    build: Callable[[], ConversationManager] | None = None,
+    **arguments: Any,
+) -> Agent:
     """Check that new processes restore a conversation as it is, also from the durable tier alone.
 
-    Return the first agent.
+    Return the first agent. Each has the conversation manager that ``build`` makes.
     """
-    restored = stores.agent(agent_id=live.agent_id, **arguments)
-    assert same(restored.messages, live.messages)
+
+    def restored(of: Stores) -> Agent:
+        made = of.agent(agent_id=live.agent_id, conversation_manager=build and build(), **arguments)
+        assert same(made.messages, live.messages)
+        return made
+
+    first = restored(stores)
     if stores.hot is not None and stores.durable is not None:
         live._session_manager.flush()
-        cold = stores.only_durable().agent(agent_id=live.agent_id, **arguments)
-        assert same(cold.messages, live.messages)
-    return restored
+        restored(stores.only_durable())
+    return first
 
 
 def tool_use(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
