@@ -263,7 +263,7 @@ class HotProfile:
 
         Return the epoch, a number that each erasure increments.
         """
-        return self._hot.put_tombstone(self.name, ttl=ttl)
+        return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
 
     # Cached memories
 

@@ -86,7 +86,7 @@ def slots_of(
         place = next(iter(found(identity)), None) if identity else None
         if place is None or place in shown:
             return Slot(None, 0, data)
-        returned = Slot(*place)
+        returned = shown[place] = Slot(*place)
         return returned if stored(returned) == data else returned._replace(body=data)
 
     matches = zip(unchanged, messages, dumped, strict=True)

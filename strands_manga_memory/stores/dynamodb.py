@@ -1,4 +1,4 @@
-"""Durable table in Amazon DynamoDB."""
+"""Table in Amazon DynamoDB."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from strands_manga_memory.stores.dynamodb_requests import (
     MISSING,
     NOT_MET,
     attributes_of,
-    error_code,
+    code_of,
     expression_of,
-    has_body,
+    is_whole,
     item_of,
-    package_error,
     table_definition,
+    translated,
     value_of,
 )
 from strands_manga_memory.stores.table import (
@@ -57,23 +57,23 @@ _RANGES = {
 class DynamoDBTable:
     """Durable table in Amazon DynamoDB.
 
-    Pass a client that does not retry, such as that of ``dynamodb_client``. This class itself
-    retries requests after throttling, server errors and broken connections, with random waits.
+    The client must not retry; see ``dynamodb_client``. This class retries requests after
+    throttling, server errors and broken connections. The waits between attempts are random.
 
-    A conditional write may succeed although its response is lost. The retry then finds that the
-    condition is no longer met, and the write returns False. After False, callers must therefore
-    read the record and compare it with theirs. A transaction is never executed twice, because all
-    attempts of one ``transact`` call send the same token.
+    A conditional write may succeed although its answer is lost. A retry then finds that the
+    condition is no longer met, and the write returns False. After False, the caller must therefore
+    compare the stored record with the intended one. A transaction is never executed twice, because
+    the attempts of one ``transact`` call have the same token.
 
-    Reads return whole numbers as ``int``, other numbers as ``float``, and sets as lists.
+    Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
 
     Args:
         client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds after the start of a request during which failed attempts are retried.
-            Default 1. A batch sends one request for each 100 reads or 25 writes. If DynamoDB
-            processes only a part of such a request, the deadline of the rest starts again.
+        deadline: Seconds from the start of a request during which failed attempts are retried.
+            Default 1. A batch sends one request per 100 reads or 25 writes. The deadline of such a
+            request restarts after partial success.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -105,13 +105,12 @@ class DynamoDBTable:
         return f"DynamoDBTable({self.name!r})"
 
     def create_if_missing(self) -> None:
-        """Create the DynamoDB table with its indexes if it is missing, and enable its TTL.
+        """Create the table with its indexes if it is missing, and enable its TTL.
 
         A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The TTL cannot be enabled, for example because it is enabled for another
-                attribute.
+            StoreError: The TTL is enabled for another attribute, or cannot be enabled now.
             StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
@@ -133,20 +132,17 @@ class DynamoDBTable:
                 )
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
-        self._enable_ttl()
+        self._switch_ttl_on()
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return the record of a partition and a sort value, or None if it is missing."""
-        answer = self._call(
+        """Return a record, or None if the record is absent."""
+        answer = self._ask(
             "get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True
         )
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Read many records, up to 100 per request.
-
-        The result contains only existing records, by key.
-        """
+        """Return the existing records, keyed by their keys, with up to 100 records per request."""
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
@@ -157,26 +153,24 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a record, in place of an earlier record with the same key.
+        """Write a whole record, or return False if the stored record does not meet ``when``.
 
-        ``when`` is a condition on the stored record. If the condition is not met, nothing is
-        written, and the result is False. ``scrub`` has no effect in DynamoDB.
+        ``scrub`` (immediate removal of replaced data from files) has no effect.
         """
         key_of(self.schema, item)
         return self._changed("put_item", when, Item=attributes_of(item))
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, if there is one.
+        """Delete a record, or return False if the stored record does not meet ``when``.
 
-        ``when`` is a condition on the stored record. If the condition is not met, nothing is
-        deleted, and the result is False.
+        A missing record is no error.
         """
         return self._changed("delete_item", when, Key=self._place((partition, sort)))
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
 
-        If several writes have the same key, only the last put is executed.
+        If two puts have the same key, the last put counts.
         """
         requests: dict[Key, dict[str, Any]] = {
             key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes
@@ -198,10 +192,9 @@ class DynamoDBTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition, in the order of their sort values.
+        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
 
-        Only records whose sort value is between ``first`` and ``last`` are returned. DynamoDB
-        returns results in pages. The next page is requested when the caller needs it.
+        Pages are read on demand.
         """
         # DynamoDB rejects an empty key, and no key sorts before it
         bounds = ({":first": first} if first else {}) | ({} if last is None else {":last": last})
@@ -229,8 +222,7 @@ class DynamoDBTable:
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
-        Returns:
-            True. False if a condition of a write is not met; nothing is written then.
+        Return True. If a condition is not met, write nothing and return False.
 
         Raises:
             ValueError: There are more than 100 writes, or two of the same record.
@@ -250,39 +242,43 @@ class DynamoDBTable:
         return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def renew_after_fork(self) -> None:
-        """Close the connections to DynamoDB that a forked process has inherited from its parent."""
+        """Close the connections that a forked process has inherited from its parent."""
         self.close()
 
     def close(self) -> None:
-        """Close the connections to DynamoDB. The table stays usable, and opens new connections."""
+        """Close the connections of the client. The table remains usable, and opens new ones."""
         self.client.close()
 
     def _status(self) -> str:
         answer = self._call("describe_table", TableName=self.name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
-    def _enable_ttl(self) -> None:
-        """Make DynamoDB delete expired records, unless it already does."""
-        if not self._has_ttl():
-            wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
-            try:
-                self._call(
-                    "update_time_to_live", TableName=self.name, TimeToLiveSpecification=wanted
-                )
-            except StoreError:
-                if not self._has_ttl():  # nor has another process enabled it at this moment
-                    raise
+    def _switch_ttl_on(self) -> None:
+        """Enable the TTL (automatic deletion of expired records), unless it is enabled."""
+        if self._has_ttl():
+            return
+        wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
+        request = {"TableName": self.name, "TimeToLiveSpecification": wanted}
+        answer = self._call("update_time_to_live", expected="ValidationException", **request)
+        if answer is None and not self._has_ttl():  # neither by this call nor by another process
+            raise StoreError(
+                f"table=<{self.name}> | its TTL cannot be enabled now, perhaps because it was just"
+                " disabled; try again in an hour"
+            )
 
     def _has_ttl(self) -> bool:
-        answer = self._call("describe_time_to_live", TableName=self.name)
-        ttl = answer["TimeToLiveDescription"]
+        """Return whether the TTL (automatic deletion of expired records) is enabled.
+
+        Raises:
+            StoreError: The TTL is enabled for another attribute than that of the schema.
+        """
+        ttl = self._ask("describe_time_to_live", TableName=self.name)["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False
         if ttl["AttributeName"] != self.schema.ttl:
             raise StoreError(
-                f"table=<{self.name}> | its TTL is enabled for the attribute"
-                f" {ttl['AttributeName']!r}; disable it, so that it can be enabled for"
-                f" {self.schema.ttl!r}"
+                f"table=<{self.name}> | its TTL is on for the attribute {ttl['AttributeName']!r};"
+                f" disable it, so that it can be enabled for {self.schema.ttl!r}"
             )
         return True
 
@@ -296,10 +292,9 @@ class DynamoDBTable:
         return self._call(operation, expected=NOT_MET, **request) is not None
 
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
+        """Yield the records of a query, read page by page: at most ``limit``, or all for None."""
         while limit is None or limit > 0:
-            if limit is not None:
-                request["Limit"] = limit
-            answer = self._call("query", **request)
+            answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
             for stored in answer["Items"]:
                 yield item_of(stored)
             if "LastEvaluatedKey" not in answer:
@@ -308,24 +303,23 @@ class DynamoDBTable:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send a batch of reads or writes to DynamoDB, and yield each response.
+        """Send a batch of reads or writes, and yield the responses.
 
-        DynamoDB may process only a part of a batch, for example because of throttling. The
-        remaining entries are sent again.
+        Entries that DynamoDB did not process are sent again.
 
         Args:
             operation: ``batch_get_item`` or ``batch_write_item``.
             entries: Keys to read, or write requests.
 
         Raises:
-            StoreUnavailableError: DynamoDB processed no further entry within the deadline.
+            StoreUnavailableError: No further entry was processed within the deadline.
         """
         reads = operation == "batch_get_item"
         left = "UnprocessedKeys" if reads else "UnprocessedItems"
         pauses = self._pauses()
         while entries:
             wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
-            answer = self._call(operation, RequestItems={self.name: wanted})
+            answer = self._ask(operation, RequestItems={self.name: wanted})
             yield answer
             rest: Any = answer.get(left, {}).get(self.name, ())
             rest = list(rest["Keys"]) if reads and rest else list(rest)
@@ -341,29 +335,37 @@ class DynamoDBTable:
                     )
                 time.sleep(pause)
 
-    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Any:
-        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
+    def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
+        """Send a request to DynamoDB, and return the answer. Each error is raised."""
+        answer = self._call(operation, **request)
+        assert answer is not None  # noqa: S101 - no error was expected
+        return answer
+
+    def _call(
+        self, operation: str, *, expected: str = "", **request: Any
+    ) -> Mapping[str, Any] | None:
+        """Send a request to DynamoDB, with retries after temporary errors.
 
         Args:
             operation: Name of the boto3 method, such as ``put_item``.
-            expected: Error code for which the result is None. All other errors are raised.
+            expected: Error code that returns None instead of raising an error. Default: no code.
             **request: Arguments of the method.
 
         Raises:
-            StoreError: The request failed.
+            StoreError: The request failed with any other error.
         """
         pauses = self._pauses()
         while True:
             problem: StoreError
             try:
-                answer = getattr(self.client, operation)(**request)
+                answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
             except Exception as error:  # noqa: BLE001 - a source of credentials may raise anything
-                if expected and error_code(error) == expected:
+                if expected and code_of(error) == expected:
                     return None
-                problem = package_error(error, f"table=<{self.name}>")
+                problem = translated(error, f"table=<{self.name}>")
                 problem.__cause__ = error
             else:
-                if operation not in _HAS_BODY or has_body(answer):
+                if operation not in _HAS_BODY or is_whole(answer):
                     return answer
                 problem = StoreUnavailableError(
                     f"table=<{self.name}> | the connection ended before the answer"

@@ -1,4 +1,4 @@
-"""DynamoDB client, and conversion of errors, records and conditions for DynamoDB requests."""
+"""Client of DynamoDB, and conversion of its errors, values, conditions and table definitions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ NOT_MET = "ConditionalCheckFailedException"
 MISSING = "ResourceNotFoundException"
 
 _PASSING = {  # error codes after which a retry may succeed
+    "InternalFailure",
+    "InternalServerError",
     "LimitExceededException",
     "ProvisionedThroughputExceededException",
     "ReplicatedWriteConflictException",
     "RequestLimitExceeded",
     "RequestTimeout",
     "RequestTimeoutException",
+    "ServiceUnavailable",
     "Throttling",
     "ThrottlingError",
     "ThrottlingException",
@@ -67,13 +70,16 @@ _REFUSALS = (
                 "ExpiredTokenException",
                 "IncompleteSignature",
                 "IncompleteSignatureException",
+                "InvalidAccessKeyId",
                 "InvalidClientTokenId",
                 "InvalidSignatureException",
                 "MissingAuthenticationToken",
                 "MissingAuthenticationTokenException",
+                "NotSignedUp",
                 "OptInRequired",
                 "RequestExpired",
                 "SignatureDoesNotMatch",
+                "TokenRefreshRequired",
                 "UnrecognizedClientException",
             }
         ),
@@ -100,10 +106,10 @@ _OF_THE_REQUEST = {
 }
 
 
-def error_code(error: Exception) -> str:
-    """Return the error code of a DynamoDB response; empty for errors of other kinds.
+def code_of(error: Exception) -> str:
+    """Return the code of an error response; empty if the error is no response of DynamoDB.
 
-    For a cancelled transaction, the code of the cancellation's reason is returned.
+    For a cancelled transaction, the result is the code of the reason for the cancellation.
     """
     if not isinstance(error, ClientError):
         return ""
@@ -114,14 +120,14 @@ def error_code(error: Exception) -> str:
     return given[0] if given else str(error.response.get("Error", {}).get("Code", ""))
 
 
-def package_error(error: Exception, where: str) -> StoreError:
-    """Convert an error of boto3 to the corresponding ``StoreError`` of this package.
+def translated(error: Exception, where: str) -> StoreError:
+    """Convert an error of the boto3 client, or of its credentials, to an error of this package.
 
-    ``where`` is the beginning of the new error message, such as the table's name.
+    ``where`` is the description of the request in the error message.
     """
     what = f"{where} | {error}"
     if isinstance(error, ClientError):
-        return _response_error(error, what)
+        return _answered(error, what)
     if isinstance(error, ConnectionError | HTTPClientError | OSError):
         return StoreUnavailableError(what)
     if isinstance(error, ParamValidationError):
@@ -133,8 +139,12 @@ def package_error(error: Exception, where: str) -> StoreError:
     )
 
 
-def _response_error(error: ClientError, what: str) -> StoreError:
-    code = error_code(error)
+def _answered(error: ClientError, what: str) -> StoreError:
+    """Convert an error response of DynamoDB to an error of this package.
+
+    ``what`` is the message of the new error.
+    """
+    code = code_of(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _PASSING or status >= 500:
         return StoreUnavailableError(what)
@@ -149,14 +159,14 @@ def _response_error(error: ClientError, what: str) -> StoreError:
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Create a boto3 client with the settings that ``DynamoDBTable`` needs.
+    """Return a boto3 client for ``DynamoDBTable``.
 
     The client does not retry, and opens up to 50 connections. The connect timeout is 2 s, and the
-    read timeout is 1 s.
+    read timeout is 1 s. The user agent contains the name of this package.
 
     Args:
-        region: AWS region. Default: the region of the AWS configuration.
-        endpoint: URL of the service, for example of a local server. Default: the URL of AWS.
+        region: AWS region. Default: that of the AWS configuration.
+        endpoint: URL of the service. Default: that of AWS.
     """
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
@@ -176,15 +186,15 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Write a request's body as UTF-8, which is shorter than the ASCII escapes of botocore."""
+    """Write a request's body as UTF-8 instead of ASCII escapes, which take twice the bytes."""
     with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
 
-def has_body(answer: Mapping[str, Any]) -> bool:
+def is_whole(answer: Mapping[str, Any]) -> bool:
     """Return whether a response of DynamoDB has a body, as every complete response has.
 
-    botocore returns an empty response if a connection ends within the headers. Without this check,
+    If a connection ends within the headers, botocore returns an empty response. Without this check,
     the empty response would look like a missing record.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
@@ -195,7 +205,7 @@ def has_body(answer: Mapping[str, Any]) -> bool:
 
 
 def attributes_of(item: Item) -> dict[str, Any]:
-    """Convert a record to DynamoDB's format, such as ``{"n": 2}`` to ``{"n": {"N": "2"}}``.
+    """Convert a record from Python to DynamoDB's format.
 
     Raises:
         ValueError: A number is not finite.
@@ -205,7 +215,7 @@ def attributes_of(item: Item) -> dict[str, Any]:
 
 
 def item_of(stored: Mapping[str, Any]) -> Item:
-    """Convert a record from DynamoDB's format, such as ``{"n": {"N": "2"}}`` to ``{"n": 2}``.
+    """Convert a record from DynamoDB's format to Python.
 
     Whole numbers become ``int``, other numbers ``float``, and sets become lists.
     """
@@ -213,9 +223,9 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Return the boto3 arguments for the condition of a write; empty without a condition.
+    """Convert the condition of a write to boto3 arguments; an empty dict without a condition.
 
-    ``partition`` is the name of the partition key. Each existing record has this attribute.
+    ``partition`` is the name of the partition key, which exists in every record.
     """
     if when is None:
         return {}
@@ -239,7 +249,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a Python value to DynamoDB's format, such as 2 to ``{"N": "2"}``.
+    """Convert a Python value to DynamoDB's format.
 
     Raises:
         ValueError: A number is not finite.
@@ -249,6 +259,7 @@ def value_of(value: Any) -> dict[str, Any]:
 
 
 def _typed(value: Any) -> dict[str, Any]:
+    """Convert a normalized Python value to DynamoDB's format, such as 2 to ``{"N": "2"}``."""
     if isinstance(value, dict):
         return {"M": {name: _typed(item) for name, item in value.items()}}
     if isinstance(value, list):
@@ -261,6 +272,7 @@ def _typed(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Mapping[str, Any]) -> Any:
+    """Convert a value from DynamoDB's format to Python, such as ``{"N": "2"}`` to 2."""
     [(kind, content)] = value.items()
     if kind == "N":
         return _number(content)
@@ -279,7 +291,7 @@ def _number(text: str) -> int | float:
 
 
 def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
-    """Return the arguments of ``create_table`` for the keys and indexes of a schema."""
+    """Return the request arguments that create a table with a schema's keys and indexes."""
     types = {schema.partition: "S", schema.sort: "S"}
     for index in schema.indexes:
         types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}

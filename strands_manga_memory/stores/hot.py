@@ -1,15 +1,11 @@
-"""Protocol of hot stores, which keep the conversations in use, and a hot store in memory.
+"""Protocol of hot stores, which hold the active conversations, and a hot store in memory.
 
-A conversation expires when its time to live (TTL) has passed since its last use. The store still
-keeps an expired conversation for some time, so that a clean-up job (sweeper) can summarize it.
-
-The log contains all messages of a conversation by number. The window is the list of the messages in
-the agent's current history.
+A conversation ends at its logical expiry, after its TTL. The store still keeps the conversation for
+a while, so that a sweeper (clean-up job) can finalize it.
 """
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -18,51 +14,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from strands_manga_memory.arguments import checked, not_negative
-from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.lifecycle import renew_in_child
 
 ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 """States of a conversation: in use, being finalized by a sweeper, or deleted (a tombstone)."""
 
-WINDOW_FIELD = "window"
-"""Field that stores the window.
-
-For example, ``1-5,9,x2`` lists messages 1 to 5 and message 9 of the log, then body 2. A body
-is a message that differs from the log or is missing from the log. ``*`` lists all fields of the
-conversation.
-"""
-
-ALL_FIELDS = b"*"
-"""Window of a conversation whose fields are all read with its current history."""
-
-MAX_WINDOW = 100_000
-"""Most messages of a window. A longer list counts as damaged."""
-
-_WINDOW_PART = re.compile(rb"(x?)(\d{1,15})|(\d{1,15})-(\d{1,15})")
-
 
 def new_version() -> int:
-    """Return a random version number. It has at most 14 digits, which every store keeps exactly."""
+    """Return a random version number of at most 14 digits, which every store represents exactly."""
     return secrets.randbits(46) or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotWrite:
-    """Write of a conversation in one atomic step, if nobody else has changed the conversation.
-
-    The version of a conversation changes at each write. Its epoch is a number that grows by 1 each
-    time the conversation is ended or deleted, so that late writes of earlier epochs are recognized.
+    """Conditional write of a conversation, in one atomic step.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: the conversation
-            must not be stored yet. A tombstone (record of a deletion) with a lower epoch is
-            replaced.
-        epoch: Epoch after the write.
-        version: Version after the write, from ``new_version``. If the store already has this epoch
-            and version, an earlier attempt of the write has succeeded.
-        fields: Fields to set, keyed by name. Names match ``[a-z0-9._]+``.
-        removed: Names of the fields to remove.
-        ttl: Seconds until the conversation expires.
+        expect: Epoch and version that the stored conversation must have. None: nothing may be
+            stored, except a tombstone (record of a deletion) with a lower epoch.
+        epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the
+            conversation.
+        version: Version after the write, from :func:`new_version`. If the store already has this
+            epoch and version, an earlier attempt succeeded.
+        fields: Fields to set. Names match ``[a-z0-9._]+``.
+        removed: Fields to remove, disjoint from ``fields``.
+        ttl: Seconds until the logical expiry, at which the conversation ends.
         replace: Whether to remove all other fields first.
     """
 
@@ -77,17 +53,16 @@ class HotWrite:
 
 @dataclass(frozen=True, kw_only=True)
 class HotRecord:
-    """Conversation that was read from a hot store.
+    """Conversation as read from a hot store.
 
     Args:
-        epoch: Number that grows by 1 each time the conversation is ended or deleted.
+        epoch: Number that grows by 1 at each end or deletion of the conversation.
         version: Number that each write changes.
-        state: ``ACTIVE``, ``CLOSING`` (a sweeper is ending the conversation) or ``DELETED``. A
-            deleted conversation has only an epoch.
-        ttl: Seconds between the last use and the expiry of the conversation.
-        expires_in: Seconds until the expiry; negative for an expired conversation.
-        fields: Requested fields that exist. The result of ``load`` also has the fields with the
-            messages of the agent's current history.
+        state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has
+            only its epoch.
+        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry.
+        expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
+        fields: The requested fields that exist.
     """
 
     epoch: int
@@ -99,15 +74,14 @@ class HotRecord:
 
 
 class HotStore(Protocol):
-    """Protocol of stores for the conversations in use, such as Redis.
+    """Store of active conversations.
 
-    A conversation is a set of fields with a version, and expires as a whole. Names of conversations
-    are encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe,
-    independent of event loops, and usable after a fork.
+    Each conversation has a state and fields, and expires as a whole. Conversations are named by
+    encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of
+    event loops, and usable after a fork.
 
-    A store that does not respond in time raises ``StoreUnavailableError``. Other errors of the
-    driver raise ``StoreError``. A damaged number in a stored conversation raises
-    ``CorruptRecordError``.
+    Every method raises ``StoreUnavailableError`` if the store does not answer in time. Other errors
+    of the driver raise ``StoreError``. An invalid stored number raises ``CorruptRecordError``.
 
     ``survives_process`` is False if the conversations are lost with this process.
     """
@@ -115,62 +89,64 @@ class HotStore(Protocol):
     survives_process: bool
 
     def load(
-        self, conversation: str, fields: Sequence[str], *, touch: bool = True
+        self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True
     ) -> HotRecord | None:
-        """Read a conversation: some of its fields, and the messages of the agent's history.
+        """Return a conversation with the requested fields.
 
         The read is one request. The result is None if nothing is stored. An expired conversation is
-        returned as long as the store keeps it. For a deleted conversation, the result is its
-        tombstone (record of the deletion).
+        returned while the store still keeps it. A deleted conversation is returned as its tombstone
+        (record of the deletion).
 
         Args:
             conversation: Name of the conversation.
-            fields: Names of the fields to read in addition to the messages.
-            touch: Whether the read renews the TTL of an active, unexpired conversation.
+            fields: Names of the fields to read. None: all fields.
+            touch: Whether to renew the TTL of an active, unexpired conversation.
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name.
+        """Return those of the requested fields that a conversation has, keyed by name.
 
-        Missing fields are left out.
-
-        The read does not renew the TTL.
+        The TTL is not renewed.
         """
 
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation in one atomic step, and renew its TTL.
 
-        Returns:
-            True if the fields are stored, by this attempt or an earlier one. False if nothing was
-            written, because the conversation has another version or epoch than expected, or is not
-            active.
+        Return True if the values are stored, by this attempt or an earlier one. Return False, and
+        write nothing, if the stored epoch (number of ends and deletions) or version differs from
+        the expected one, or the conversation is not active.
         """
 
-    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
 
-        The epoch of the tombstone is 1 above the stored epoch; 1 if nothing is stored. Damaged
-        conversations can be replaced, too. The tombstone itself expires after ``ttl`` seconds.
+        The epoch of a conversation grows at each end or deletion. Damaged conversations can be
+        replaced, too.
+
+        Args:
+            conversation: Name of the conversation.
+            epoch: Least epoch of the tombstone. The tombstone always gets a higher epoch than the
+                stored conversation.
+            ttl: Seconds until the tombstone expires.
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of at most ``limit`` expired conversations that the store still keeps.
+        """Yield the names of at most ``limit`` expired conversations that are still stored.
 
-        Conversations that another process has claimed are included. Deleted ones are not.
+        Conversations that another process is ending are included. Deleted ones are not.
         """
 
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Reserve a conversation for the calling process, which then summarizes and removes it.
+        """Claim an expired conversation, so that only the caller ends it.
 
         A claimed conversation has the state ``CLOSING``. The result is the conversation without
-        fields. It is None if the conversation is missing, is not expired, or is claimed by another
-        process.
+        fields, or None if it cannot be claimed.
 
         Args:
             conversation: Name of the conversation.
-            lease: Seconds after which another process may claim the conversation again.
+            lease: Seconds after which the claim of another caller no longer prevents a new claim.
             expired_only: Whether only an expired conversation can be claimed. False: also an active
                 one.
         """
@@ -178,85 +154,55 @@ class HotStore(Protocol):
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation that the caller has claimed and ended.
 
+        A conversation that changed after the claim is not removed. The result is then False.
+
         Args:
             conversation: Name of the conversation.
             expect: Epoch and version of the claimed conversation.
-
-        Returns:
-            Whether the conversation was removed. False if it has changed since the claim.
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds.
+        """Acquire or extend a conversation's lease, or return False if another owner holds it.
 
-        The lock is advisory: ``write`` does not check it. The result is False if another owner
-        holds the lock.
+        A lease is a lock that expires after ``ttl`` seconds. Writes do not check for leases.
         """
 
-    def release_lease(self, conversation: str, *, owner: str) -> None:
-        """Release the lock of a conversation, if ``owner`` holds the lock."""
+    def release_lease(self, conversation: str, *, owner: str) -> bool:
+        """Release a conversation's lease, or return False if ``owner`` does not hold it."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under a name, or None if it is missing or has expired."""
+        """Return the value stored under ``name``, or None if it is missing or has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
 
-        Such values belong to no conversation, for example cached data of a user.
+        The value belongs to no conversation.
         """
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value in one atomic step, if the value under the name has not changed.
+        """Store a value under a name only if the stored value is ``expect``, in one atomic step.
+
+        Returns:
+            Whether ``value`` is stored, by this attempt or an earlier one. If not, the stored value
+            is not ``expect``, and is kept.
 
         Args:
             name: Name of the value.
             value: The new value.
             expect: The value that ``get_value`` returned; None if there was no value.
             ttl: Seconds until the new value expires.
-
-        Returns:
-            Whether the new value is stored, by this attempt or an earlier one. False if another
-            process has changed the value, which is then kept.
         """
 
     def close(self) -> None:
-        """Close the connections to the server. The store stays usable, and opens new ones."""
-
-
-def window_fields(window: bytes, conversation: str) -> list[str]:
-    """Return the names of the fields that contain the messages of a window.
-
-    A window lists the messages in an agent's current history. For the window ``b"1-3,5,x2"``, the
-    names are ``m1``, ``m2``, ``m3``, ``m5`` and ``x2``. An ``m`` field contains a message of the
-    log. An ``x`` field contains a message that the log lacks, or a changed copy of a message.
-
-    Raises:
-        CorruptRecordError: The window is malformed, or lists more than ``MAX_WINDOW`` messages.
-    """
-    names: list[str] = []
-    for part in window.split(b",") if window else ():
-        found = _WINDOW_PART.fullmatch(part)
-        body, number, first, last = found.groups() if found is not None else (b"", None, b"1", b"0")
-        if number is not None:
-            names.append(f"{'x' if body else 'm'}{int(number)}")
-        elif int(first) > int(last) or int(last) - int(first) >= MAX_WINDOW:
-            raise _damaged_window(conversation, f"has the part {part[:40]!r}")
-        else:
-            names.extend(f"m{seq}" for seq in range(int(first), int(last) + 1))
-        if len(names) > MAX_WINDOW:
-            raise _damaged_window(conversation, f"lists more than {MAX_WINDOW} messages")
-    return names
-
-
-def _damaged_window(conversation: str, why: str) -> CorruptRecordError:
-    return CorruptRecordError(
-        f"record={conversation!r} is damaged: its window {why}", record=conversation
-    )
+        """Close the connections to the server. The store remains usable, and opens new ones."""
 
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Conversation in memory. It is immutable, so that a fork copies a consistent state."""
+    """Immutable conversation in memory.
+
+    Each write replaces the whole object, so that a fork during a write copies a consistent state.
+    """
 
     epoch: int
     version: int
@@ -268,6 +214,7 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
+        """Return the conversation as a ``HotRecord`` at the time ``now``, with the given fields."""
         if self.state == DELETED:
             return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
@@ -286,7 +233,7 @@ def _named(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class _Value:
-    """Stored value, or owner of a lock, with the time at which it expires."""
+    """Value with the time at which it expires. The value of a lease (lock) is its owner."""
 
     content: Any
     gone_at: float
@@ -296,17 +243,18 @@ _Perishable = TypeVar("_Perishable", _Conversation, _Value)
 
 
 class InMemoryHotStore:
-    """Hot store in the memory of this process, for one process and for tests.
+    """Hot store in the memory of this process.
 
-    The store is thread-safe. Its data is lost with the process. After a fork, the child continues
-    with its own copy.
+    The store is thread-safe. Its data is lost with the process. A forked child continues with its
+    own copy.
 
-    An expired conversation stays readable for ``grace`` seconds. Afterwards it is removed at the
-    next access, or when the number of stored objects has doubled.
+    An expired conversation stays readable for ``grace`` seconds. It is then removed at the next
+    access, or by a clean-up of the whole store. The clean-up runs whenever the number of stored
+    objects has doubled.
 
     Args:
-        clock: Function that returns the time in seconds. Default ``time.time``.
-        grace: Seconds that a conversation stays readable after it has expired. Default 3,600.
+        clock: Seconds since a fixed moment. Default ``time.time``.
+        grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600.
 
     Raises:
         ValueError: ``grace`` is negative.
@@ -329,37 +277,32 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked process, because a thread of the parent may have held it."""
+        """Replace the lock, which a thread of the parent process may hold."""
         self._lock = threading.Lock()
 
     def load(
-        self, conversation: str, fields: Sequence[str], *, touch: bool = True
+        self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True
     ) -> HotRecord | None:
-        """Read a conversation: some of its fields, and the messages of the agent's history."""
+        """Return a conversation with the requested fields."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
             if kept is None:
                 return None
-            window = kept.fields.get(WINDOW_FIELD, b"")
-            listed = kept.fields if window == ALL_FIELDS else window_fields(window, conversation)
             if touch and kept.state == ACTIVE and kept.expires_at > now:
                 end = now + kept.ttl
                 kept = replace(kept, expires_at=end, gone_at=end + self._grace)
                 self._conversations[conversation] = kept
-        return kept.record(now, _named(kept, [*fields, *listed]))
+        return kept.record(now, kept.fields if fields is None else _named(kept, fields))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name.
-
-        Missing fields are left out.
-        """
+        """Return those of the requested fields that a conversation has, keyed by name."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else _named(kept, fields)
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write fields of a conversation, unless it has changed since the caller read it."""
+        """Write a conversation, unless it has changed since the caller read it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -383,18 +326,19 @@ class InMemoryHotStore:
             self._clean(now)
         return True
 
-    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
-            epoch = 1 if kept is None else kept.epoch + 1
+            if kept is not None:
+                epoch = max(epoch, kept.epoch + 1)
             self._conversations[conversation] = _Conversation(epoch, 0, DELETED, gone_at=now + ttl)
             self._clean(now)
         return epoch
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of at most ``limit`` expired conversations that the store still keeps."""
+        """Yield the names of expired conversations that are still stored."""
         now = self._clock()
         with self._lock:
             names = [
@@ -407,7 +351,7 @@ class InMemoryHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Reserve a conversation for the calling process, which then summarizes and removes it."""
+        """Claim an expired conversation, so that only the caller ends it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -429,7 +373,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds."""
+        """Acquire or extend a conversation's lease, a lock that expires after ``ttl`` seconds."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -439,15 +383,17 @@ class InMemoryHotStore:
             self._clean(now)
         return True
 
-    def release_lease(self, conversation: str, *, owner: str) -> None:
-        """Release the lock of a conversation, if ``owner`` holds the lock."""
+    def release_lease(self, conversation: str, *, owner: str) -> bool:
+        """Release a conversation's lease (lock); return False if ``owner`` does not hold it."""
         with self._lock:
-            held = self._leases.get(conversation)
-            if held is not None and held.content == owner:
-                del self._leases[conversation]
+            held = self._alive(self._leases, conversation, self._clock())
+            if held is None or held.content != owner:
+                return False
+            del self._leases[conversation]
+        return True
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under a name, or None if it is missing or has expired."""
+        """Return the value stored under ``name``, or None if it is missing or has expired."""
         with self._lock:
             kept = self._alive(self._values, name, self._clock())
         return None if kept is None else kept.content
@@ -460,7 +406,7 @@ class InMemoryHotStore:
             self._clean(now)
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value in one atomic step, if the value under the name has not changed."""
+        """Store a value under a name only if the stored value is ``expect``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._values, name, now)
@@ -475,6 +421,7 @@ class InMemoryHotStore:
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
+        """Return a stored object, or None if it is missing. An expired object is removed."""
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]
@@ -482,7 +429,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired objects, if the number of objects has doubled since the last removal."""
+        """Remove expired objects if the number of objects has doubled since the last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
@@ -493,6 +440,7 @@ class InMemoryHotStore:
 
 
 def _may_replace(kept: _Conversation | None, write: HotWrite) -> bool:
+    """Return whether a write may replace the stored conversation ``kept``."""
     if kept is None:
         return write.expect is None
     grows = write.epoch > kept.epoch

@@ -10,8 +10,7 @@
 -- All control fields except the state are integers. Times are in milliseconds of the server's clock. The last two digits of a
 -- time are check digits (the time modulo 97), which reveal a damaged time.
 --
--- A script returns {'corrupt', field}, and writes nothing, if a control field or the stored list of messages is invalid. Such a
--- conversation can only be replaced by a tombstone (record of a deletion).
+-- A script returns {'corrupt', field}, and writes nothing, if a control field is invalid. Such a conversation can only be replaced by a tombstone (record of a deletion).
 
 --- PARSING
 -- Common part: keys, time, and functions that read the control fields.
@@ -34,9 +33,9 @@ local function unchecked(value)
 end
 
 local function stored()
-  local raw = redis.call('HMGET', key, 'e', 'v', 's', 't', 'x', 'k', 'f:window')
+  local raw = redis.call('HMGET', key, 'e', 'v', 's', 't', 'x', 'k')
   if not raw[1] and not raw[2] and not raw[3] and redis.call('EXISTS', key) == 0 then return nil end
-  local kept = {e = whole(raw[1]), v = whole(raw[2]), s = raw[3], window = raw[7] or ''}
+  local kept = {e = whole(raw[1]), v = whole(raw[2]), s = raw[3]}
   if not kept.e then return nil, 'e' end
   if not kept.v then return nil, 'v' end
   if kept.s == 'deleted' then return kept end
@@ -54,31 +53,15 @@ local kept, bad = stored()
 if bad then return {'corrupt', bad} end
 
 --- LOAD
-local most = MAX_WINDOW
-
 local touch, grace = ARGV[1], tonumber(ARGV[2])
 if not kept then return false end
 if kept.s == 'deleted' then return {'ok', text(kept.e), text(kept.v), kept.s, '0', '0', {}} end
 
 local names = {}
 for i = 3, #ARGV do names[#names + 1] = ARGV[i] end
-local asked = #names
-if kept.window == '*' then
+if names[1] == '*' then
   names = {}
   for _, name in ipairs(redis.call('HKEYS', key)) do names[#names + 1] = string.match(name, '^f:(.*)$') end
-elseif kept.window ~= '' then
-  for part in string.gmatch(kept.window .. ',', '([^,]*),') do
-    local kind, number = string.match(part, '^(x?)(%d+)$')
-    local first, last = string.match(part, '^(%d+)%-(%d+)$')
-    if whole(number) then
-      names[#names + 1] = (kind == 'x' and 'x' or 'm') .. text(whole(number))
-    elseif whole(first) and whole(last) and whole(first) <= whole(last) and last - first < most then
-      for seq = whole(first), whole(last) do names[#names + 1] = 'm' .. text(seq) end
-    else
-      return {'corrupt', 'f:window'}
-    end
-    if #names - asked > most then return {'corrupt', 'f:window'} end
-  end
 end
 
 -- If the server refuses writes, for example because its memory is full, the conversation is read without a new TTL.
@@ -153,11 +136,13 @@ redis.call('ZADD', index, text(expiry), member)
 return {'ok', 1}
 
 --- PUT_TOMBSTONE
--- Replaces a conversation by a tombstone. A damaged conversation can be replaced, too.
-local epoch = (whole(redis.call('HGET', key, 'e')) or 0) + 1
+-- Replaces a conversation by a tombstone. It checks only the epoch, because deletion must work for damaged conversations.
+local epoch, ttl = tonumber(ARGV[1]), ARGV[2]
+local before = whole(redis.call('HGET', key, 'e'))
+if before and before >= epoch then epoch = before + 1 end
 redis.call('DEL', key)
 redis.call('HSET', key, 'e', text(epoch), 'v', '0', 's', 'deleted')
-redis.call('PEXPIRE', key, ARGV[1])
+redis.call('PEXPIRE', key, ttl)
 redis.call('ZREM', index, member)
 return {'ok', text(epoch)}
 

@@ -173,21 +173,21 @@ def calls(store: HotStore) -> None:
 
     def write(name: str, **changes: Any) -> HotWrite:
         one = {"expect": None, "epoch": 1, "version": 1, "ttl": 5.0}
-        return HotWrite(**{**one, "fields": {"window": b"*", "a": b"b"}, **changes})
+        return HotWrite(**{**one, "fields": {"a": b"b"}, **changes})
 
     name, other = "u:s/A:a", "u:s/A:b"
     steps: list[Callable[[], object]] = [
-        lambda: store.load("none/A:a", ["window"]),
+        lambda: store.load("none/A:a", ["a"]),
         lambda: store.write(name, write(name)),
         lambda: store.write(name, write(name, expect=(1, 1), version=2, removed=["a"])),
         lambda: store.write(name, write(name, expect=(1, 2), epoch=2, version=3, replace=True)),
-        lambda: store.load(name, ["window"], touch=True),
-        lambda: store.read(name, ["window"]),
+        lambda: store.load(name, None, touch=True),
+        lambda: store.read(name, ["a"]),
         lambda: store.claim(name, expired_only=False),
         lambda: store.drop(name, expect=(2, 3)),
         lambda: store.write(other, write(other, ttl=0.001)),
         lambda: list(store.expired(limit=10)),
-        lambda: store.put_tombstone(other, ttl=5.0),
+        lambda: store.put_tombstone(other, epoch=2, ttl=5.0),
         lambda: store.acquire_lease(name, owner="d", ttl=1.0),
         lambda: store.release_lease(name, owner="d"),
         lambda: store.put_value(name, b"x", ttl=1.0),

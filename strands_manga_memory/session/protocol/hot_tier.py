@@ -9,36 +9,40 @@ The conversation is one hash. Each write is one compare-and-set. These fields ar
   hash are left out.
 - ``removed``: number of messages that a turn had when a rewind removed it, keyed by turn.
 - ``notes``: state of the conversation manager.
-- ``m1``, ``m2`` and so on: one turn each.
-- ``x1``, ``x2`` and so on: one named state value, or one edited or written message.
-- ``archive``: turns that have left the history, which a hash without a durable tier keeps.
+- ``turn.<key>.<length>``: one turn, named by its key and its number of messages.
+- ``edit.<key>.<index>``: edited version of one message of a turn.
+- ``note.<number>``: one message that the conversation manager wrote.
+- ``state.<hash>``: one named state value.
 
-The field ``window`` lists the fields that are read when an agent is restored. With a durable tier,
-all fields are read.
+Without a durable tier, the hash keeps turns that have left the history.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from threading import RLock
+from typing import Any
 
 from strands_manga_memory.exceptions import (
     CorruptRecordError,
     KeyMissingError,
     StoreUnavailableError,
 )
-from strands_manga_memory.session.protocol.record import Entry, Record, Turn, TurnKey
+from strands_manga_memory.session.protocol.record import (
+    Entry,
+    Record,
+    Turn,
+    TurnKey,
+)
 from strands_manga_memory.session.protocol.record_format import (
     JsonObject,
     JsonPart,
+    body_fields,
     entry_object,
     entry_of,
-    is_text,
-    json_of,
     open_object,
     record_object,
     record_of,
@@ -49,10 +53,8 @@ from strands_manga_memory.session.protocol.record_format import (
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import Codec, json_bytes, trusted
 from strands_manga_memory.stores.hot import (
-    ALL_FIELDS,
     CLOSING,
     DELETED,
-    WINDOW_FIELD,
     HotRecord,
     HotStore,
     HotWrite,
@@ -65,11 +67,6 @@ ENDED_FIELD = "ended"
 """Field that replaces ``head`` in an empty record, and is never encrypted."""
 
 _HEAD_FIELD = "head"
-_SEALED_FRONT = re.compile(rb"(\d{12,20}\.[0-9a-z]{1,40})/(\d{1,6}) ")
-_TEXT_FRONT = re.compile(
-    rb'\{"v\d{1,9}":"[^"]{8}","turn":"(\d{12,20}\.[0-9a-z]{1,40})","length":(\d{1,6}),'
-)
-_SMALL_FIELDS = (_HEAD_FIELD, ENDED_FIELD, "run", "view", "seen", "removed", "notes", "archive")
 
 _FIELD_OF = {
     "window": "view",
@@ -80,53 +77,29 @@ _FIELD_OF = {
 }
 """Field of each part of a record's JSON object that is not in the field ``head``."""
 
-_Part = TurnKey | str | bytes
-"""Key of a turn, name of a state entry, or serialized message that was edited or written."""
-
 
 @dataclass
 class _Stored:
     """Content of the hash that stores a conversation, as last read or written.
-
-    A turn is in a field ``m<number>``, a state value or an edited message in a field ``x<number>``.
-    These fields are the parts.
 
     Args:
         expect: Stored epoch and version, which the next compare-and-set expects; None if the hash
             is missing.
         epoch: Epoch of the next write. It grows by 1 at each end of the conversation.
         record: The state of the conversation; None if there is none.
-        numbers: Field number of each part, keyed by turn key, state name or edited message.
         unread: Message count of each stored turn that ``record`` lacks, because the turn has left
             the history or is damaged.
-        small: Python ``hash()`` of each field that is not a part, to find changed fields.
+        fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
+            object. None for an unread turn.
         expires_in: Seconds until the conversation counts as expired; None if the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
     epoch: int = 1
     record: Record | None = None
-    numbers: dict[_Part, int] = field(default_factory=dict)
     unread: dict[TurnKey, int] = field(default_factory=dict)
-    small: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     expires_in: float | None = None
-
-    @property
-    def archive(self) -> dict[TurnKey, list[int]]:
-        """Stored turns that have left the history, each with its field number and message count."""
-        shown = set() if self.record is None else self.record.shown_keys
-        return {
-            key: [self.numbers[key], length]
-            for key, length in sorted(self.unread.items())
-            if key not in shown
-        }
-
-    @property
-    def names(self) -> set[str]:
-        """Names of all fields of the hash, except ``window``."""
-        return self.small.keys() - {WINDOW_FIELD} | {
-            _field_name(part, number) for part, number in self.numbers.items()
-        }
 
 
 class HotTier:
@@ -194,9 +167,8 @@ class HotTier:
             CorruptRecordError: The record cannot be read.
         """
         self._stored = None
-        found = self._store.load(
-            self._name, _SMALL_FIELDS, touch=touch and self._tiers.ttl.refreshed_by_reads
-        )
+        touch = touch and self._tiers.ttl.refreshed_by_reads
+        found = self._store.load(self._name, None, touch=touch)
         if found is None or found.state == DELETED:
             self._stored = _Stored(epoch=1 if found is None else found.epoch + 1)
         else:
@@ -212,7 +184,7 @@ class HotTier:
             return self.read(touch=False)
         except CorruptRecordError:
             ttl = self._tiers.ttl.tombstone_seconds
-            epoch = self._store.put_tombstone(self._name, ttl=ttl)
+            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=ttl)
             self._stored = _Stored(epoch=epoch + 1)
             return None
 
@@ -237,7 +209,8 @@ class HotTier:
             record = self._with_redacted_archive(record)
         ttl = self._ttl_of(record) if ttl is None else ttl
         is_new = record.incarnation != (before.record.incarnation if before.record else 0)
-        after, fields, removed = self._encode(record, _Stored() if is_new else before)
+        old = _Stored() if is_new else before
+        after = self._content(record, old)
         version = new_version()
         self._stored = None
         is_stored = self._store.write(
@@ -246,18 +219,21 @@ class HotTier:
                 expect=before.expect,
                 epoch=before.epoch,
                 version=version,
-                fields=fields,
-                removed=[] if is_new else removed,
+                fields={
+                    name: self._encode(name, value)
+                    for name, value in after.fields.items()
+                    if value is not None and value != old.fields.get(name)
+                },
+                removed=sorted(old.fields.keys() - after.fields.keys()),
                 ttl=ttl,
                 replace=is_new and before.expect is not None,
             ),
         )
-        if not is_stored:
-            return False
-        self._stored = replace(
-            after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl
-        )
-        return True
+        if is_stored:
+            self._stored = replace(
+                after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl
+            )
+        return is_stored
 
     def _ttl_of(self, record: Record) -> float:
         policy = self._tiers.ttl
@@ -283,15 +259,13 @@ class HotTier:
             stored = self._stored
             if stored is None or stored.record is None or stored.record.incarnation != incarnation:
                 return {}
-            # A turn that is not in the window any more keeps its field until the next write lists
-            # it in the archive.
-            archive, held = stored.archive, stored.record.turns
-            wanted = {*archive, *held} if keys is None else set(keys)
-            names = {f"m{archive[key][0]}": key for key in archive.keys() & wanted}
+            held, unread = stored.record.turns, stored.unread
+            wanted = {*unread, *held} if keys is None else set(keys)
+            names = {_turn_field(key, unread[key]): key for key in unread.keys() & wanted}
             turns = {key: turn for key, turn in held.items() if key in wanted}
             for name, data in (self._store.read(self._name, list(names)) if names else {}).items():
-                if (read := self._opened_turn(name, data)) is not None:
-                    turns[names[name]] = read[1]
+                if (turn := self._readable_turn(name, data)) is not None:
+                    turns[names[name]] = turn
             return turns
 
     def _with_redacted_archive(self, record: Record) -> Record:
@@ -309,13 +283,10 @@ class HotTier:
 
     # Fields
 
-    def _encode(
-        self, record: Record, before: _Stored
-    ) -> tuple[_Stored, dict[str, bytes], list[str]]:
-        """Return the new content of the hash, the changed fields, and the names of removed ones."""
+    def _content(self, record: Record, before: _Stored) -> _Stored:
+        """Return the content of the hash after a write of ``record``."""
         if record.is_empty:
-            ended = seal_object(record_object(record), self._place(ENDED_FIELD), Codec())
-            return _Stored(record=record, small={ENDED_FIELD: 0}), {ENDED_FIELD: ended}, []
+            return _Stored(record=record, fields={ENDED_FIELD: record_object(record)})
         old, shown = before.record or Record(), record.shown_keys
         lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
         # The history, or the log in this hash, still needs turns that have left the record, or
@@ -325,152 +296,86 @@ class HotTier:
             for key, length in lengths.items()
             if key not in record.turns and (self._keeps_log or key in shown)
         }
-        bodies = [slot.body for slot in record.window if slot.body is not None]
-        numbers = _numbered(
-            [*sorted(record.turns), *record.states, *bodies, *unread], before.numbers
-        )
-        after = _Stored(record=record, numbers=numbers, unread=unread)
-        archive = after.archive
-        values: dict[str, JsonObject] = {}
-        for key, turn in record.turns.items():
-            if old.turns.get(key) != turn:
-                values[f"m{numbers[key]}"] = {
-                    "turn": str(key),
-                    "length": len(turn.messages),
-                    **turn_object(key, turn),
-                }
+        held = unread | {key: len(turn.messages) for key, turn in record.turns.items()}
+        fields: dict[str, Any] = {
+            _turn_field(key, length): record.turns.get(key) for key, length in held.items()
+        }
+        fields |= body_fields(record.window)
         for name, entry in record.states.items():
-            if old.states.get(name) != entry:
-                values[f"x{numbers[name]}"] = entry_object(name, entry)
-        values |= {
-            f"x{numbers[body]}": {"body": JsonPart(body)}
-            for body in bodies
-            if body not in before.numbers
-        }
-        head = record_object(
-            record, numbers, {key: length for key, length in unread.items() if key not in archive}
-        )
-        small: dict[str, JsonObject] = {_HEAD_FIELD: head}
-        for part, name in _FIELD_OF.items():
-            if part in head:
-                small.setdefault(name, {})[part] = head.pop(part)
-        if archive:
-            small["archive"] = {"archive": {str(key): found for key, found in archive.items()}}
-        after.small = {name: hash(json_of(value)) for name, value in small.items()}
-        values |= {
-            name: value
-            for name, value in small.items()
-            if after.small[name] != before.small.get(name)
-        }
-        fields = {name: self._seal(name, value) for name, value in values.items()}
-        listed = self._listed(
-            {part: number for part, number in numbers.items() if part not in archive}
-        )
-        after.small[WINDOW_FIELD] = hash(listed)
-        if after.small[WINDOW_FIELD] != before.small.get(WINDOW_FIELD):
-            fields[WINDOW_FIELD] = listed
-        return after, fields, sorted(before.names - after.names)
+            fields[f"state.{self._digest(name)}"] = name, entry
+        for part, value in record_object(record, held).items():
+            fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = value
+        return _Stored(record=record, unread=unread, fields=fields)
+
+    def _digest(self, name: str) -> str:
+        text = f"{self._name}#{name}".encode(errors="surrogatepass")
+        return blake2b(text, digest_size=8).hexdigest()
+
+    def _encode(self, name: str, value: Any) -> bytes:
+        if isinstance(value, Turn):
+            value = turn_object(_turn_of_field(name)[0], value)
+        elif isinstance(value, bytes):
+            value = {"body": JsonPart(value)}
+        elif isinstance(value, tuple):
+            value = entry_object(*value)
+        codec = Codec() if name == ENDED_FIELD else self._codec
+        return seal_object(value, self._place(name), codec)
 
     def _decode(self, found: HotRecord) -> _Stored:
         # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the
         # claim.
         epoch = found.epoch + (found.state == CLOSING)
-        stored, fields = (
-            _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in),
-            found.fields,
-        )
-        if ENDED_FIELD in fields and _HEAD_FIELD not in fields:
-            value = open_object(fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
+        stored = _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in)
+        if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
+            value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
-                return replace(stored, record=record_of(value), small={ENDED_FIELD: 0})
-        if _HEAD_FIELD not in fields:
+                return replace(stored, record=record_of(value), fields={ENDED_FIELD: value})
+        if _HEAD_FIELD not in found.fields:
             raise CorruptRecordError(
                 f"record={self._name!r} is damaged: it has no head", record=self._name
             )
-        small = {name: self._opened(name, fields[name]) for name in _SMALL_FIELDS if name in fields}
-        turns: dict[TurnKey, Turn] = {}
+        fields, held, bodies = stored.fields, dict[TurnKey, int](), dict[str, bytes]()
         states: dict[str, Entry] = {}
-        bodies: dict[int, bytes] = {}
-        for name in sorted(
-            fields, key=lambda field: (len(field), field)
-        ):  # states keep their order; Redis returns any
-            if name in small or not name[1:].isdecimal():
-                continue
-            data = fields[name]
-            part: _Part
-            number = int(name[1:])
-            if name[0] == "m":
-                part = self._decode_turn(name, data, turns, stored.unread)
-            else:
-                value = self._opened(name, data)
-                with trusted(self._name):
-                    if "body" in value:
-                        part = bodies[number] = json_bytes(value["body"])
-                    else:
-                        name, entry = entry_of(value)
-                        states[name], part = entry, name
-            stored.numbers[part] = number
-        stored.small = {name: hash(json_of(value)) for name, value in small.items()}
-        stored.small[WINDOW_FIELD] = hash(self._listed(stored.numbers))
-        value = {name: part for one in small.values() for name, part in one.items()}
+        value = {}
+        for name, data in found.fields.items():
+            kind, dot, _ = name.partition(".")
+            with trusted(self._place(name)):
+                if kind == "turn":
+                    key, length = _turn_of_field(name)
+                    fields[name], held[key] = None, length
+                    continue
+                opened = self._opened(name, data)
+                if not dot:
+                    fields[name] = opened
+                    value |= opened
+                elif kind == "state":
+                    states.update([entry := entry_of(opened)])
+                    fields[name] = entry
+                else:
+                    fields[name] = bodies[name] = json_bytes(opened["body"])
         with trusted(self._name):
-            turns, unreadable = dict(sorted(turns.items())), dict(stored.unread)
-            stored.record = record_of(
-                value, turns=turns, states=states, bodies=bodies, unreadable=unreadable
-            )
-            for text, (at, length) in value.get("archive", {}).items():
-                key = TurnKey.parse(text)
-                stored.numbers[key], stored.unread[key] = int(at), int(length)
+            record = record_of(value, held=held, states=dict(sorted(states.items())), bodies=bodies)
+        needed = record.shown_keys | record.unlogged.keys()
+        turns: dict[TurnKey, Turn] = {}
+        for key in sorted(held.keys() & needed):
+            name = _turn_field(key, held[key])
+            if (turn := self._readable_turn(name, found.fields[name])) is not None:
+                fields[name] = turns[key] = turn
+        stored.unread = {key: length for key, length in held.items() if key not in turns}
+        stored.record = replace(record, turns=turns)
         return stored
 
-    def _decode_turn(
-        self, name: str, data: bytes, turns: dict[TurnKey, Turn], unread: dict[TurnKey, int]
-    ) -> TurnKey:
-        """Decode a turn, add it to ``turns``, and return its key.
-
-        If the turn cannot be read, its number of messages is added to ``unread``.
-        """
-        read = self._opened_turn(name, data)
-        if read is None:
-            key, unread[key] = self._front_of(name, data)
-            return key
-        turns[read[0]] = read[1]
-        return read[0]
-
-    def _opened_turn(self, name: str, data: bytes) -> tuple[TurnKey, Turn] | None:
+    def _readable_turn(self, name: str, data: bytes) -> Turn | None:
+        """Decode a turn; None if it is damaged."""
         try:
-            front = _SEALED_FRONT.match(data)
             with trusted(self._place(name)):
-                return turn_of(self._opened(name, data if front is None else data[front.end() :]))
+                return turn_of(self._opened(name, data))[1]
         except KeyMissingError:
             raise
         except CorruptRecordError:
             logger.warning("tier=<hot> | a turn cannot be read and stays as it is")
             logger.debug("record=<%s> | a turn cannot be read", self._place(name))
             return None
-
-    def _front_of(self, name: str, data: bytes) -> tuple[TurnKey, int]:
-        """Return the key and the message count of a damaged turn, from the beginning of its field.
-
-        A damaged beginning raises ``CorruptRecordError``.
-        """
-        front = _SEALED_FRONT.match(data) or _TEXT_FRONT.match(data)
-        if front is None:
-            raise CorruptRecordError(
-                f"record={self._place(name)!r} is damaged: it has no turn key",
-                record=self._place(name),
-            )
-        return TurnKey.parse(front[1].decode()), int(front[2])
-
-    def _listed(self, numbers: Mapping[_Part, int]) -> bytes:
-        """Encode the field ``window``: the fields to read at a restore; all with a durable tier."""
-        return _listed(numbers) if self._keeps_log else ALL_FIELDS
-
-    def _seal(self, name: str, value: JsonObject) -> bytes:
-        data = seal_object(value, self._place(name), self._codec)
-        if "length" not in value or is_text(data):
-            return data
-        return f"{value['turn']}/{value['length']} ".encode() + data
 
     def _opened(self, name: str, data: bytes) -> JsonObject:
         return open_object(data, self._place(name), self._codec)
@@ -487,38 +392,11 @@ def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
     return found
 
 
-def _kind_of(part: _Part) -> str:
-    return "m" if isinstance(part, TurnKey) else "x"
+def _turn_field(key: TurnKey, length: int) -> str:
+    return f"turn.{key.time}.{key.tag}.{length}"
 
 
-def _field_name(part: _Part, number: int) -> str:
-    return f"{_kind_of(part)}{number}"
-
-
-def _numbered(parts: Iterable[_Part], known: Mapping[_Part, int]) -> dict[_Part, int]:
-    """Return a field number for each part: the one in ``known`` or, for a new part, a free one."""
-    used = {
-        kind: [number for part, number in known.items() if _kind_of(part) == kind] for kind in "mx"
-    }
-    free = {kind: itertools.count(max(numbers, default=0) + 1) for kind, numbers in used.items()}
-    numbers: dict[_Part, int] = {}
-    for part in parts:
-        if part not in numbers:
-            numbers[part] = known[part] if part in known else next(free[_kind_of(part)])
-    return numbers
-
-
-def _listed(numbers: Mapping[_Part, int]) -> bytes:
-    """Return the field numbers of parts as text.
-
-    For example, ``1-4,7,x2`` lists the fields ``m1`` to ``m4``, ``m7`` and ``x2``.
-    """
-    runs: list[list[int]] = []
-    for number in sorted(number for part, number in numbers.items() if _kind_of(part) == "m"):
-        if runs and runs[-1][-1] + 1 == number:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    listed = ["-".join(map(str, run)) for run in runs]
-    others = sorted(number for part, number in numbers.items() if _kind_of(part) == "x")
-    return ",".join([*listed, *(f"x{number}" for number in others)]).encode()
+def _turn_of_field(name: str) -> tuple[TurnKey, int]:
+    """Return the key and the message count of a turn from the name of its field."""
+    key, _, length = name.removeprefix("turn.").rpartition(".")
+    return TurnKey.parse(key), int(length)

@@ -199,23 +199,21 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 }
 """Type of each number of a record, keyed by field name."""
 
-_NO_LENGTHS: Lengths = {}
 
-
-def record_object(
-    record: Record, bodies: Mapping[Any, int] | None = None, unreadable: Lengths = _NO_LENGTHS
-) -> JsonObject:
+def record_object(record: Record, held: Lengths | None = None) -> JsonObject:
     """Convert a conversation's record (its state) to a JSON object.
 
     The field ``seen`` leaves out turns that are stored with all their messages.
 
     Args:
         record: The record.
-        bodies: Number of each edited message. Edited messages, turns and state values are then
-            stored elsewhere. None: the object contains them.
-        unreadable: Number of messages of each stored turn that cannot be read.
+        held: Number of messages of each turn that is stored elsewhere. State values and the
+            messages of ``body_fields`` are then stored elsewhere, too. None: the object contains
+            everything.
     """
-    held = {**unreadable, **{key: len(turn.messages) for key, turn in record.turns.items()}}
+    is_whole = held is None
+    if held is None:
+        held = {key: len(turn.messages) for key, turn in record.turns.items()}
     # The author has seen all turns that are stored with the record, also old ones.
     lengths = {
         key: record.seen.get(key, held.get(key, 0))
@@ -225,14 +223,14 @@ def record_object(
         "ids": dict(record.ids),
         "unlogged": lengths_text(record.unlogged),
         "redactions": redaction_object(record.redactions),
-        "window": window_list(record.window, _numbered(held, lengths), lengths, bodies),
+        "window": window_list(record.window, _numbered(held, lengths), lengths, is_whole=is_whole),
         "seen": lengths_text(
             {key: length for key, length in lengths.items() if held.get(key) != length}
         ),
         "removed": lengths_text(record.removed),
         "notes": record.notes,
     }
-    if bodies is None:
+    if is_whole:
         parts["states"] = [
             entry_object(name, entry) for name, entry in sorted(record.states.items())
         ]
@@ -246,24 +244,21 @@ def record_object(
 def record_of(
     value: JsonObject,
     *,
-    turns: Mapping[TurnKey, Turn] | None = None,
+    held: Lengths | None = None,
     states: Mapping[str, Entry] | None = None,
-    bodies: Mapping[int, bytes] | None = None,
-    unreadable: Lengths = _NO_LENGTHS,
+    bodies: Mapping[str, bytes] | None = None,
 ) -> Record:
     """Parse a conversation's record (its state) from a JSON object.
 
-    Each argument that is None is read from the object.
-
     Args:
         value: The JSON object.
-        turns: The record's turns.
-        states: The record's state values.
-        bodies: Edited messages, keyed by number.
-        unreadable: Number of messages of each stored turn that cannot be read.
+        held: Number of messages of each turn that is stored elsewhere. The result then has no
+            turns. None: the object contains the turns.
+        states: The record's state values; None if the object contains them.
+        bodies: The messages of ``body_fields``; None if the object contains them.
     """
-    turns = dict(map(turn_of, value.get("turns", ()))) if turns is None else turns
-    held = {**unreadable, **{key: len(turn.messages) for key, turn in turns.items()}}
+    turns = dict(map(turn_of, value.get("turns", ())))
+    held = {key: len(turn.messages) for key, turn in turns.items()} if held is None else held
     lengths = {**held, **lengths_of(value.get("seen", ""))}
     numbers: JsonObject = {name: kind(value[name]) for name, kind in _NUMBERS.items()}
     return Record(
@@ -287,21 +282,29 @@ def record_of(
 def lengths_text(lengths: Lengths) -> str:
     """Return the number of messages of each turn as text, ordered by turn key.
 
-    For example, ``"41.5c8e01f2aa 43.90d1aa07be:4"`` has a turn of 2 messages (the usual number is
-    left out) and a turn of 4.
+    In the text ``"41.5c8e01f2 +2 +3.90d1aa07:4"``, the turns have the times 41, 43 and 46, and 2, 2
+    and 4 messages. A tag is left out if the previous turn has the same tag, a number of messages if
+    it is 2.
     """
-    return " ".join(
-        f"{key.time}.{key.tag}" if length == _USUAL_LENGTH else f"{key.time}.{key.tag}:{length}"
-        for key, length in sorted(lengths.items())
-    )
+    entries: list[str] = []
+    before = TurnKey(0, "")
+    for key, length in sorted(lengths.items()):
+        time = f"+{key.time - before.time}" if entries else f"{key.time}"
+        tag = "" if key.tag == before.tag else f".{key.tag}"
+        entries.append(f"{time}{tag}" if length == _USUAL_LENGTH else f"{time}{tag}:{length}")
+        before = key
+    return " ".join(entries)
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
     """Parse the number of messages of each turn from the text of ``lengths_text``."""
     lengths = {}
+    key = TurnKey(0, "")
     for entry in text.split():
-        key, _, length = entry.partition(":")
-        lengths[TurnKey.parse(key)] = int(length or _USUAL_LENGTH)
+        name, _, length = entry.partition(":")
+        time, _, tag = name.partition(".")
+        key = TurnKey(key.time + int(time), tag or key.tag)
+        lengths[key] = int(length or _USUAL_LENGTH)
     return lengths
 
 
@@ -318,46 +321,61 @@ def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
     return {key: number for number, key in enumerate(keys, 1)}
 
 
+def body_fields(window: Sequence[Slot]) -> dict[str, bytes]:
+    """Return the edited and the written messages of an agent's history, keyed by field name.
+
+    For example, ``edit.41.5c8e01f2.0`` is an edited version of the first message of a turn, and
+    ``note.1`` is the first message that the conversation manager wrote.
+    """
+    bodies = [slot for slot in window if slot.body is not None]
+    edited = {_edit_field(slot.key, slot.number): slot.body for slot in bodies if slot.key}
+    notes = [slot.body for slot in bodies if slot.key is None]
+    return edited | {f"note.{number}": body for number, body in enumerate(notes, 1)}
+
+
+def _edit_field(key: TurnKey, index: int) -> str:
+    return f"edit.{key.time}.{key.tag}.{index}"
+
+
 def window_list(
     window: Sequence[Slot],
     numbers: Mapping[TurnKey, int],
     lengths: Lengths,
-    bodies: Mapping[Any, int] | None = None,
+    *,
+    is_whole: bool = True,
 ) -> list[Any]:
     """Convert an agent's history to a JSON list with three kinds of entries.
 
     - A text, such as ``"1-4 5-44:0 45:1-3"``: all messages of the turns 1 to 4, the first message
       of each of the turns 5 to 44, and the messages 1 to 3 of turn 45.
     - An object with ``of`` (number of the turn, index in the turn) and ``body``: an edited message.
-    - An object with ``note``: a message that the conversation manager wrote.
+    - An object with ``note``: a message that the conversation manager wrote, or its number.
 
     Args:
         window: The agent's history, as references to messages.
         numbers: Number of each turn.
         lengths: Number of messages of each turn.
-        bodies: Number of each edited or written message, if these messages are stored elsewhere.
-            None: the list contains the messages.
+        is_whole: Whether the list contains the messages of ``body_fields``.
     """
     entries: list[Any] = []
+    notes = 0
     for key, group in groupby(window, lambda slot: slot.key):
         slots = list(group)
         first, last = slots[0].number, slots[0].number + len(slots) - 1
         if key is not None and slots == [Slot(key, index) for index in range(first, last + 1)]:
-            is_whole = not first and len(slots) == lengths[key]
-            _add_turn(
-                entries,
-                numbers[key],
-                "" if is_whole else f":{first}-{last}" if last > first else f":{first}",
-            )
+            whole = not first and len(slots) == lengths[key]
+            part = "" if whole else f":{first}-{last}" if last > first else f":{first}"
+            _add_turn(entries, numbers[key], part)
             continue
         for _, index, body in slots:
-            part = None if body is None else JsonPart(body) if bodies is None else bodies[body]
             if key is None:
-                entries.append({"note": part})
-            elif part is None:
+                notes += 1
+                entries.append({"note": JsonPart(body) if is_whole else notes})
+            elif body is None:
                 _add_turn(entries, numbers[key], f":{index}")
             else:
-                entries.append({"of": [numbers[key], index], "body": part})
+                edited = {"body": JsonPart(body)} if is_whole else {}
+                entries.append({"of": [numbers[key], index], **edited})
     return entries
 
 
@@ -380,7 +398,7 @@ def window_of(
     entries: Sequence[Any],
     numbers: Mapping[TurnKey, int],
     lengths: Lengths,
-    bodies: Mapping[int, bytes] | None = None,
+    bodies: Mapping[str, bytes] | None = None,
 ) -> tuple[Slot, ...]:
     """Parse an agent's history from the JSON list of ``window_list``.
 
@@ -388,7 +406,7 @@ def window_of(
         entries: The JSON list.
         numbers: Number of each turn. Messages of other turns are left out.
         lengths: Number of messages of each turn.
-        bodies: Edited or written messages, keyed by number. None: the list contains them.
+        bodies: The messages of ``body_fields``; None if the list contains them.
 
     Raises:
         ValueError: The history has too many messages.
@@ -404,7 +422,7 @@ def _slots(
     entries: Sequence[Any],
     keys: Mapping[int, TurnKey],
     lengths: Lengths,
-    bodies: Mapping[int, bytes] | None,
+    bodies: Mapping[str, bytes] | None,
 ) -> Iterator[Slot]:
     for entry in entries:
         if isinstance(entry, str):
@@ -414,13 +432,13 @@ def _slots(
                         Slot(key, index)
                         for index in (_span(messages) if messages else range(lengths[key]))
                     )
-            continue
-        of, index = entry.get("of", (None, 0))
-        part = entry["note" if of is None else "body"]
-        if of is None or of in keys:
-            yield Slot(
-                keys.get(of), int(index), json_bytes(part) if bodies is None else bodies[part]
-            )
+        elif "note" in entry:
+            note = entry["note"]
+            yield Slot(None, 0, json_bytes(note) if bodies is None else bodies[f"note.{note}"])
+        elif (of := keys.get(entry["of"][0])) is not None:
+            index = int(entry["of"][1])
+            body = json_bytes(entry["body"]) if bodies is None else bodies[_edit_field(of, index)]
+            yield Slot(of, index, body)
 
 
 def _span(text: str) -> range:
