@@ -238,19 +238,6 @@ def injected_count(message: Message) -> int:
     return min(count, len(message["content"])) if isinstance(count, int) else 0
 
 
-def with_injected(messages: Sequence[Message], blocks: Sequence[ContentBlock]) -> list[Message]:
-    """Add content blocks before the user's text in the message that opened the turn."""
-    at = opening_position(messages)
-    if at is None or not blocks:
-        return list(messages)
-    opening = messages[at]
-    count = injected_count(opening)
-    content = [*opening["content"][:count], *blocks, *opening["content"][count:]]
-    metadata = {**(opening.get("metadata") or {}), INJECTED: count + len(blocks)}
-    changed = cast("Message", {**opening, "content": content, "metadata": metadata})
-    return [*messages[:at], changed, *messages[at + 1 :]]
-
-
 class Added(NamedTuple):
     """Content blocks that plugins added to the messages of one request.
 
@@ -303,11 +290,17 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
 def with_added(messages: list[Message], added: Added) -> list[Message]:
     """Add the blocks that ``without_added`` removed to the messages of a request again."""
     if added.after:
-        messages = [
-            *messages[:-1],
-            {**messages[-1], "content": [*messages[-1]["content"], *added.after]},
-        ]
-    return with_injected(messages, added.before) if added.before else messages
+        content = [*messages[-1]["content"], *added.after]
+        messages = [*messages[:-1], {**messages[-1], "content": content}]
+    at = opening_position(messages)
+    if at is None or not added.before:
+        return messages
+    opening: dict[str, Any] = {
+        **messages[at],
+        "content": [*added.before, *messages[at]["content"]],
+        "metadata": {**(messages[at].get("metadata") or {}), INJECTED: len(added.before)},
+    }
+    return [*messages[:at], cast("Message", opening), *messages[at + 1 :]]
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
@@ -328,27 +321,18 @@ def with_section(context: InvokeModelContext, section: str) -> InvokeModelContex
         context: Request to change.
         section: Text from ``render_section``.
     """
-    at = opening_position(context.messages)
-    if not section or at is None:
+    if not section or opening_position(context.messages) is None:
         return context
-    opening = context.messages[at]
-    texts = [block.get("text", "") for block in opening["content"][: injected_count(opening)]]
-    place = next(
-        (number for number, text in enumerate(texts) if text.startswith(CONTEXT_TAG)), None
-    )
-    before = "" if place is None else texts[place]
-    sections = _sections_in(before) | _sections_in(section)
+    messages, added = without_added(context)
+    own = [block for block in added.before if block.get("text", "").startswith(CONTEXT_TAG)]
+    sections = _sections_in("\n".join([*(block["text"] for block in own), section]))
     # Some providers join adjacent texts, so the user's text begins a new paragraph.
     block: ContentBlock = {"text": f"{_render(sections)}\n\n"}
-    if place is None:
-        return context.replace(messages=with_injected(context.messages, [block]))
-    content = [*opening["content"][:place], block, *opening["content"][place + 1 :]]
-    messages = [
-        *context.messages[:at],
-        cast("Message", {**opening, "content": content}),
-        *context.messages[at + 1 :],
-    ]
-    return context.replace(messages=messages)
+    before = [*(other for other in added.before if other not in own), block]
+    return context.replace(
+        messages=with_added(messages, Added(before, added.after)),
+        dynamic_trailing_blocks=len(added.after),
+    )
 
 
 def _sections_in(text: str) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def test_known_names_are_entities_in_every_spelling() -> None:
 
 def context(messages: list[dict[str, Any]], prompt: Any = "You sell books.") -> InvokeModelContext:
     return InvokeModelContext(
-        agent=None,  # type: ignore[arg-type]
+        agent=SimpleNamespace(messages=messages),  # type: ignore[arg-type]
         messages=messages,  # type: ignore[arg-type]
         system_prompt=prompt,
         tool_specs=[],
