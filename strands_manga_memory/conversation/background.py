@@ -28,7 +28,7 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Future[_T]):
-    """Coroutine that runs in the background, in a thread of its own, and its result.
+    """Background run of a coroutine in a thread of its own, and its result.
 
     The constructor starts the thread.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -276,12 +276,10 @@ class CoveredRange:
     summary is being written.
 
     Attributes:
-        first: Tracking id of the first message of the range.
-        last: Tracking id of the last message of the range.
+        last: Tracking id of the last message of the range. The range begins with the history.
         begun: Time at which the work started, in seconds since the epoch.
     """
 
-    first: str
     last: str
     begun: float
 
@@ -289,8 +287,8 @@ class CoveredRange:
     def from_state(cls, state: Any) -> CoveredRange | None:
         """Read the range from JSON values. None if they are missing or unreadable."""
         match state:
-            case {"first": str(first), "last": str(last), "begun": int(begun) | float(begun)}:
-                return cls(first, last, begun)
+            case {"last": str(last), "begun": int(begun) | float(begun)}:
+                return cls(last, begun)
         return None
 
 
@@ -299,8 +297,8 @@ class SummaryRun(Run[Summary]):
 
     Args:
         work: Function that returns the coroutine that writes the summary.
-        key: Ids of the first and last message, and settings of the summary. Other agents of the
-            process find the run by its key.
+        key: Id of the last message, and name of the summarizer. Other agents of the process find
+            the run by its key.
         replaced: Ids and content hashes of the messages that the summary replaces.
         asked: Whether a summarizer is asked. If false, rules write the summary as a list of facts.
     """
@@ -308,7 +306,7 @@ class SummaryRun(Run[Summary]):
     def __init__(
         self,
         work: Callable[[], Coroutine[Any, Any, Summary]],
-        key: Hashable,
+        key: tuple[str, str],
         replaced: Marks,
         *,
         asked: bool,
@@ -325,7 +323,7 @@ No lock is needed, because each call on a deque is atomic.
 """
 
 
-def _find_run(key: Hashable) -> SummaryRun | None:
+def _find_run(key: tuple[str, str]) -> SummaryRun | None:
     return next((run for run in reversed(_runs.copy()) if run.key == key and not run.is_lost), None)
 
 
@@ -396,7 +394,8 @@ class SummaryJobs:
         if not self.is_writing:
             self.pending = None
             if self.covered is not None:
-                self.pending = _find_run(self._key(self.covered.first, self.covered.last, agent))
+                name = summarizer_name(self._summarizer_of(agent))
+                self.pending = _find_run((self.covered.last, name))
 
     def is_overdue(self, seconds: float) -> bool:
         """Return whether another process has been writing a summary for ``seconds`` seconds.
@@ -420,14 +419,13 @@ class SummaryJobs:
         If another agent of this process is already summarizing the same messages, its run is used.
         """
         replaced = marks(span.old)
-        first, last = str(replaced[0][0]), str(replaced[-1][0])
-        self.covered = CoveredRange(first, last, time.time())
-        key = self._key(first, last, agent)
+        self.covered = CoveredRange(str(replaced[-1][0]), time.time())
+        summarizer = self._summarizer_of(agent)
+        key = self.covered.last, summarizer_name(summarizer)
         known = _find_run(key)
         if known is not None and known.replaced == replaced:
             self.pending = known
             return
-        summarizer = self._summarizer_of(agent)
         is_stateful = isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful
         asked = self.breaker.state is not State.OPEN and not is_stateful
         self.stats.runs += 1
@@ -491,9 +489,6 @@ class SummaryJobs:
 
     def _summarizer_of(self, agent: Agent) -> Summarizer:
         return self.summarizer or ModelSummarizer(agent.aux_model)
-
-    def _key(self, first: str, last: str, agent: Agent) -> Hashable:
-        return first, last, summarizer_name(self._summarizer_of(agent)), self.writer.summary_tokens
 
     def _count(self, outcome: str) -> None:
         _run_counter.add(1, {"outcome": outcome})

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from strands.agent.conversation_manager import ProactiveCompressionConfig
 from strands.hooks import (
     AgentInitializedEvent,
-    BeforeInvocationEvent,
     BeforeModelCallEvent,
     HookOrder,
     HookRegistry,
@@ -192,9 +191,6 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         One of the hooks reads the summary of a restored history. An unreadable summary thus raises
         an error in the agent's constructor, not in a later turn.
         """
-        registry.add_callback(
-            BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST
-        )
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)
 
@@ -207,7 +203,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _follow_window(self, agent: Agent) -> None:
         """Set the limits that depend on the context window of the agent's model."""
         history, follows_window = self._history, self.trimmer.follows_window
-        if follows_window:  # more is not needed: a summary stands for the evicted messages
+        if follows_window:  # the summary replaces more
             history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
         if self._asked.tokens is None:
             self.trigger_tokens = _trigger_for(history.max_tokens, window_of(agent.model))
@@ -219,39 +215,30 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._facts_tokens = history.max_tokens // 2
         history.grow_to = self.hard_tokens
 
-    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self._make_room(event.agent, event.messages or [])
-
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self._make_room(event.agent, [])
-
-    async def _make_room(self, agent: Agent, coming: Sequence[Message]) -> None:
-        """Install a finished summary before a model call or before new messages.
+        """Install a finished summary before a model call.
 
         A history above ``hard_tokens`` waits for the summary first. If the history is still too
-        large, facts that rules extract replace its older turns. ``coming`` are messages that will
-        be added next; they count as history.
+        large, facts that rules extract replace its older turns.
         """
-        await self._history.off_loop(
-            [*agent.messages, *coming], lambda: self._begin_if_full(agent, coming)
-        )
+        agent = event.agent
+        await self._history.off_loop(agent.messages, lambda: self._begin_if_full(agent))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
-            if self.schedule.strategy == "async" or self._is_full(agent, coming):
+            if self.schedule.strategy == "async" or self._is_full(agent):
                 await self._jobs.wait(self.schedule.wait_seconds)
         await self._history.off_loop(agent.messages, lambda: self._swap_in(agent))
-        if self._is_full(agent, coming):
-            # What follows is trimming. Turns too few for a summary, or whose summary takes too
-            # long, become facts first.
+        if self._is_full(agent):
+            # Before trimming, rules extract the facts of the turns without a summary.
             await asyncio.to_thread(self.fold, agent, self.trimmer.max_tokens, only_fresh=True)
 
-    def _begin_if_full(self, agent: Agent, coming: Sequence[Message]) -> None:
+    def _begin_if_full(self, agent: Agent) -> None:
         self._swap_in(agent)
-        is_full, seconds = self._is_full(agent, coming), self.schedule.wait_seconds
+        is_full, seconds = self._is_full(agent), self.schedule.wait_seconds
         if is_full or self._jobs.is_overdue(seconds):
             self._begin(agent, patience=0.0 if is_full else seconds)
 
-    def _is_full(self, agent: Agent, coming: Sequence[Message]) -> bool:
-        messages = [*agent.messages, *coming]
+    def _is_full(self, agent: Agent) -> bool:
+        messages = agent.messages[:]
         return self._history.tokens(messages) > self.hard_tokens + self._history.room_beyond(
             messages, self.hard_tokens
         )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from strands.types.content import Message, Role
 
 from strands_manga_memory.exceptions import CorruptRecordError
@@ -29,14 +31,6 @@ new text.
 
 KEY = "summary"
 """Key of the record in ``metadata.custom`` of the message that shows the summary."""
-
-_NUMBERS = {
-    "last_turn": "last_summarized_turn",
-    "version": "summary_version",
-    "attempts": "attempts",
-    "tokens": "tokens",
-}
-"""Name of each number in the stored record, keyed by the attribute of ``Summary``."""
 
 PART = "part"
 """Value under ``KEY`` in the other messages of a summary, which do not have the record."""
@@ -91,38 +85,17 @@ class Summary:
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     def to_state(self, facts: str = "") -> dict[str, Any]:
-        """Return the summary as JSON values. ``facts`` are the facts that its text lacks."""
-        sources = list(
-            dict.fromkeys(id_ for slot in self.slots for id_ in (slot.source, *slot.corrects))
-        )
-        number = {source: at for at, source in enumerate(sources)}
-        rows = [
-            [
-                slot.kind.value,
-                slot.text,
-                number[slot.source],
-                slot.key,
-                round(slot.weight, 1),
-                [number[id_] for id_ in slot.corrects],
-            ]
-            for slot in self.slots
-        ]
-        text = self.text
-        segments = [
-            [text.find(part.text), len(part.text), part.first, part.last, part.level]
-            for part in self.segments
-        ]
-        numbers = {stored: getattr(self, name) for name, stored in _NUMBERS.items()}
-        state = {
+        """Return the summary as JSON values. ``facts`` are the facts that its text lacks.
+
+        Other services can read the text, the last turn and the version.
+        """
+        return {
             "v": VERSION,
-            "summary_text": "\n".join(filter(None, (text, facts))),
-            "segments": segments,
-            "sources": sources,
-            "slots": rows,
-            "model": self.model,
-            **numbers,
+            "summary_text": "\n".join(filter(None, (self.text, facts))),
+            "last_summarized_turn": self.last_turn,
+            "summary_version": self.version,
+            "record": _RECORD.dump_python(self, mode="json", exclude_defaults=True),
         }
-        return state | ({"kept": list(self.kept)} if self.kept else {})
 
     @classmethod
     def from_state(cls, state: Any) -> Summary:
@@ -131,40 +104,15 @@ class Summary:
         Raises:
             CorruptRecordError: The state is malformed, or a newer version wrote it.
         """
-        try:
-            if state["v"] != VERSION:
-                raise CorruptRecordError(
-                    f"the summary has version {state['v']!r}, this package reads {VERSION}",
-                    record=KEY,
-                )
-            numbers = {name: state[stored] for name, stored in _NUMBERS.items()}
-            written = str(state["summary_text"])
-            if not all(isinstance(number, int) for number in numbers.values()):
-                raise CorruptRecordError("the record of the summary is malformed", record=KEY)
-            sources = [str(source) for source in state["sources"]]
-            slots = (
-                Fact(
-                    FactKind(kind),
-                    str(text),
-                    sources[source],
-                    str(key),
-                    float(weight),
-                    tuple(sources[id_] for id_ in corrects),
-                )
-                for kind, text, source, key, weight, corrects in state["slots"]
-            )
-            segments = (
-                Segment(written[at : at + length], str(first), str(last), int(level))
-                for at, length, first, last, level in state["segments"]
-            )
-            kept = tuple(str(id_) for id_ in state.get("kept", ()))
-            return cls(
-                tuple(segments), tuple(slots), model=str(state["model"]), kept=kept, **numbers
-            )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise CorruptRecordError(
-                "the record of the summary is malformed", record=KEY
-            ) from error
+        problem = "the record of the summary is malformed"
+        with suppress(KeyError, TypeError, ValidationError):
+            if state["v"] == VERSION:
+                return _RECORD.validate_python(state["record"])
+            problem = f"the summary has version {state['v']!r}, this package reads {VERSION}"
+        raise CorruptRecordError(problem, record=KEY)
+
+
+_RECORD = TypeAdapter(Summary)
 
 
 def record_of(message: Message) -> Summary | None:
@@ -237,7 +185,7 @@ def render_summary(
         if written
         else frozenset()
     )
-    # A correction that the prose says is written all the same: it must come after what it corrects.
+    # Corrections are always listed, because they must follow the corrected facts.
     waiting = sorted(
         (
             (at, slot)
@@ -258,7 +206,7 @@ def render_summary(
         appended.insert(0, fitting.pop())
     listed = [APPENDED, escape_tags(_lines(appended))] if appended else []
     lines = [*head, *listed, CLOSING]
-    # What has no room now may have room when the recent turns are shorter again.
+    # Facts without room now may have room once the recent turns are shorter.
     kept = said.union(
         appended,
         fitting,

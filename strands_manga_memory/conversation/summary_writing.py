@@ -329,7 +329,7 @@ class SummaryWriter:
         are added.
         """
         earlier = earlier or Summary(version=0)
-        # As the log has them, if it has them all: in the history they may have been shortened.
+        # From the log if possible, because messages of the history may be truncated.
         raw, before = self._logged({id_of(message) for message in messages})
         if not raw:
             raw, before = list(messages), earlier.last_turn
@@ -468,8 +468,7 @@ class SummaryWriter:
                 count=self._count,
             )
             note = render_complaint(verdict.problems, verdict.missing)
-            # what is missing is asked for with the turns that say it: the others need not be read
-            # again
+            # The next request contains only the turns with the missing facts.
             if verdict.is_usable:
                 best = (
                     (len(verdict.missing), text)

@@ -610,11 +610,11 @@ def test_a_record_that_cannot_be_read_stops_the_restore_and_is_left_alone(tmp_pa
     talk(agent, 7)
     (file,) = tmp_path.rglob("agent.json")
     state = file.read_text()
-    assert '"last_summarized_turn": 3' in state
-    file.write_text(state.replace('"last_summarized_turn": 3', '"last_summarized_turn": "x"'))
+    assert '"last_turn": 3' in state
+    file.write_text(state.replace('"last_turn": 3', '"last_turn": "x"'))
     with pytest.raises(CorruptRecordError, match="the record of the summary is malformed"):
         made(agent={"session_manager": FileSessionManager("s", storage_dir=str(tmp_path))})
-    assert '"last_summarized_turn": "x"' in file.read_text()
+    assert '"last_turn": "x"' in file.read_text()
 
 
 def test_the_state_of_another_manager_is_refused() -> None:

@@ -56,11 +56,10 @@ def test_a_record_comes_back_as_it_was() -> None:
     "change",
     [
         {"v": 2},
-        {"slots": [["said"]]},
-        {"last_summarized_turn": "4"},
-        {"segments": None},
-        {"slots": [["no kind", "x", 0, "", 1]]},
-        {"sources": None},
+        {"record": None},
+        {"record": {"last_turn": "many"}},
+        {"record": {"segments": None}},
+        {"record": {"slots": [{"kind": "no kind", "text": "x"}]}},
     ],
 )
 def test_a_record_that_cannot_be_trusted_is_named(change: dict[str, Any]) -> None:
