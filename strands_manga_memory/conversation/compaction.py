@@ -264,8 +264,13 @@ def _with_results(
                     [smaller]
                 )
                 cut[at] = smaller
-    compaction.history.archive.keep(compaction.agent, compaction.messages, cut)
-    return [cut.get(at, message) for at, message in enumerate(compaction.messages)] if cut else None
+    if not cut:
+        return None
+    shown = [cut.get(at, message) for at, message in enumerate(compaction.messages)]
+    tail = compaction.history.tail  # keeps the full texts
+    tail.follow(compaction.messages)
+    tail.show(compaction.messages, shown)
+    return shown
 
 
 def _capped(message: Message, characters: int) -> Message:

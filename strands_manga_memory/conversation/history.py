@@ -368,11 +368,6 @@ _SLACK = 5
 Messages in memory may exceed the limit by this part, so that they are not reduced in every turn.
 """
 
-_SHARE_SAID = 8
-"""Divisor of the budget.
-Evicted messages are considered again once this part is free, or this many tokens were added.
-"""
-
 
 class LogTail:
     """Latest messages of a conversation in full: the history, and evicted messages that may return.
@@ -394,16 +389,16 @@ class LogTail:
         self._window: list[str] = []
         self._truncated: dict[str, int] = {}
         self._forgotten: set[str] = set()
-        self._said = 0
 
     def __iter__(self) -> Iterator[Message]:
         """Return an iterator over the messages, oldest first."""
-        return iter(self._messages.values())
+        return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def notice(self, history: Sequence[Message]) -> None:
         """Forget all evicted messages if other code has removed or inserted messages.
 
-        Messages appended at the end do not count as inserted.
+        Messages appended at the end do not count as inserted. The full forms of truncated messages
+        stay.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -412,16 +407,10 @@ class LogTail:
             self.settled = (
                 self._window[-1] if self._window and self._window[-1] not in before else before[-1]
             )
-        self._truncated = {}
-        self._hold(history)
+        self._hold([self._messages.get(id_of(message), message) for message in history])
 
-    def follow(self, history: Sequence[Message], count: Callable[[Message], int]) -> None:
-        """Add new messages of a history, and update messages that other code has changed.
-
-        Args:
-            history: The history.
-            count: Function that returns the tokens of a message.
-        """
+    def follow(self, history: Sequence[Message]) -> None:
+        """Add new messages of a history, and update messages that other code has changed."""
         new = list(
             itertools.takewhile(
                 lambda message: id_of(message) not in self._messages, reversed(history)
@@ -429,7 +418,6 @@ class LogTail:
         )[::-1]
         self.notice(history)
         self._messages.update(zip(map(id_of, new), new, strict=True))
-        self._said += sum(map(count, new))
         for shown in history:
             id_ = id_of(shown)
             mine = self._messages.get(id_)
@@ -477,41 +465,34 @@ class LogTail:
         self._truncated[id_] = logged_fingerprint(mine)
         return logged
 
-    def is_due(self, budget: int, room: int) -> bool:
-        """Return whether evicted messages should be considered for the history again.
-
-        They are considered if an eighth of the budget is free. They are also considered if new
-        messages since the last call of ``candidates`` take an eighth of the budget.
-
-        Args:
-            budget: Budget of the history, in tokens.
-            room: Free tokens in the budget.
-        """
-        return max(self._said, room) >= budget // _SHARE_SAID
-
     def candidates(
         self,
         history: Sequence[Message],
         budget: int,
         total: Callable[[Sequence[Message]], int],
-        narrowed: Callable[[Sequence[Message], int], list[Message]],
     ) -> list[Message]:
         """Return the messages from which the trimmer selects: the history and evicted messages.
+
+        The oldest evicted messages are forgotten if there are too many.
 
         Args:
             history: The history.
             budget: Budget of the history, in tokens.
             total: Function that returns the tokens of messages.
-            narrowed: Function that selects messages within a number of tokens, for too many
-                messages.
         """
-        self._said = 0
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)
         most = self._most(budget) + total([found[at] for turn in turns(found)[-1:] for at in turn])
-        if total(found) <= most + most // _SLACK:
+        excess = total(found) - most
+        if excess <= most // _SLACK:
             return found
-        return self._hold(narrowed(found, most))
+        kept: list[Message] = []
+        for message in found:
+            if excess > 0 and id_of(message) not in ids:
+                excess -= total([message])
+            else:
+                kept.append(message)
+        return self._hold(kept)
 
     @staticmethod
     def most_messages(budget: int) -> int:

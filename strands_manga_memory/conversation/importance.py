@@ -204,7 +204,7 @@ class MessageFeatures:
         traits: Properties of the text alone, such as numbers and names.
         answers: Whether the previous message ends with a question and is not a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
-        takes_back: Whether the message may revoke an earlier instruction of the user.
+        may_revoke: Whether the message may revoke an earlier instruction of the user.
         condensed: Shortened form of the message and its number of tokens. None until needed.
     """
 
@@ -214,7 +214,7 @@ class MessageFeatures:
     traits: TextFeatures = _NO_TRAITS
     answers: bool = False
     new: int = 0
-    takes_back: bool = False
+    may_revoke: bool = False
     condensed: tuple[Message, int] | None = None
 
 
@@ -414,7 +414,7 @@ class FeatureCache:
                 and before[1].act != DialogueAct.RECOMMENDATION
             )
             revokes = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
-            features.takes_back = revokes or (
+            features.may_revoke = revokes or (
                 role == "user" and REASON_ENDED.search(head_and_tail(text)) is not None
             )
             if (
@@ -453,7 +453,7 @@ class FeatureCache:
             if revision != self._revision:
                 features.score = self._score(message, features.act, messages)
             found.append(features)
-            revokes = revokes or features.takes_back
+            revokes = revokes or features.may_revoke
         self._revision = revision
         if revokes:
             said = [

@@ -14,7 +14,6 @@ from strands.hooks import (
     AfterInvocationEvent,
     AfterModelCallEvent,
     AgentInitializedEvent,
-    BeforeInvocationEvent,
     BeforeModelCallEvent,
     HookEvent,
     HookOrder,
@@ -188,9 +187,6 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(MessageAddedEvent, self._message_is_added, order=HookOrder.SDK_FIRST)
         registry.add_callback(MessageAddedEvent, self._message_was_added, order=HookOrder.SDK_LAST)
         registry.add_callback(
-            BeforeInvocationEvent, self._before_invocation, order=HookOrder.SDK_LAST
-        )
-        registry.add_callback(
             AfterInvocationEvent, self.keep_within_budget, order=HookOrder.SDK_FIRST
         )
         registry.add_callback(
@@ -245,16 +241,14 @@ class ImportanceWeightedConversationManager(ConversationManager):
         if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not
             # in a save of its own.
-            self.history.keep_now(event.agent, ends_turn=True)
+            self.history.trim_now(event.agent, ends_turn=True)
 
     async def keep_within_budget(
         self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState
     ) -> None:
         """Reduce an agent's history to the budget. Errors are logged, not raised."""
-        await self.history.keep(event.agent)
-
-    async def _before_invocation(self, event: BeforeInvocationEvent) -> None:
-        await self.history.keep(event.agent, event.messages or [])
+        agent = event.agent
+        await self.history.off_loop(agent.messages[:], partial(self.history.trim, agent))
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Trim the messages of one request to the budget. The agent's history does not change.
@@ -278,7 +272,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Reduce the agent's history to the budget. Errors are logged, not raised."""
         self._log.settle()
-        self.history.keep_now(agent)
+        self.history.trim_now(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller because the model's context window is full or almost full.

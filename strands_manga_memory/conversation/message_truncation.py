@@ -6,10 +6,9 @@ replaced by notes.
 
 from __future__ import annotations
 
+import itertools
 import re
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from strands import tool
@@ -433,11 +432,6 @@ def media_of(result: Any) -> list[dict[str, Any]]:
 PAGE = 4_000
 """Most characters that one call of the tool ``read_cut_message`` returns."""
 
-MOST_CHARACTERS = 20_000_000
-"""Most characters to keep in memory.
-Beyond this, the oldest texts are removed, and are later read from the log.
-"""
-
 
 class FullTextArchive:
     """Full texts of an agent's truncated messages, which the model can read with a tool.
@@ -447,41 +441,21 @@ class FullTextArchive:
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
             stores the messages.
+        latest: Latest messages of the conversation, untruncated as far as this process knows them.
 
     Attributes:
-        log: The argument ``log``. Without a log, only texts in memory can be read.
+        log: The argument ``log``. Without a log, only the latest messages can be read.
         is_offered: Whether the agent has the tool. A restored agent of the conversation then gets
             the tool at once, because a changed list of tools would invalidate the provider's prompt
             cache.
     """
 
-    def __init__(self, log: Callable[[], Iterable[Message]] | None = None) -> None:
+    def __init__(
+        self, log: Callable[[], Iterable[Message]] | None, latest: Iterable[Message]
+    ) -> None:
         self.is_offered = False
         self.log = log
-        self._lock = threading.Lock()
-        self._texts: OrderedDict[str, str] = OrderedDict()
-        self._characters = 0
-
-    def keep(self, agent: Agent, messages: Sequence[Message], cut: Mapping[int, Message]) -> None:
-        """Store the full texts of truncated messages, and give the agent the tool that reads them.
-
-        A stored text is never replaced, because ``messages`` may contain messages that were
-        truncated before.
-
-        Args:
-            agent: The agent.
-            messages: The messages before truncation.
-            cut: The truncated messages, keyed by their position in ``messages``.
-        """
-        with self._lock:
-            for at in cut:
-                name = name_of(messages[at])
-                if name and name not in self._texts:
-                    self._texts[name] = _full_text(messages[at])
-                    self._characters += len(self._texts[name])
-            while self._characters > MOST_CHARACTERS and len(self._texts) > 1:
-                self._characters -= len(self._texts.popitem(last=False)[1])
-        self.offer(agent, cut.values())
+        self._latest = latest
 
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads full texts, if one of ``messages`` shows a name.
@@ -497,14 +471,13 @@ class FullTextArchive:
     def read_message(self, name: str) -> str | None:
         """Return the full text of a message by its short name. None if the name is unknown.
 
-        The log is searched before the stored texts, because the message may have been redacted in
-        the log.
+        The log is searched first, because the message may have been redacted in the log.
         """
-        for message in self.log() if self.log is not None and name else ():
-            if name_of(message) == name:
-                return _full_text(message)
-        with self._lock:
-            return self._texts.get(name)
+        log = self.log() if self.log is not None else ()
+        for message in itertools.chain(log, self._latest):
+            if name and name_of(message) == name:
+                return "\n".join(filter(None, texts_of(message)))
+        return None
 
     @tool(name=READER)
     def read_cut_message(self, name: str, offset: int = 0) -> str:
@@ -518,10 +491,6 @@ class FullTextArchive:
         return (
             f"There is no message with the name {name!r}." if text is None else _page(text, offset)
         )
-
-
-def _full_text(message: Message) -> str:
-    return "\n".join(filter(None, texts_of(message)))
 
 
 def texts_of(message: Message) -> list[str]:

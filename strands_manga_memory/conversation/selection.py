@@ -17,7 +17,7 @@ answer, and an answer without its question.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -63,8 +63,6 @@ class SelectionBudget:
         tokens: Most tokens of the selected messages.
         turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this
             number.
-        may_truncate: Whether messages may be truncated. If false, each message stays in full or is
-            evicted.
         service: How much the assistant acts like a help desk (1) and not like a companion (0). A
             help desk's old messages are worth less.
         fill_to: Most tokens of the history when optional messages are added. Messages that always
@@ -77,7 +75,6 @@ class SelectionBudget:
 
     tokens: int
     turns: int | None = None
-    may_truncate: bool = True
     service: float = 0.0
     fill_to: int | None = None
     headroom: int = 0
@@ -141,8 +138,6 @@ def select(
     messages: Sequence[Message],
     features: Sequence[MessageFeatures],
     budget: SelectionBudget,
-    *,
-    first_turn: Collection[str],
     count: Callable[[Message], int],
 ) -> Selection:
     """Select the messages of a history that stay within a token budget.
@@ -155,12 +150,10 @@ def select(
         messages: The agent's history, or the last messages of the session's log.
         features: Measured properties of each message, such as its tokens and importance score.
         budget: Limits of the selection.
-        first_turn: Tracking ids of the first turn's messages. Empty while the first turn is the
-            current turn.
         count: Function that returns the tokens of a message.
     """
     units = _units(messages, features)
-    required, locked = _required(messages, units, first_turn, spares_request=budget.spares_request)
+    required, locked = _required(messages, units, spares_request=budget.spares_request)
     reasons = {at: required.get(at, NO_ROOM) for at in range(len(messages))}
     must_stay = {at: messages[at] for at in sorted(required)}
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
@@ -170,12 +163,11 @@ def select(
     )
     others = [unit for unit in units if unit.positions[0] not in required]
     most = budget.tokens if budget.fill_to is None else min(budget.tokens, budget.fill_to)
-    if budget.may_truncate:
-        cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
-        full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
-        of_user = sum(unit.tokens for unit in others if is_turn_start(messages[unit.positions[0]]))
-        demand = {band: sum(unit.tokens for unit in others if unit.band is band) for band in Band}
-        _make_room(truncator, required, cycles, demand, of_user, full, filled, budget.headroom)
+    cycles = [unit.positions for unit in units if unit.is_cycle and unit.turn == units[-1].turn]
+    full, filled = max(1, budget.tokens - reserved), max(1, most - reserved)
+    of_user = sum(unit.tokens for unit in others if is_turn_start(messages[unit.positions[0]]))
+    demand = {band: sum(unit.tokens for unit in others if unit.band is band) for band in Band}
+    _make_room(truncator, required, cycles, demand, of_user, full, filled, budget.headroom)
     reasons |= dict.fromkeys(required.keys() - truncator.messages.keys(), NO_ROOM)
     opened: set[int] = set()
     for unit in units:
@@ -264,16 +256,11 @@ def is_pinned(message: Message) -> bool:
 
 
 def _required(
-    messages: Sequence[Message],
-    units: Sequence[_Unit],
-    first_turn: Collection[str],
-    *,
-    spares_request: bool,
+    messages: Sequence[Message], units: Sequence[_Unit], *, spares_request: bool
 ) -> tuple[dict[int, str], frozenset[int]]:
     """Find the messages that always stay, and those that must not be truncated.
 
-    The first turn, the current turn and pinned messages always stay. Of several messages with the
-    id of a message in the first turn, only the first one counts.
+    The first turn up to its final answer, the current turn and pinned messages always stay.
 
     Pinned messages must not be truncated, nor tool calls in the last message, which may be about to
     run. With ``spares_request``, the user's message of the current turn must not be truncated
@@ -283,17 +270,13 @@ def _required(
         The reason why each message stays, keyed by position, and the positions of messages that
         must not be truncated.
     """
-    missing = set(first_turn)
+    found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
     first: set[int] = set()
-    locked: set[int] = set()
-    opening = 0
-    for at, message in enumerate(messages):
-        if (id_ := message.get("tracking_id")) in missing:
-            missing.remove(id_)
-            first.add(at)
-        if is_pinned(message):
-            locked.add(at)
-        opening = at if is_turn_start(message) else opening
+    for at in found[0] if found else ():
+        first.add(at)
+        if messages[at]["role"] == "assistant" and not calls_tools(messages[at]):
+            break  # messages behind it may be of a turn whose beginning was evicted
+    locked = {at for at, message in enumerate(messages) if is_pinned(message)}
     required: dict[int, str] = {}
     for unit in units:
         if unit.turn == units[-1].turn:
@@ -304,7 +287,9 @@ def _required(
             required |= dict.fromkeys(unit.positions, PINNED)
     if messages and calls_tools(messages[-1]):
         locked.add(len(messages) - 1)
-    return required, frozenset(locked | {opening} if spares_request else locked)
+    if spares_request and found:
+        locked.add(found[-1].start)
+    return required, frozenset(locked)
 
 
 # --- Room -----------------------------------------------------------------------------------------
@@ -437,20 +422,17 @@ def _items(
         for at in unit.positions:
             service = budget.service if messages[at]["role"] == "assistant" else 0.0
             worth = max(worth, sum(signals_of(features[at], service=service, age=age).values()))
-        end, rest = features[last], 0
-        if budget.may_truncate:
-            if end.condensed is None:
-                short = condensed_message(messages[last])
-                end.condensed = (
-                    (messages[last], end.tokens) if short is None else (short, count(short))
-                )
-            rest = max(0, end.tokens - end.condensed[1])
+        end = features[last]
+        if end.condensed is None:
+            short = condensed_message(messages[last])
+            end.condensed = (messages[last], end.tokens) if short is None else (short, count(short))
+        rest = max(0, end.tokens - end.condensed[1])
         tokens = unit.tokens - rest
         item = _Item(
             (unit.band, worth - math.log(tokens + 1), first), unit.positions, tokens, unit.turn
         )
         items.append(item)
-        if rest and end.condensed:
+        if rest:
             item.condensed = end.condensed[0]
             rank = (
                 unit.band if unit.is_cycle else LOW,

@@ -62,7 +62,7 @@ class _CachingCounter:
 
     def text(self, text: str) -> int:
         """Return the number of tokens in a text. Special tokens in the text count as plain text."""
-        key = (hash(text), len(text))  # not the text itself, which would live on here
+        key = (hash(text), len(text))  # the text itself would use memory
         tokens = self._counted.get(key)
         if tokens is None:
             if len(self._counted) >= _MOST_COUNTED:
@@ -184,7 +184,7 @@ def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
                 tokens += text_tokens(value) if value else 0
             elif kind == "toolUse":
                 tokens += text_tokens(value["name"]) + text_tokens(as_json(value["input"]))
-            elif kind == "toolResult":  # of a tool, whose word Strands takes for its shape
+            elif kind == "toolResult":  # Strands does not check its form
                 content = value["content"]
                 for item in content if isinstance(content, list) else [content]:
                     tokens += _block_tokens(item, text_tokens)

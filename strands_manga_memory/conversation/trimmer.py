@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strands.types.content import Message
@@ -34,7 +33,6 @@ from strands_manga_memory.conversation.summary_record import is_synthesized
 from strands_manga_memory.conversation.token_counter import Calibration
 from strands_manga_memory.exceptions import logged_errors
 from strands_manga_memory.messages import (
-    calls_tools,
     content_fingerprint,
     for_model,
     id_of,
@@ -52,10 +50,10 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _LARGE_RESULTS = 8
-"""Divisor of the history's budget: from this size on, tool results of an ended turn count as large.
-
-Large tool results are truncated before the history is full. Otherwise they would displace other
-messages until then."""
+"""Divisor of the budget.
+With ``trim_every``, tool results of at least this size are truncated when the next turn begins,
+even if the history is not full.
+"""
 
 _MOST_GIVEN_UP = 3
 """Divisor of the budget: at most this part is given up to make room for later turns."""
@@ -115,12 +113,9 @@ class Trimmer:
         self.calibration = Calibration(features.counter)
         self.recent_log = recent_log
         self._agent: weakref.ref[Agent] | None = None
-        self.archive = FullTextArchive(log)
         self.tail = LogTail()
+        self.archive = FullTextArchive(log, self.tail)
         self._evicted: list[MessageOutcome] = []
-        self._numbers = itertools.count()
-        self._order: dict[str | None, int] = {}
-        self._first_turn: frozenset[str] = frozenset()
         self._lock = threading.RLock()
         self._has_warned = False
 
@@ -196,9 +191,8 @@ class Trimmer:
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether messages exceed the limits of the history and must be trimmed.
 
-        With ``trim_every``, the result can also be true for a history within its limits: if a turn
-        begins and the previous turn had large tool results. ``tokens`` is the token count of the
-        messages.
+        With ``trim_every``, they must also be trimmed if a turn begins after a turn with large tool
+        results. ``tokens`` is the token count of the messages.
         """
         in_tokens = self.calibration.budget
         full = in_tokens(max(self.most, self.grow_to - self.reserved))
@@ -277,13 +271,6 @@ class Trimmer:
         return history, tokens
 
     def _select(self, messages: Sequence[Message], tokens: int, **changes: Any) -> Selection:
-        """Select messages that stay within a number of tokens.
-
-        The ids of the first turn's messages are remembered, because after eviction the history may
-        begin with another turn.
-        """
-        if self._first_turn.isdisjoint(map(id_of, messages)):
-            self._first_turn = _ids_of_first_turn(messages)
         measured = self.features.measure_all(messages)
         limits = {
             "turns": self.max_turns,
@@ -291,9 +278,7 @@ class Trimmer:
             **changes,
         }
         budget = SelectionBudget(tokens, **limits)
-        return select(
-            messages, measured, budget, first_turn=self._first_turn, count=self.features.tokens
-        )
+        return select(messages, measured, budget, self.features.tokens)
 
     # --- The work ---------------------------------------------------------------------------------
 
@@ -301,12 +286,11 @@ class Trimmer:
         """Call ``work`` and return its result, in a thread if it could block the event loop."""
         return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
 
-    def blocks_loop(self, messages: Sequence[Message], beside: int = 0) -> bool:
+    def blocks_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
         It would if there are many messages to count or select, or if the session's log must be
-        read. ``beside`` is a number of tokens that count towards the budget in addition to the
-        messages.
+        read.
         """
         try:
             asyncio.get_running_loop()
@@ -316,34 +300,28 @@ class Trimmer:
             return True
         needs_trim = True
         with suppress(Exception):  # the messages cannot be counted, which trimming will log
-            needs_trim = self.is_over(messages, self.features.total(messages) + beside)
+            tokens = self.features.total(messages) + self._room_for_request(messages)
+            needs_trim = self.is_over(messages, tokens)
         return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
-    async def keep(self, agent: Agent, coming: Sequence[Message] = ()) -> None:
-        """Trim an agent's history to its budget.
+    def trim_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
+        """Trim an agent's history, unless that would block a running event loop."""
+        if not self.blocks_loop(agent.messages[:]):
+            self.trim(agent, ends_turn=ends_turn)
 
-        Args:
-            agent: The agent. Its list of messages is changed in place.
-            coming: Messages that will be added to the history next. They count towards the budget.
+    def _room_for_request(self, messages: Sequence[Message]) -> int:
+        """Return the tokens that a trimming at the end of a turn leaves for the next request.
+
+        The user's next message is assumed to be as large as the largest of their last four. At most
+        a sixteenth of the budget is left free, and nothing of a budget of less than 1,024 tokens.
+        With ``trim_every``, the trimming makes room in another way.
         """
-        await self.off_loop([*agent.messages, *coming], partial(self._trim, agent, coming))
-
-    def keep_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim an agent's history in this thread, unless that would block a running event loop.
-
-        At the end of a turn, room is left for the user's next message, unless ``trim_every`` is
-        set. The next message is assumed to be as large as the largest of the user's last four. At
-        most a sixteenth of the budget is left free, and nothing of a budget of less than 1,024
-        tokens.
-        """
-        messages, room = agent.messages[:], 0
         budget = self.calibration.budget(self.most)
-        if ends_turn and not self.trim_every and budget >= _LEAST_WITH_ROOM:
-            latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
-            largest = max(map(self.features.tokens, latest), default=0)
-            room = min(largest, budget // _SHARE_OF_REQUEST)
-        if not self.blocks_loop(messages, room):
-            self._trim(agent, room=room)
+        if self.trim_every or budget < _LEAST_WITH_ROOM:
+            return 0
+        latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
+        largest = max(map(self.features.tokens, latest), default=0)
+        return min(largest, budget // _SHARE_OF_REQUEST)
 
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
@@ -359,13 +337,11 @@ class Trimmer:
         budget = self.calibration.budget(self.most)
         with self._lock:
             history = agent.messages[:]
-            self.tail.follow(history, self.features.tokens)
+            self.tail.follow(history)
             before = self.features.total(history)
             if e is None:
                 most = budget + self._headroom(history, budget)[0]
-                selection = self._select(
-                    history, min(most, before * 3 // 4), may_truncate=before > most
-                )
+                selection = self._select(history, most, fill_to=min(most, before * 3 // 4))
             else:
                 selection = self._select(history, min(budget, before // 2))
                 if selection.tokens > selection.budget or not selection.kept:
@@ -383,6 +359,7 @@ class Trimmer:
 
         The result covers ``messages`` and the last 1,000 evicted messages.
         """
+        self.tail.follow(messages)
         outcomes = {
             at: "shortened" if is_truncated(message) else "kept"
             for at, message in enumerate(messages)
@@ -390,7 +367,8 @@ class Trimmer:
         kept = self._describe(messages, outcomes, self.select(messages).reasons)
         shown = {one.tracking_id for one in kept}
         gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
-        return sorted([*gone.values(), *kept], key=lambda one: self._order[one.tracking_id])
+        order = {id_: at for at, id_ in enumerate([*gone, *map(id_of, self.tail)])}
+        return sorted([*gone.values(), *kept], key=lambda one: order[one.tracking_id or ""])
 
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
@@ -399,8 +377,6 @@ class Trimmer:
 
         ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
         """
-        for message in messages:
-            self._order.setdefault(message.get("tracking_id"), next(self._numbers))
         described: list[MessageOutcome] = []
         age = 0
         for at in reversed(range(len(messages))):
@@ -421,72 +397,49 @@ class Trimmer:
         """Return the importance of a message, from 0 to 1."""
         return self.features.measure(message, self.messages).score
 
-    def _trim(self, agent: Agent, coming: Sequence[Message] = (), *, room: int = 0) -> None:
+    def trim(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Evict and truncate messages until the history fits the budget.
 
-        Errors are logged, not raised. ``coming`` are messages that will be added next, and ``room``
-        is a number of tokens to leave free. Both count towards the budget.
+        At the end of a turn (``ends_turn``), room is left for the user's next message. Errors are
+        logged, not raised.
         """
         with (
             logged_errors(logger, "the history could not be trimmed, leaving it as it is"),
             self._lock,
         ):
             history = agent.messages[:]
-            ensure_ids(messages := [*history, *coming])
-            if self.is_over(messages, self.features.total(messages) + room):
-                selection, candidates = self._select_from_tail(history, coming, room)
-                self._commit(agent, history, selection, candidates)
+            ensure_ids(history)
+            room = self._room_for_request(history) if ends_turn else 0
+            if self.is_over(history, self.features.total(history) + room):
+                self._commit(agent, history, *self._select_from_tail(history, room))
             known = [*self.tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)
-                ids = {message.get("tracking_id") for message in known} | {
-                    one.tracking_id for one in self._evicted
-                }
-                self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _select_from_tail(
-        self, history: list[Message], coming: Sequence[Message], room: int
+        self, history: list[Message], room: int
     ) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
 
-        Evicted messages are left out if the budget has little free room and few messages are new.
-        With ``trim_every``, they are always considered. ``coming`` are messages that will be added
-        next.
+        The messages that an earlier process evicted are read from the session's log, at most once.
+        A restored agent then selects from the same messages as before the restart.
 
         Returns:
-            The selection, and the messages from which it was made (without ``coming``).
+            The selection, and the messages from which it was made.
         """
         tail, total = self.tail, self.features.total
-        tail.follow(history, self.features.tokens)
-        if not self.trim_every and not tail.is_due(self.max_tokens, 0):
-            selection = self.select([*history, *coming], beside=room)
-            if not tail.is_due(self.max_tokens, selection.budget - selection.tokens):
-                return selection, history
-        self._restore_tail()
-        candidates = tail.candidates(
-            history,
-            self.max_tokens,
-            total,
-            lambda found, most: self._select(found, most, turns=None, may_truncate=False).messages,
-        )
-        messages = [*candidates, *coming]
+        tail.follow(history)
+        read, self.recent_log = self.recent_log, None
+        if read is not None and not any(map(is_synthesized, tail)):
+            # Without a summary, which would replace the evicted messages.
+            with logged_errors(logger, "the log could not be read, no evicted message comes back"):
+                tail.restore(list(read(tail.most_messages(self.max_tokens))))
+        candidates = tail.candidates(history, self.max_tokens, total)
         trim_to = self.most
         if self.trim_every:  # make room for as many turns, each as large as the latest ones
-            starts = (at for at in reversed(range(len(messages))) if is_turn_start(messages[at]))
-            since = min(itertools.islice(starts, self.trim_every), default=0)
-            trim_to = max(self._lowest, self.most - total(messages[since:]))
-        return self.select(messages, beside=room, trim_to=trim_to), candidates
-
-    def _restore_tail(self) -> None:
-        """Read the messages that an earlier process evicted from the session's log, at most once.
-
-        A restored agent then selects from the same messages as before the restart.
-        """
-        read, self.recent_log = self.recent_log, None
-        if read is None or any(map(is_synthesized, self.tail)):
-            return  # a summary replaces the evicted messages
-        with logged_errors(logger, "the log could not be read, no evicted message comes back"):
-            self.tail.restore(list(read(self.tail.most_messages(self.max_tokens))))
+            starts = [turn.start for turn in turns(candidates)][-self.trim_every :]
+            trim_to = max(self._lowest, self.most - total(candidates[starts[0] :]))
+        return self.select(candidates, beside=room, trim_to=trim_to), candidates
 
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
@@ -514,14 +467,15 @@ class Trimmer:
         tokens_before = self.features.total(history)
         agent.messages[: len(history)] = window
         self.tail.show(history, window)
-        if truncated := {
-            at: selection.kept[at] for at in selection.truncated if at < len(candidates)
-        }:
-            self.archive.keep(agent, candidates, truncated)
+        if selection.truncated:
+            self.archive.offer(agent, window)
             logger.info(
                 "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated"
                 " messages",
-                *(len(truncated), tokens_before, selection.tokens, selection.budget),
+                len(selection.truncated),
+                tokens_before,
+                selection.tokens,
+                selection.budget,
             )
         freed = max(0, tokens_before - selection.tokens)
         note(
@@ -561,18 +515,3 @@ def _window(
         else:
             window.append(after)
     return window, gone
-
-
-def _ids_of_first_turn(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the tracking ids of the messages in the first turn, up to its final answer.
-
-    Empty if there is only one turn. Messages after the final answer may belong to another turn
-    whose beginning was evicted, so they are left out.
-    """
-    found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
-    ids: list[str] = []
-    for at in found[0] if len(found) > 1 else ():
-        ids += [id_] if (id_ := messages[at].get("tracking_id")) else []
-        if messages[at]["role"] == "assistant" and not calls_tools(messages[at]):
-            break
-    return frozenset(ids)

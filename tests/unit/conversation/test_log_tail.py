@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
@@ -14,14 +13,6 @@ from tests.unit.conversation.messages import assistant, user
 BUDGET = 1_000
 
 
-def one(message: Any) -> int:
-    return 1
-
-
-def everything(messages: Sequence[Any], tokens: int) -> list[Any]:
-    return list(messages)
-
-
 def talk(turns: int) -> list[Any]:
     return [
         message
@@ -31,12 +22,12 @@ def talk(turns: int) -> list[Any]:
 
 
 def candidates(tail: LogTail, window: list[Any]) -> list[Any]:
-    return tail.candidates(window, BUDGET, len, everything)
+    return tail.candidates(window, BUDGET, len)
 
 
 def begun(history: list[Any], selected: list[Any]) -> LogTail:
     tail = LogTail()
-    tail.follow(history, one)
+    tail.follow(history)
     candidates(tail, history)
     tail.show(history, selected)
     return tail
@@ -49,7 +40,7 @@ def test_evicted_messages_come_back_whole_and_in_order(kept: list[bool], more: i
     tail = begun(said, window)
     new = talk(more)
     window += new
-    tail.follow(window, one)
+    tail.follow(window)
     assert candidates(tail, window) == [*said, *new]
 
 
@@ -64,24 +55,16 @@ def test_no_message_comes_back_once_something_was_taken_out_or_put_between() -> 
         tail = begun(said, window)
         change(window)
         window += talk(1)
-        tail.follow(window, one)
+        tail.follow(window)
         assert candidates(tail, window) == window
         assert list(tail) == window
-
-
-def test_a_selection_is_due_when_enough_was_said_or_enough_room_is_left() -> None:
-    tail = begun(said := talk(4), said)
-    assert not tail.is_due(80, 9)
-    assert tail.is_due(80, 10)
-    tail.follow([*said, *talk(5)], one)
-    assert tail.is_due(80, 0)
 
 
 def restored(said: list[Any], window: list[Any]) -> LogTail:
     """Return the tail of an agent that was restored with a window, once it has read its log."""
     tail = LogTail()
     tail.notice(window)
-    tail.follow(window, one)
+    tail.follow(window)
     tail.restore([dict(message) for message in said])
     return tail
 
@@ -106,7 +89,7 @@ def test_messages_from_before_a_foreign_change_of_the_history_do_not_return_from
     later = LogTail()
     later.notice(window)
     later.settled = tail.settled
-    later.follow(window, one)
+    later.follow(window)
     later.restore(said)
     assert candidates(later, window) == [*said[:6], *said[8:]]
 

@@ -54,7 +54,6 @@ def chosen(
     history: list[Any],
     budget: int,
     *,
-    first: int = 2,
     scores: dict[int, float] | None = None,
     **limits: Any,
 ) -> Selection:
@@ -66,8 +65,7 @@ def chosen(
         )
         for at, message in enumerate(history)
     ]
-    ids = [message["tracking_id"] for message in history[:first]]
-    return select(history, features, SelectionBudget(budget, **limits), first_turn=ids, count=COUNT)
+    return select(history, features, SelectionBudget(budget, **limits), COUNT)
 
 
 def words(number: int, start: str = "w") -> str:
@@ -223,7 +221,7 @@ def test_turns_without_an_answer_can_go_one_by_one_the_oldest_first() -> None:
 
 def test_a_first_turn_without_an_answer_stays() -> None:
     history = [*[user(words(10)) for _ in range(10)], assistant(words(10)), *exchange()]
-    choice = chosen(history, 51, first=1)
+    choice = chosen(history, 51)
     assert list(choice.kept) == [0, 8, 9, 10, 11, 12]
 
 
@@ -256,7 +254,7 @@ def test_large_results_are_shortened_first_older_ones_before_the_newest() -> Non
         calls("b"),
         results("b", content=[{"text": words(900)}]),
     ]
-    choice = chosen(history, 2_000, first=0)
+    choice = chosen(history, 2_000)
     assert choice.tokens <= 2_000
     assert choice.truncated == {2}
     assert choice.kept[4] is history[4]
@@ -324,26 +322,25 @@ def test_then_the_first_turn_is_truncated_then_the_oldest_calls_of_the_turn_go()
 def test_then_media_give_way_to_notes_and_at_last_the_users_own_text_is_cut() -> None:
     image = {"image": {"format": "png", "source": {"bytes": b""}}}
     pictures = {**user("look"), "content": [image, image, image, {"text": "look"}]}
-    choice = chosen([pictures], 250, first=0)
+    choice = chosen([pictures], 250)
     assert [next(iter(block)) for block in choice.kept[0]["content"]] == [
         "text",
         "image",
         "image",
         "text",
     ]
-    choice = chosen([user(words(5_000))], 250, first=0)
+    choice = chosen([user(words(5_000))], 250)
     assert choice.tokens <= 250
     choice = chosen(
         [user(), calls("a", tool_input={"text": words(5_000)}), results("a"), assistant()],
         250,
-        first=0,
     )
     assert choice.tokens <= 250
 
 
 def test_a_call_that_waits_for_its_result_is_not_changed() -> None:
     history = [user(words(500)), calls("a", tool_input={"text": words(400)})]
-    choice = chosen(history, 450, first=0)
+    choice = chosen(history, 450)
     assert choice.kept[1] is history[1]
     assert choice.tokens <= 450
 
@@ -386,16 +383,9 @@ def test_many_results_of_pinned_calls_leave_no_more_than_their_notes() -> None:
             results(*each, content=[{"text": words(60)}]),
         ]
     history += [user("and now?")]
-    choice = chosen(history, 220, first=1)
+    choice = chosen(history, 220)
     assert choice.tokens <= 220
     assert {at for at, message in enumerate(history) if is_pinned(message)} <= choice.kept.keys()
-
-
-def test_without_leave_to_shorten_only_whole_messages_go() -> None:
-    history = [*exchange(), *exchange(), user(words(500))]
-    choice = chosen(history, 100, may_truncate=False)
-    assert list(choice.kept) == [0, 1, 4]
-    assert not choice.truncated
 
 
 # --- Any history ----------------------------------------------------------------------------------
@@ -433,10 +423,9 @@ def test_any_choice_is_within_the_budget_valid_and_the_same_again(
 ) -> None:
     messages = [message for turn in history for message in turn]
     before = copy.deepcopy(messages)
-    first = len(history[0]) if len(history) > 1 else 0
-    choice = chosen(messages, budget, first=first, turns=cap)
+    choice = chosen(messages, budget, turns=cap)
     assert messages == before
-    assert choice == chosen(messages, budget, first=first, turns=cap)
+    assert choice == chosen(messages, budget, turns=cap)
     kept = list(choice.kept.values())
     assert choice.tokens == sum(map(COUNT, for_model(kept)))
     pins = sum(COUNT(message) for message in messages if is_pinned(message))
@@ -447,6 +436,6 @@ def test_any_choice_is_within_the_budget_valid_and_the_same_again(
     assert 0 in choice.kept
     assert len(messages) - 1 in choice.kept
     assert problems(for_model(kept)) == []
-    again = chosen(kept, budget, first=min(first, len(kept)), turns=cap)
-    if choice.tokens <= budget and first == 0:
+    again = chosen(kept, budget, turns=cap)
+    if choice.tokens <= budget and len(history) == 1:
         assert list(again.kept.values()) == kept
