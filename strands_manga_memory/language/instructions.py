@@ -124,8 +124,8 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
         return True
     replaced = _REPLACED.search(text)
-    terms = _subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
-    subject = _subject_terms(before)
+    terms = subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
+    subject = subject_terms(before)
     if terms and terms <= subject and 2 * len(terms) >= len(subject) and not _forbids(before):
         return True
     return any(
@@ -136,9 +136,9 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 def _ends_reason(text: str, instruction: str) -> bool:
     """Return whether a text takes back a reason: "I don't work nights any more"."""
-    ended = [_subject_terms(each) for each in _CLAUSE_END.split(text) if REASON_ENDED.search(each)]
+    ended = [subject_terms(each) for each in _CLAUSE_END.split(text) if REASON_ENDED.search(each)]
     reasons = [
-        _subject_terms(each)
+        subject_terms(each)
         for clause in _CLAUSE_END.split(instruction)
         for each in _REASON.split(clause)
         if dialogue_act(each, "user") is not DialogueAct.INSTRUCTION
@@ -149,7 +149,7 @@ def _ends_reason(text: str, instruction: str) -> bool:
 def _clauses(text: str) -> list[str]:
     """Return the clauses of an instruction, except those without a subject ("from now on")."""
     return [
-        each for each in _CLAUSE_END.split(text) if _subject_terms(each) or _SIDE_WORDS.search(each)
+        each for each in _CLAUSE_END.split(text) if subject_terms(each) or _SIDE_WORDS.search(each)
     ] or [text]
 
 
@@ -160,9 +160,9 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     all be in the order, and make up most of its subject. ``clause`` is from the later instruction
     ``text``, and ``before`` from the earlier one.
     """
-    later, first = _subject_terms(clause), _subject_terms(before)
+    later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
-    shared = _subject_terms(text) & _subject_terms(earlier)
+    shared = subject_terms(text) & subject_terms(earlier)
     return bool(forbidden) and forbidden <= ordered and 2 * len(shared & ordered) > len(ordered)
 
 
@@ -171,7 +171,7 @@ def _sides(text: str) -> dict[str, bool]:
 
     ``{"length": False}`` means short answers. Empty if the instruction is not about all answers.
     """
-    if _subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
+    if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
     return {
         topic[:-1]: topic.endswith("+") != _forbids(text)
@@ -179,7 +179,8 @@ def _sides(text: str) -> dict[str, bool]:
     }
 
 
-def _subject_terms(text: str) -> frozenset[str]:
+def subject_terms(text: str) -> frozenset[str]:
+    """Return the words of an instruction or statement that name its subject."""
     english = (term for term in search_terms(text.replace(" than ", " beyond ")) if term.isascii())
     japanese = _JAPANESE_WORD.findall(_EVERY_TIME.sub(" ", text))
     return frozenset((*english, *japanese)) - _COMMON_TERMS

@@ -10,8 +10,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from strands_manga_memory.language.instructions import contradicts_instruction, instruction_terms
-from strands_manga_memory.language.packs import any_language, canonical_words
+from strands_manga_memory.language.instructions import (
+    contradicts_instruction,
+    instruction_terms,
+    subject_terms,
+)
+from strands_manga_memory.language.packs import any_language, cached_if_short, canonical_words
+from strands_manga_memory.language.text_features import sentiment_score
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
 """Slots of unwanted things, of other wanted things, and of the style of answers."""
@@ -20,7 +25,7 @@ TASTES = ("genre", "author", "format", LIKES)
 """Slots from which a thing is removed when the user no longer wants it."""
 
 ALLERGY = "allergy"
-FACTS = ("name", "home", "hometown", ALLERGY)
+FACTS = ("name", "home", "hometown", "working hours", ALLERGY)
 """Slots of facts about the user.
 A fact changes no taste, and its negation only removes the fact.
 """
@@ -57,7 +62,8 @@ class Preference:
         slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the value is wanted, False if unwanted, None if no longer wanted.
+        liked: True if the value is wanted, False if unwanted. None ends a like, or a dislike if the
+            slot is ``dislikes``.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -112,6 +118,28 @@ def remove_values(text: str, value: str) -> str:
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
 
 
+def contradicts_statement(said: Preference, statement: str) -> bool:
+    """Return whether a later preference replaces a statement without a slot about the same thing.
+
+    Example: "I enjoy long fight scenes" replaces "I find long fight scenes exhausting".
+    """
+    side, terms = _taste(said.value)
+    before, earlier = _taste(statement)
+    if not terms or not before:
+        return False
+    if not said.slot:
+        return side == -before and 2 * len(terms & earlier) >= min(len(terms), len(earlier))
+    side = 1 if said.liked or (said.slot == DISLIKES and said.liked is None) else -1
+    return said.slot in (*TASTES, DISLIKES) and terms <= earlier and side == -before
+
+
+@cached_if_short
+def _taste(statement: str) -> tuple[int, frozenset[str]]:
+    """Return the side that a statement takes (1, 0 or -1), and its subject."""
+    score = sentiment_score(statement)
+    return (score > 0) - (score < 0), subject_terms(statement)
+
+
 def _nearest_value(text: str, values: Sequence[str]) -> str:
     """Return the value that shares the most terms with a text, or the text if none does."""
     wanted = instruction_terms(text)
@@ -133,8 +161,8 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
     """Return the stored preferences that change when a user states a preference.
 
-    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value no
-    longer wanted is removed.
+    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. The end of
+    a like or of a dislike removes the value.
 
     Args:
         slots: Stored preferences, keyed by slot, such as ``genre``.
@@ -150,13 +178,12 @@ def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, st
     if said.liked is None and slot_for_key(said.value) == said.slot:
         return dict.fromkeys({said.slot} & slots.keys(), "")  # "I have no allergies"
     into = DISLIKES if said.liked is False else said.slot if said.liked else ""
-    leaves = (
-        (said.slot,)
-        if said.slot in FACTS
-        else (DISLIKES,)
-        if said.liked
-        else (*TASTES, said.slot, DISLIKES)
-    )
+    if said.slot in FACTS:
+        leaves: tuple[str, ...] = (said.slot,)
+    elif said.liked or said.slot == DISLIKES:
+        leaves = (DISLIKES,)
+    else:
+        leaves = (*TASTES, said.slot)
     changed = {
         slot: remove_values(slots[slot], said.value)
         for slot in leaves

@@ -7,7 +7,7 @@ as a genre. Statements about others, questions and wishes of the moment are no p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, statements
@@ -25,6 +25,7 @@ from strands_manga_memory.language.preference_slots import (
     Preference,
     apply_preference,
     canonical_value,
+    contradicts_statement,
     slot_for_key,
     split_values,
 )
@@ -58,6 +59,8 @@ _AROUND_INSTRUCTION = any_language("preferences.around_instruction")
 _CHANGES_AMOUNT = any_language("preferences.changes_amount")
 _ENDED_DISLIKE = any_language("preferences.ended_dislike")
 _LIKES_NOW = any_language("preferences.likes_now")
+_BEARS_NOW = any_language("preferences.bears_now")
+_TAKEN_BACK = any_language("preferences.taken_back")
 _CHANGES_NAME = any_language("preferences.changes_name")
 _JEST = any_language("preferences.jest")
 _MATERIAL = any_language("preferences.material")
@@ -95,10 +98,11 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
         before: Texts of the user's two previous messages. If they mention a gift, a budget in
             ``texts`` is taken for the gift's, and left out.
     """
-    found: dict[tuple[str, str], Preference] = {}
+    found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)
     subject = SubjectTracker(earlier)
     stated: list[Preference] = []
+    is_first = True
     has_budget = False  # whether the last sentence with a number states a budget
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
@@ -108,10 +112,12 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
             if _MATERIAL.search(sentence):
                 continue
             own = subject.own_part(sentence)
+            if is_first and earlier and any(map(_changes_taste, split_clauses(own))):
+                stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:])
+            is_first = False
             stated = (
-                _changed_taste(own, stated)
-                or _of_sentence(own)
-                or _changed_budget(sentence, found if has_budget else {}, earlier)
+                _of_sentence(own, stated)
+                or _changed_budget(sentence, found.values() if has_budget else (), earlier)
                 or _changed_name(sentence, stated)
             )
             if _DIGITS.search(sentence):
@@ -121,11 +127,11 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                     said.slot == "budget" and said.liked and not _NUMBER.search(said.value)
                 ):
                     continue
-                place = said.slot, canonical_value(said.value)
+                place = said.slot, canonical_value(said.value), said.liked is None
                 adds = (
                     said.adds
                     or said.slot == STYLE
-                    or (_is_one_of_several(said, found) and not _CORRECTS.search(sentence))
+                    or (_is_one_of_several(said, found.values()) and not _CORRECTS.search(sentence))
                 )
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
@@ -134,7 +140,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 
 
 def _changed_budget(
-    sentence: str, found: Mapping[tuple[str, str], Preference], before: Sequence[str]
+    sentence: str, found: Iterable[Preference], before: Sequence[str]
 ) -> list[Preference]:
     """Return the new budget if a sentence changes a budget ("make that 35"). Otherwise empty.
 
@@ -143,7 +149,7 @@ def _changed_budget(
     """
     if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
         return []
-    known = [*extract_preferences(before[-1:]), *found.values()]
+    known = [*extract_preferences(before[-1:]), *found]
     budget = next((said.value for said in reversed(known) if said.slot == "budget"), "")
     value = next(filter(None, amount.groups())).rstrip(".,")
     numbers = _DIGITS.findall(budget)
@@ -159,18 +165,38 @@ def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the last of ``stated`` as a like if a clause says "now I love it". Otherwise empty."""
+    """Return the change of the last dislike in ``stated``: "now I love it" or "it's fine now".
+
+    Empty if a clause says neither, or if the last preference is no dislike.
+    """
     last = stated[-1] if stated else None
-    if last is None or last.liked or last.slot not in TASTES or not _LIKES_NOW.search(clause):
+    if last is None or last.liked or last.slot not in (*TASTES, DISLIKES):
         return []
-    return [replace(last, liked=True, adds=True)]
+    if not _changes_taste(clause):
+        return []
+    if _BEARS_NOW.search(clause):
+        return [Preference(DISLIKES, last.value, None)]
+    slots = [slot for slot, _, _ in _find_values(last.value)] or [LIKES]
+    return [Preference(slots[0], last.value, adds=True)]
 
 
-def _is_one_of_several(said: Preference, before: Mapping[tuple[str, str], Preference]) -> bool:
+def _changes_taste(clause: str) -> bool:
+    return any(pattern.search(clause) for pattern in (_LIKES_NOW, _BEARS_NOW))
+
+
+def _ended(found: Sequence[Preference], clause: str) -> list[Preference]:
+    """Return the ends of likes, of dislikes, or of both if a clause takes back a statement."""
+    dislikes = [replace(each, slot=DISLIKES) for each in found]
+    if _TAKEN_BACK.search(clause):
+        return [*found, *dislikes]
+    return dislikes if _ENDED_DISLIKE.search(clause) else list(found)
+
+
+def _is_one_of_several(said: Preference, before: Iterable[Preference]) -> bool:
     return (
         said.liked is True
         and said.slot in TASTES
-        and any(each.slot == said.slot and each.liked for each in before.values())
+        and any(each.slot == said.slot and each.liked for each in before)
     )
 
 
@@ -184,7 +210,12 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
     said_by_user = list(texts)
     for number, text in enumerate(said_by_user):
         for said in extract_preferences([text], said_by_user[max(0, number - 2) : number]):
-            changed = (
+            changed = {
+                key: ""
+                for key, text in slots.items()
+                if key == _name_of(text) and contradicts_statement(said, text)
+            }
+            changed |= (
                 apply_preference(slots, said) if said.slot else {_name_of(said.value): said.value}
             )
             for slot, value in changed.items():
@@ -217,8 +248,8 @@ def _name_of(statement: str) -> str:
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
-def _of_sentence(sentence: str) -> list[Preference]:
-    """Return the preferences that the clauses of a sentence state."""
+def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
+    """Return the preferences in a sentence. ``before`` are those of the previous sentence."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)
@@ -228,7 +259,7 @@ def _of_sentence(sentence: str) -> list[Preference]:
     rules: list[Preference] = []
     for part in parts:
         after_dislike = bool(found) and found[-1].liked is False and not _is_known(part)
-        if changed := _changed_taste(part, found):
+        if changed := _changed_taste(part, found or before):
             found[-1:] = changed
             continue
         said = (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
@@ -431,6 +462,8 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
             adds = _ADDS.search(said) is not None
             asked = asked or EN.preferences.moment.search(match[0]) is not None
             found = _of_object(rest, liked=liked, adds=adds, asked=asked)
+            if liked is None:
+                return _ended(found, said)
             return found + [
                 each
                 for other in others
@@ -493,7 +526,7 @@ def _of_evaluated_values(said: str) -> list[Preference]:
         return []
     rest = _without_values(said, named)
     if _ENDED_DISLIKE.search(rest):
-        return _as_preferences(named, liked=None, adds=False)
+        return _ended(_as_preferences(named, liked=None, adds=False), rest)
     score = sentiment_score(rest)
     if not score and not is_evaluative(rest):
         score = _side_by_habit(rest, {slot for slot, _, _ in named})
@@ -572,6 +605,8 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
     if not liked or _SHOP.search(rest):
         return []
     found = _as_preferences(named, liked=_POLARITY[liked], adds=_ADDS.search(clause) is not None)
+    if liked == "once":
+        found = _ended(found, rest)
     thing = JA.preferences.thing.search(plain) if not found else None
     if thing is not None and not JA.preferences.no_thing.search(thing[1]):
         return [Preference(LIKES, thing[1], _POLARITY[liked], adds=True)]

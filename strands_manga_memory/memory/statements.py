@@ -23,6 +23,7 @@ from strands_manga_memory.language.preference_slots import (
     Preference,
     apply_preference,
     canonical_value,
+    contradicts_statement,
     split_values,
 )
 from strands_manga_memory.memory.records import MemoryRecord, Owner, content_key
@@ -222,12 +223,17 @@ def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
     for each in sorted(statements, key=attrgetter("at", "is_set")):
         preference = each.preference
         known = {slot: state.value for slot, state in slots.items()}
+        changed = {
+            slot: ""
+            for slot, value in known.items()
+            if slot.startswith("~") and contradicts_statement(preference, value)
+        }
         if each.is_set:
-            changed = _set(known, preference)
+            changed |= _set(known, preference)
         elif not preference.slot:
-            changed = {each.slot: preference.value}
+            changed |= {each.slot: preference.value}
         else:
-            changed = apply_preference(known, preference)
+            changed |= apply_preference(known, preference)
             if preference.liked and preference.slot in known and preference.slot not in changed:
                 changed[preference.slot] = known[preference.slot]
         for slot, value in changed.items():
