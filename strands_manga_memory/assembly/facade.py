@@ -264,8 +264,12 @@ class MangaMemory:
             arguments["session_manager"] = manager
         if self.memories is not None or learn not in (None, "nothing"):
             store = self.user(scope.user_id, tenant=scope.tenant)
-            cache = self._profile_cache(store)
-            user = memory.UserContext(store, cache, session_id=scope.session_id, learn=learn)
+            # Without a shared hot tier, each model call reads changes of other processes from the
+            # table, if it is a local file.
+            reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
+            user = memory.UserContext(
+                store, session_id=scope.session_id, learn=learn, reads_revision=reads
+            )
             plugins.append(user)
             if manager is not None:
                 manager.when_redacted(user.redacted)
@@ -319,15 +323,6 @@ class MangaMemory:
         return memory.UserMemoryStore(
             self._memory_table(), user_id=user_id, tenant=tenant, **self._memory_options
         )
-
-    def _profile_cache(self, store: memory.UserMemoryStore) -> memory.ProfileCache:
-        # Without a shared hot tier, each model call reads changes of other processes from the
-        # table, if it is a local file.
-        reads = isinstance(self.memories, SQLiteTable) and not self.hot.survives_process
-        owner, log = store.owner, store.preference_log
-        options: Any = {"pii": self._pii, "codec": self._memory_codec, "reads_revision": reads}
-        options |= {"user_id": owner.user_id, "tenant": owner.tenant, "log": log}
-        return memory.ProfileCache(self._stores["hot"], **options)
 
     def _memory_table(self) -> Table:
         if self.memories is None:

@@ -165,10 +165,9 @@ class MemoryKeeper:
 
     def _user(self, owner: Owner) -> _FinalizedUser:
         partition = UserPartition(self.table, owner, codec=self.codec, clock=self.clock)
-        hot = None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec)
         log = PreferenceLog(
             partition,
-            publish=None if hot is None else hot.publish,
+            hot=None if self.hot is None else HotProfile(self.hot, owner, codec=self.codec),
             importance=self.retention[MemoryType.PREFERENCE].importance,
         )
         erased = partition.erased()

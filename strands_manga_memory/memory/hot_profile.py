@@ -1,12 +1,14 @@
 """Record of a user in the hot tier.
 
 The record has cached memories, the context (text about the user), recent statements (preferences
-from messages), and recent removals (deleted preferences and retracted messages).
+from messages), and recent removals (deleted preferences and retracted messages). All devices and
+processes read it before each model call.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from strands_manga_memory.exceptions import (
-    StoreError,
-)
+from strands_manga_memory.exceptions import StoreError
 from strands_manga_memory.memory.partition import PartitionContent, repeat_until_written
 from strands_manga_memory.memory.records import AgentContext, Owner
 from strands_manga_memory.memory.statements import (
@@ -25,6 +25,7 @@ from strands_manga_memory.memory.statements import (
     Statement,
     fold,
     latest_removals,
+    merged,
     recent,
 )
 from strands_manga_memory.stores.codec import Codec, trusted
@@ -41,7 +42,7 @@ from strands_manga_memory.stores.writer import TierHealth, shared_writer
 logger = logging.getLogger(__name__)
 
 TTL = 1800.0
-"""Seconds that the record, cached memories and a cached context may be used."""
+"""Seconds that the record and cached memories may be used."""
 PATIENCE = 0.25
 """Most seconds that an agent waits for the user's record."""
 MEMORIES = "memories"
@@ -50,7 +51,7 @@ MOST_BYTES = 524_288
 """Most bytes of cached memories after compression. Larger content is not cached."""
 
 _STATE = "state"
-_CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float | None])
+_CONTEXT = TypeAdapter(tuple[str, str, dict[str, float], float])
 _TEXT = TypeAdapter(str)
 _CONTENT = TypeAdapter(PartitionContent)
 
@@ -65,20 +66,16 @@ class ProfileState:
     """Content of a user's record in the hot tier.
 
     Attributes:
-        epoch: Number that each erasure of the user increments.
-        version: Version of the record. Each write changes the version.
         exists: Whether there is an active record. A tombstone (mark of an erasure) is not active.
         is_erased: Whether the tombstone of an erasure replaces the record.
         context: Text about the user for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
-        removed: Random token that changes when memories are removed. A process that knows another
-            token must discard its ``context``.
+        removed: Token that changes when memories are removed. An agent that knows another token
+            must read its context again.
     """
 
-    epoch: int = 0
-    version: int = 0
     exists: bool = False
     is_erased: bool = False
     context: AgentContext | None = None
@@ -132,6 +129,7 @@ class HotProfile:
         codec: Codec of the data in the record.
 
     Attributes:
+        writer: Writer that runs the background work on the record.
         health: Availability of the hot tier.
     """
 
@@ -141,8 +139,8 @@ class HotProfile:
         self._codec = codec or Codec()
         self.name = cache_name(owner)
         # Keeps the writer alive: a new writer would have another ``hot_health``.
-        self._writer = shared_writer(hot, None)
-        self.health = TierHealth(whole=self._writer.hot_health)
+        self.writer = shared_writer(hot, None)
+        self.health = TierHealth(whole=self.writer.hot_health)
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
@@ -178,7 +176,8 @@ class HotProfile:
                 return ProfileState()
             # A new record gets a new token: an agent that has read an earlier record may have
             # missed removals.
-            after = replace(after, removed=after.removed or uuid.uuid4().hex)
+            is_kept = before.exists and after.removed
+            after = replace(after, removed=after.removed if is_kept else uuid.uuid4().hex)
             write = HotWrite(
                 expect=None if kept is None or before.is_erased else (kept.epoch, kept.version),
                 epoch=1 if kept is None else kept.epoch + before.is_erased,
@@ -190,9 +189,7 @@ class HotProfile:
             )
             if not self._hot.write(self.name, write):
                 return None
-            return replace(
-                after, epoch=write.epoch, version=write.version, exists=True, is_erased=False
-            )
+            return replace(after, exists=True, is_erased=False)
 
         return repeat_until_written(attempt, record=self.name)
 
@@ -205,26 +202,31 @@ class HotProfile:
         revision: str = "",
         is_removal: bool = False,
         drops_context: bool = False,
+        erased_at: Callable[[], float],
     ) -> None:
-        """Publish a change of the memory table to new sessions and live agents.
+        """Publish a change of the memories to new sessions and live agents.
 
         The cached memories are dropped. If the hot tier is unavailable, the change is published
         later, in the background.
 
         Args:
-            statements: Preferences that the application has just set.
+            statements: Preferences that the user has just stated, or that the application has set.
             removals: Deletions of preferences and retractions of messages. Statements from before
                 stay removed, even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories other than those in ``removals`` were removed. After any
-                removal, agents discard an earlier ``AgentContext``.
+                removal, agents read their context again.
             drops_context: Whether to drop the stored ``AgentContext``, so that the next session
                 start reads the table.
+            erased_at: Function that returns the time of the user's last erasure, in seconds since
+                1970. It is called if the record is a tombstone. Earlier statements are left out.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
-            if not state.exists and (state.is_erased or not removals):
+            since = erased_at() if state.is_erased else -math.inf
+            stated = [each for each in statements if each.at > since]
+            if not (state.exists or stated or (removals and not state.is_erased)):
                 return None
             void = latest_removals([*state.removals, *removals])
             removes = is_removal or bool(removals)
@@ -236,7 +238,7 @@ class HotProfile:
             return replace(
                 state,
                 context=None if drops_context or removes else state.context,
-                statements=recent([*state.statements, *statements], void),
+                statements=recent(merged(state.statements, stated), void),
                 removals=void,
                 revision=known,
                 removed=uuid.uuid4().hex if removes else state.removed,
@@ -256,7 +258,7 @@ class HotProfile:
                 type(error).__name__,
             )
             # The table has the change, so the exit does not wait for the hot tier.
-            self._writer.repeat(("publish", self.name), publish_again, is_needed=lambda: False)
+            self.writer.repeat(("publish", self.name), publish_again, is_needed=lambda: False)
 
     def put_tombstone(self, *, ttl: float) -> int:
         """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds.
@@ -323,9 +325,11 @@ class HotProfile:
         if record is None:
             return ProfileState()
         if record.state != ACTIVE or record.expires_in <= 0:
-            return ProfileState(record.epoch, record.version, is_erased=record.state == DELETED)
+            is_erased = record.state == DELETED
+            removed = f"{record.epoch}.{record.version}" if is_erased else ""
+            return ProfileState(is_erased=is_erased, removed=removed)
         stored = self._field(record, _STATE, ProfileState.of) or ProfileState()
-        return replace(stored, epoch=record.epoch, version=record.version, exists=True)
+        return replace(stored, exists=True)
 
     def _field(self, record: HotRecord, name: str, read: Callable[[Any], Any]) -> Any:
         if name not in record.fields:

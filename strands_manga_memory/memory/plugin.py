@@ -72,8 +72,6 @@ _STATED = "Preferences stated lately:"
 _STATED_SINCE = "Preferences stated since, which replace earlier ones:"
 _FOUND = "From earlier sessions, quoted:"
 _COMPARED_CHARACTERS = 80
-_START_TOKENS = MOST_TOKENS * 3 // 4
-"""Most tokens of the context read at session start, of the tokens of memories in a request."""
 _LATEST = 253_402_300_799.0
 """Latest time that ``datetime`` can represent, in seconds since 1970."""
 
@@ -205,17 +203,18 @@ class UserContext(Plugin):
     these texts is in the stored history of the conversation.
 
     Args:
-        store: Store of the user's memories.
-        cache: Cache of the text about the user in the hot tier.
+        store: Store of the user's memories, with a hot tier.
         session_id: Id of the session. It is stored with the extracted preferences.
         learn: Extraction of preferences from the user's messages after each turn. ``rules`` knows
             English and Japanese. ``model`` also asks the agent's ``aux_model`` (a second model for
             background work), and drops values with words that the message does not contain.
             ``nothing`` disables the extraction. Default: ``model`` if the agent was given an
             ``aux_model``, else ``rules``.
+        reads_revision: Whether each model call also looks for changes in the memory table. This is
+            needed if processes with another hot tier change the table. Default False.
 
     Raises:
-        ValueError: ``learn`` is unknown.
+        ValueError: ``learn`` is unknown, or the store has no hot tier.
     """
 
     name = "strands-manga-memory-user-context"
@@ -223,10 +222,10 @@ class UserContext(Plugin):
     def __init__(
         self,
         store: UserMemoryStore,
-        cache: ProfileCache,
         *,
         session_id: str | None = None,
         learn: Learn | None = None,
+        reads_revision: bool = False,
     ) -> None:
         if learn not in (None, *get_args(Learn)):
             raise ValueError(
@@ -234,7 +233,9 @@ class UserContext(Plugin):
             )
         super().__init__()
         self._store = store
-        self._cache = cache
+        self._cache = cache = ProfileCache(
+            store, on_removal=self._forget_found, reads_revision=reads_revision
+        )
         self._session_id = session_id
         self._learn = learn
         self._agent: weakref.ref[Agent] | None = None
@@ -255,9 +256,7 @@ class UserContext(Plugin):
         self._agent = weakref.ref(agent)
         try:
             with within("memories", PATIENCE):
-                self._cache.load(
-                    lambda: self._store.agent_context(_START_TOKENS), changed=self._memories_changed
-                )
+                self._cache.load()
         except KeyMissingError:
             raise
         except StoreError as error:
@@ -383,7 +382,8 @@ class UserContext(Plugin):
     def remove(self, message_id: str) -> None:
         """Hide the preferences of a message from the agent. The memory table does not change."""
         self._hide(message_id, self._clock())
-        self._memories_changed(is_removal=True)
+        self._store.reader.drop_snapshot()
+        self._forget_found()
 
     def _hide(self, message_id: str, at: float) -> None:
         self._learner.drop(message_id)
@@ -417,10 +417,8 @@ class UserContext(Plugin):
         except MangaMemoryError as error:
             logger.debug("error=<%s> | overrides could not be refreshed", type(error).__name__)
 
-    def _memories_changed(self, *, is_removal: bool) -> None:
-        self._store.reader.drop_snapshot()
-        if is_removal:
-            self._found_in_turn = ("", [])
+    def _forget_found(self) -> None:
+        self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
         """Load changes by other processes before a model call, for at most 0.25 seconds.

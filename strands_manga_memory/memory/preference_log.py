@@ -19,6 +19,7 @@ from strands_manga_memory.language.preference_slots import (
     slot_for_key,
     split_values,
 )
+from strands_manga_memory.memory.hot_profile import HotProfile
 from strands_manga_memory.memory.partition import (
     UserPartition,
     not_erased_since,
@@ -103,7 +104,7 @@ class PreferenceLog:
 
     Args:
         partition: Memories of the user in the memory table.
-        publish: Function that reports changes to live agents.
+        hot: Record of the user in the hot tier, which gets the changes, or None.
         importance: Importance of the records.
         send_later: Function that sends the user's signals (reports of preferences) to another
             service in the background. None: there is no such service.
@@ -113,13 +114,13 @@ class PreferenceLog:
         self,
         partition: UserPartition,
         *,
-        publish: Callable[..., None] | None = None,
+        hot: HotProfile | None = None,
         importance: float = RETENTION[MemoryType.PREFERENCE].importance,
         send_later: Callable[[Owner], None] | None = None,
     ) -> None:
         self.partition = partition
         self._send_later = send_later
-        self._publish = publish or (lambda **_: None)
+        self._hot = hot
         self._importance = importance
 
     def tokens(self) -> tuple[str, str]:
@@ -190,7 +191,12 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Store and publish a change in the background. If the table fails, try again later."""
+        """Publish statements, and store a change in the background.
+
+        If the table fails, try again later.
+        """
+        if change.statements:
+            self._publish(statements=change.statements)
         writer = shared_writer(None, self.partition.table)
         writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
 
@@ -257,7 +263,18 @@ class PreferenceLog:
             }
             self.partition.table.put({**key, "at": at, "expires_at": int(at + _NOTE_SECONDS)})
 
+    def erased_at(self) -> float:
+        """Return the time of the user's last erasure. A damaged marker counts as now."""
+        try:
+            return erased_at(self.partition.erased())
+        except CorruptRecordError:
+            return self.partition.clock()
+
     # Inside
+
+    def _publish(self, **change: Any) -> None:
+        if self._hot is not None:
+            self._hot.publish(**change, erased_at=self.erased_at)
 
     def _marks(self) -> tuple[Item | None, Item | None]:
         keys = (

@@ -1,24 +1,18 @@
-"""Cache through which an agent uses the hot tier's record of its user."""
+"""View of an agent on the record of its user in the hot tier."""
 
 from __future__ import annotations
 
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from strands_manga_memory.exceptions import (
-    CorruptRecordError,
-    PersonalDataError,
-)
+from strands_manga_memory.exceptions import CorruptRecordError, PersonalDataError
 from strands_manga_memory.language.preference_slots import Preference
-from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, HotProfile, ProfileState
-from strands_manga_memory.memory.pii_policy import PiiPolicy
-from strands_manga_memory.memory.preference_log import PreferenceLog, erased_at
-from strands_manga_memory.memory.records import AgentContext, Owner
+from strands_manga_memory.memory.hot_profile import PATIENCE, TTL, ProfileState
+from strands_manga_memory.memory.records import MOST_TOKENS, AgentContext
 from strands_manga_memory.memory.statements import (
     LoggedChanges,
     PreferenceChange,
@@ -29,39 +23,30 @@ from strands_manga_memory.memory.statements import (
     latest_removals,
     merged,
     recent,
-    valid,
 )
-from strands_manga_memory.stores.codec import Codec
-from strands_manga_memory.stores.hot import (
-    HotStore,
-)
-from strands_manga_memory.stores.writer import shared_writer
+from strands_manga_memory.memory.store import UserMemoryStore
 
 logger = logging.getLogger(__name__)
 
-_LATE_SECONDS = 60.0
-"""Longest time until the preference log has a statement, which a context may lack until then."""
+_START_TOKENS = MOST_TOKENS * 3 // 4
+"""Most tokens of the context read at session start, of the tokens of memories in a request."""
 
 
 class ProfileCache:
-    """Cache of one user's context, the text about the user in an agent's requests.
+    """View of an agent on the record of its user in the hot tier, with the agent's context.
 
-    The hot tier stores the context for all devices and workers. A session loads the context once
-    and keeps the text, so that the prefix of the prompt stays the same. ``refresh`` reads a new
-    context after a memory of the user was removed, or after the user's record has expired.
+    The record stores the context, the text about the user, for all devices and workers. A session
+    loads the context once and keeps the text, so that the prefix of the prompt stays the same.
+    ``refresh`` reads a new context after a memory of the user was removed, or after the user's
+    record has expired.
 
     A preference that the user states during the session is an override: it takes precedence over
     the context. ``refresh`` also loads the overrides from other devices. While the hot tier is
     unavailable, the process uses the last known values.
 
     Args:
-        hot: Hot tier of the cache.
-        user_id: User id, unique within the tenant.
-        tenant: Tenant of the user. Users without a tenant are separate from the users of all
-            tenants.
-        pii: Policy for personal data in overrides. Default ``PiiPolicy()``.
-        codec: Codec of the data in the hot tier.
-        log: Preference log in the memory table. With None, only the hot tier stores preferences.
+        store: Store of the user's memories, with a hot tier.
+        on_removal: Function to call when memories were removed, before the context is read again.
         reads_revision: Whether each refresh also looks for changes in the memory table. This is
             needed if processes with another hot tier change the table. Default False.
 
@@ -72,34 +57,29 @@ class ProfileCache:
             their work runs in order.
 
     Raises:
-        ValueError: An id is invalid.
+        ValueError: The store has no hot tier.
     """
 
     def __init__(
         self,
-        hot: HotStore,
+        store: UserMemoryStore,
         *,
-        user_id: str,
-        tenant: str | None = None,
-        pii: PiiPolicy | None = None,
-        codec: Codec | None = None,
-        log: PreferenceLog | None = None,
+        on_removal: Callable[[], None] = lambda: None,
         reads_revision: bool = False,
     ) -> None:
-        self._owner = Owner(user_id, tenant)
-        self._profile = HotProfile(hot, self._owner, codec=codec)
-        self._pii = pii or PiiPolicy()
-        self._log = log
-        self._reads_revision = reads_revision and log is not None
-        self._clock = time.time if log is None else log.partition.clock
-        self.writer = shared_writer(hot, None)
-        self.lane = ("profile", self._owner)
+        if store.hot is None:
+            raise ValueError("store must have a hot tier, got UserMemoryStore(..., hot=None)")
+        self._store = store
+        self._profile = store.hot
+        self._log = store.preference_log
+        self._on_removal = on_removal
+        self._reads_revision = reads_revision
         self._health = self._profile.health
+        self.writer = self._profile.writer
+        self.lane = ("profile", store.owner)
         self._lock = threading.RLock()
-        self._read_context: Callable[[], AgentContext] | None = None
-        self._memories_changed: Callable[..., None] = lambda **_: None
-        self._void_before = -math.inf  # time of the last known erasure
-        self._unsaved: list[Statement] = []
+        self._erased_at = -math.inf  # time of the last known erasure
+        self._own: list[Statement] = []  # statements that the last known record lacks
         self._log_version: str | None = None  # of the preference log that was read last
         self._take(ProfileState(), AgentContext())
 
@@ -115,7 +95,7 @@ class ProfileCache:
         Statements that are not yet in the hot tier are included.
         """
         with self._lock:
-            slots = fold(recent([*self._state.statements, *self._unsaved], self._state.removals))
+            slots = fold(recent(merged(self._state.statements, self._own), self._state.removals))
             known = self.context.changed_at
             return {
                 slot: state
@@ -123,19 +103,9 @@ class ProfileCache:
                 if state.by.at > known.get(slot, -math.inf)
             }
 
-    def load(
-        self, read: Callable[[], AgentContext], *, changed: Callable[..., None] = lambda **_: None
-    ) -> None:
-        """Load the context from the hot tier, or else read it and store it there.
-
-        Args:
-            read: Function that reads the user's context from the memories. It is called again after
-                removals.
-            changed: Function to call after another process changed the memories. Its argument
-                ``is_removal`` is True if memories were removed.
-        """
-        self._read_context, self._memories_changed = read, changed
-        self._adopt(self._look(touch=True))
+    def load(self) -> None:
+        """Load the user's record and the context."""
+        self._load_context(self._look(touch=True) or ProfileState())
 
     def hear(
         self,
@@ -143,7 +113,7 @@ class ProfileCache:
         *,
         message_id: str | None = None,
         session_id: str | None = None,
-        at: float | None = None,
+        at: float,
     ) -> None:
         """Store the preferences of a message here, in the hot tier, and later in the memory table.
 
@@ -154,28 +124,21 @@ class ProfileCache:
             preferences: The preferences.
             message_id: ``tracking_id`` of the message.
             session_id: Session of the message.
-            at: Time of the message, in seconds since 1970. Default: now.
+            at: Time of the message, in seconds since 1970.
         """
-        at = self._clock() if at is None else at
         kept = []
         for each in preferences:
             try:
-                slot, value = (
-                    self._pii.applied(text, place=self._owner.partition)
-                    for text in (each.slot, each.value)
-                )
+                slot, value = map(self._store.cleaning.text, (each.slot, each.value))
             except PersonalDataError as error:
                 logger.debug("error=<%s> | a preference was refused", type(error).__name__)
                 continue
             kept.append(
                 Statement(replace(each, slot=slot, value=value), at, message_id, session_id)
             )
-        if not kept or at <= self._void_before:
-            return
-        with self._lock:
-            self._unsaved += kept
-        self._save()
-        if self._log is not None:
+        if kept and at > self._erased_at:
+            with self._lock:
+                self._own += kept
             self._log.apply_later(
                 PreferenceChange(statements=kept, signals=self._log.signals_of(kept))
             )
@@ -187,7 +150,6 @@ class ProfileCache:
         """
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
-            self._unsaved = list(valid(self._unsaved, [removal]))
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
@@ -195,27 +157,25 @@ class ProfileCache:
 
         If memories were removed, or the user's record has expired, ``context`` is read again.
         """
-        if self._unsaved:
-            self._save()
         state = self._look(touch=False)
         if state is None:
             return
         known = self._state
-        if state.exists and state.removed == known.removed:
-            self._take(state, self.context)
-            if state.revision != known.revision:
-                self._memories_changed(is_removal=False)
-        elif state.exists or (state.epoch, state.version, state.is_erased) != (
-            known.epoch,
-            known.version,
-            True,
-        ):
-            self._reload(state)  # else the agent has handled this erasure already
+        if state.removed != known.removed:
+            self._take(replace(state, removed=""), AgentContext())
+            self._on_removal()
+            self._erased_at = self._log.erased_at()
+            self._store.reader.drop_snapshot()
+            self._load_context(state)
+            return
+        self._take(state, self.context)
+        if state.revision != known.revision:
+            self._store.reader.drop_snapshot()
 
     # Inside
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Read the user's record from the hot tier; None if the hot tier fails.
+        """Read the user's record from the hot tier, or create it; None if the hot tier fails.
 
         ``touch`` renews the record's expiry. With ``reads_revision``, changes in the memory table
         are first copied to the record.
@@ -226,39 +186,35 @@ class ProfileCache:
         loaded = self._health.tried(lambda: [read()])
         if loaded is None:
             return None
-        state, log = self._profile.state_of(loaded[0]), self._log
-        if log is None or not self._reads_revision or not state.exists:
+        state: ProfileState | None = self._profile.state_of(loaded[0])
+        if state and not (state.exists or state.is_erased):
+            # Without a record, this agent would not notice removals by other processes.
+            state = self._health.tried(lambda: self._profile.update(_created))
+        if not (state and state.exists and self._reads_revision):
             return state
-        return self._health.tried(lambda: self._followed(state, log))
+        return self._health.tried(lambda: self._followed(state))
 
-    def _followed(self, state: ProfileState, log: PreferenceLog) -> ProfileState:
+    def _followed(self, state: ProfileState) -> ProfileState:
         """Copy changes of the preference log in the table to the user's record, and return it.
 
-        Statements that the context lacks are added. If the log's revision is new, the context is
-        dropped.
+        If the log's revision is new, agents must read their context again.
         """
-        revision, version = log.tokens()
+        revision, version = self._log.tokens()
         is_renewed = revision != state.revision
         if not is_renewed and version == self._log_version:
             return state
         try:
-            logged = log.read()[0]
+            logged = self._log.read()[0]
         except CorruptRecordError as error:  # the statements of the hot tier are used
             logger.warning(
                 "error=<%s> | failed to read the preferences of other processes",
                 type(error).__name__,
             )
-            logged = LoggedChanges(erased_at=_last_erasure(log))
-        context = state.context if self.context.read_at is None else self.context
-        read_at = None if context is None else context.read_at
-        since = -math.inf if read_at is None else read_at - _LATE_SECONDS
+            logged = LoggedChanges(erased_at=self._log.erased_at())
 
         def changed(state: ProfileState) -> ProfileState | None:
             removals = latest_removals([*state.removals, *logged.removals])
-            statements = merged(
-                state.statements, (each for each in logged.statements if each.at > since)
-            )
-            statements = recent(statements, removals)
+            statements = recent(merged(state.statements, logged.statements), removals)
             kept = tuple(each for each in statements if each.at > logged.erased_at)
             new = replace(state, statements=kept, removals=removals)
             new = replace(new, context=None, revision=revision, removed="") if is_renewed else new
@@ -268,95 +224,35 @@ class ProfileCache:
         self._log_version = version
         return followed
 
-    def _reload(self, state: ProfileState) -> None:
-        """Replace the context by the one in ``state`` or, without one, by a new one.
+    def _load_context(self, state: ProfileState) -> None:
+        """Use the context in the record, or read and store a new one if it is missing or too old.
 
-        After an erasure of the user's data, earlier statements are discarded, too.
+        If the read fails, the next refresh tries again. The new context is not stored if memories
+        change meanwhile.
         """
-        is_erased = (
-            self._reads_revision or state.is_erased or state.epoch > max(1, self._state.epoch)
-        )
-        self._take(replace(state, removed=""), AgentContext())
-        if is_erased:
-            self._drop_erased()
-        self._memories_changed(is_removal=True)
-        self._adopt(state)
-
-    def _adopt(self, state: ProfileState | None) -> None:
-        """Use the context in ``state``, or read and store a new one if it is missing or too old.
-
-        The new context is not stored if the record changes during the read, if the user's data were
-        erased, or if the hot tier fails (``state`` is None).
-        """
-        found = state or ProfileState()
-        context = found.context
+        context = state.context
         # The limit matters if a removal could not be published.
-        if context is not None and (
-            context.read_at is None or self._clock() - context.read_at < TTL
-        ):
-            self._take(found, context)
-            return
-        if self._read_context is None:
-            self._take(found, AgentContext())
-            return
-        revision = self._log.tokens()[0] if self._log and self._reads_revision else ""
-        context = self._read_context()
-        # Without a token the next refresh reads again. An erased user gets a record with the next
-        # statement.
-        self._take(found if found.is_erased else replace(found, removed=""), context)
+        if context is None or self._store.partition.clock() - context.read_at >= TTL:
+            self._take(replace(state, removed=""), AgentContext())
+            context = self._store.agent_context(_START_TOKENS)
 
-        def kept(now: ProfileState) -> ProfileState | None:
-            read, there = (
-                (each.exists, each.epoch, each.removed, each.revision) for each in (found, now)
-            )
-            if now.is_erased or there != read:
-                return None
-            return replace(now, context=context, revision=now.revision or revision)
+            def stored(now: ProfileState) -> ProfileState | None:
+                is_same = (now.removed, now.revision) == (state.removed, state.revision)
+                return replace(now, context=context) if now.exists and is_same else None
 
-        if state is None or found.is_erased:
-            return
-        stored = self._health.tried(lambda: self._profile.update(kept))
-        if stored is not None and stored.exists:
-            self._take(stored, context)
-
-    def _save(self) -> None:
-        """Write new statements to the hot tier. If this fails, a later call writes them."""
-        mine: list[Statement] = []
-
-        def added(state: ProfileState) -> ProfileState | None:
-            nonlocal mine
-            if state.is_erased or state.epoch > max(1, self._state.epoch):
-                self._drop_erased()
-            with self._lock:
-                mine = list(self._unsaved)
-            if not mine:
-                return None
-            return replace(state, statements=recent([*state.statements, *mine], state.removals))
-
-        stored = self._health.tried(lambda: self._profile.update(added))
-        if stored is None or not stored.exists:
-            return
-        with self._lock:
-            del self._unsaved[: len(mine)]
-            known = self._state
-            is_same = stored.removed == known.removed
-            state = stored if is_same else replace(known, statements=stored.statements)
-            self._take(state, self.context)
-
-    def _drop_erased(self) -> None:
-        at = -math.inf if self._log is None else _last_erasure(self._log)
-        with self._lock:
-            self._void_before = max(self._void_before, at)
-            self._unsaved = [each for each in self._unsaved if each.at > self._void_before]
+            if state.exists:
+                self._health.tried(lambda: self._profile.update(stored))
+        self._take(state, context)
 
     def _take(self, state: ProfileState, context: AgentContext) -> None:
         with self._lock:
             self._state, self.context = state, context
+            self._own = [
+                each
+                for each in self._own
+                if each not in state.statements and each.at > self._erased_at
+            ]
 
 
-def _last_erasure(log: PreferenceLog) -> float:
-    """Return the time of the user's last erasure. A damaged marker counts as now and later."""
-    try:
-        return erased_at(log.partition.erased())
-    except CorruptRecordError:
-        return math.inf
+def _created(state: ProfileState) -> ProfileState | None:
+    return None if state.exists or state.is_erased else state

@@ -138,23 +138,23 @@ class UserMemoryStore(MemoryStore):
         self.writable = writable
         self.extraction = extraction
         self.owner = Owner(user_id, tenant)
-        cached = None if hot is None else HotProfile(hot, self.owner, codec=codec)
+        self.hot = None if hot is None else HotProfile(hot, self.owner, codec=codec)
         self.partition = UserPartition(table, self.owner, codec=codec, clock=clock)
         self._retention = {MemoryType(type_): rule for type_, rule in retention.items()}
-        self._cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition)
+        self.cleaning = PiiFilter(pii or PiiPolicy(), self.owner.partition)
         self.preference_log = PreferenceLog(
             self.partition,
-            publish=None if cached is None else cached.publish,
+            hot=self.hot,
             importance=self._retention[MemoryType.PREFERENCE].importance,
             send_later=None if outbox is None else outbox.send_later,
         )
         self.reader = MemoryReader(
             self.partition,
-            cached=cached,
+            cached=self.hot,
             profiles=ProfileReader.of(profile),
             retention=self._retention,
             embed=embed,
-            cleaning=self._cleaning,
+            cleaning=self.cleaning,
             writer=shared_writer(None, table),
         )
 
@@ -260,7 +260,7 @@ class UserMemoryStore(MemoryStore):
             most = _MOST_KEY_CHARACTERS
             raise ValueError(f"key must have at most {most} characters, got {len(key)}")
         now, worth = self.partition.clock(), self._importance(MemoryType.PREFERENCE, importance)
-        name, value = _name_of(self._cleaning.text(key)), self._cleaning.text(value)
+        name, value = _name_of(self.cleaning.text(key)), self.cleaning.text(value)
         shown = " ".join(name.split())
         record = new_record(
             preference_id(slot_for_key(name)),
@@ -268,7 +268,7 @@ class UserMemoryStore(MemoryStore):
             now,
             content=f"{shown}: {value}",
             metadata={
-                **self._cleaning.metadata(metadata or {}),
+                **self.cleaning.metadata(metadata or {}),
                 "preference_key": shown,
                 "value": value,
                 SET: [[value, now]],
@@ -513,7 +513,7 @@ class UserMemoryStore(MemoryStore):
         type_ = checked_type(type_)
         filled("content", content)
         rule, worth = self._retention[type_], self._importance(type_, importance)
-        text, extra = self._cleaning.text(content), self._cleaning.metadata(metadata)
+        text, extra = self.cleaning.text(content), self.cleaning.metadata(metadata)
         now, id_ = self.partition.clock(), content_id(type_, text)
         if type_ == MemoryType.SUMMARY:
             id_ = self.partition.id_of_summary(
@@ -581,7 +581,7 @@ class UserMemoryStore(MemoryStore):
 
     def _noted(self, record: MemoryRecord) -> MemoryRecord:
         self.reader.update_snapshot(record.memory_id, record)
-        return self._cleaning.opened(record)
+        return self.cleaning.opened(record)
 
 
 def _texts(name: str, values: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from strands_manga_memory import (
     VerifiedSummarizingConversationManager,
 )
 from strands_manga_memory.conversation import SummaryTrigger
-from strands_manga_memory.memory import Preference
+from strands_manga_memory.memory import Preference, ProfileCache
 from strands_manga_memory.messages.injection import (
     BLOCKS,
     escape_line,
@@ -139,9 +140,9 @@ def test_preferences_overrides_and_earlier_sessions(memory: MangaMemory, tag: st
         )
     model = ScriptedModel()
     agent = agent_of(memory, model)
-    cache = memory._profile_cache(memory.user("u1"))
+    cache = ProfileCache(memory.user("u1"))
     for attack in attacks(tag):
-        cache.hear([Preference(f"genre {attack[:40]}", attack)])
+        cache.hear([Preference(f"genre {attack[:40]}", attack)], at=time.time())
     agent("hello")
     block = told(model, tag)
     assert ORDER[:20] in block  # it is told, as data

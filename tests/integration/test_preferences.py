@@ -6,8 +6,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.memory import (
-    AgentContext,
     CallablePreferenceSink,
     KinesisPreferenceSink,
     MemoryKeeper,
@@ -182,12 +180,13 @@ def test_damaged_values_stay_as_they_are_and_stop_no_change(table: Table) -> Non
 
 
 @pytest.mark.parametrize(
-    "damage", [{"context": {}}, {"context": {"preferences": "x"}}, {"revision": None}]
+    "damage", [{"removals": [7]}, {"statements": [["genre", "horror"]]}, {"revision": None}]
 )
 def test_a_damaged_record_of_a_user_in_the_hot_tier_is_not_taken_for_empty(
     damage: dict[str, Any],
 ) -> None:
-    content = replace(ProfileState(), context=AgentContext("x", "y", {"genre": 1.0}, 2.0)).content
+    statement = Statement(Preference("genre", "horror"), 1.0, "m1")
+    content = ProfileState(statements=(statement,)).content
     assert ProfileState.of(content).content == content
     with pytest.raises((KeyError, ValueError)):
         ProfileState.of({**content, **damage})
@@ -276,9 +275,8 @@ def test_personal_data_never_reaches_a_sink(table: Table) -> None:
     sink = Sink()
     sink.refusing = True
     outbox = PreferenceOutbox(table, sink)
-    cache(InMemoryHotStore(), log=outbox.log_of(OWNER)).hear(
-        [Preference("contact", "call 090-1234-5678")]
-    )
+    store = UserMemoryStore(table, user_id="u1", hot=InMemoryHotStore(), outbox=outbox)
+    ProfileCache(store).hear([Preference("contact", "call 090-1234-5678")], at=time.time())
     servers.wait_until(lambda: list(outbox.waiting(OWNER)) != [], "the signal to be stored")
     assert "1234" not in repr(list(table.query("u1")))
     sink.refusing = False
@@ -603,13 +601,21 @@ def test_a_stream_that_is_not_there_is_an_error_and_the_signal_waits(
 # The cache
 
 
-def cache(hot: Any, **named: Any) -> ProfileCache:
-    return ProfileCache(hot, user_id="u1", **named)
+@pytest.fixture
+def user_table(tmp_path: Path) -> Iterator[SQLiteTable]:
+    table = SQLiteTable(tmp_path / "user.sqlite3", USER_MEMORY)
+    table.create_if_missing()
+    UserMemoryStore(table, user_id="u1").prefer("genre", "horror")
+    yield table
+    finish_writes(None, table)
+    table.close()
 
 
-def loaded(device: ProfileCache, read: Callable[[], AgentContext]) -> AgentContext:
-    device.load(read)
-    return device.context
+def device(table: Table, hot: Any) -> ProfileCache:
+    """Start a session on another device."""
+    found = ProfileCache(UserMemoryStore(table, user_id="u1", hot=hot))
+    found.load()
+    return found
 
 
 def stored_overrides(hot: Any) -> dict[str, str]:
@@ -618,39 +624,23 @@ def stored_overrides(hot: Any) -> dict[str, str]:
 
 
 def say(device: ProfileCache, slot: str, value: str) -> None:
-    device.hear([Preference(slot, value)])
+    device.hear([Preference(slot, value)], at=time.time())
 
 
-def test_a_context_is_read_once_and_then_comes_from_the_hot_tier(hot: Any) -> None:
-    reads: list[int] = []
-
-    def read() -> AgentContext:
-        reads.append(1)
-        return AgentContext("- genre: horror", "history")
-
-    assert loaded(cache(hot), read) == AgentContext("- genre: horror", "history")
-    assert loaded(cache(hot), read) == AgentContext("- genre: horror", "history")
-    assert len(reads) == 1
-    HotProfile(hot, OWNER).publish(drops_context=True)
-    cache(hot).load(read)
-    assert len(reads) == 2
-
-
-def test_another_device_sees_a_preference_at_once(hot: Any) -> None:
-    here, there = cache(hot), cache(hot)
-    for device in (here, there):
-        device.load(lambda: AgentContext("- genre: horror", ""))
+def test_another_device_sees_a_preference_at_once(hot: Any, user_table: Table) -> None:
+    """The text of the session start stays, with the preference that was known then."""
+    here, there = device(user_table, hot), device(user_table, hot)
     say(here, "genre", "romance")
     there.refresh()
     assert there.overrides == {"genre": "romance"}
-    assert there.context.preferences == "- genre: horror"
+    assert there.context.preferences.endswith("- genre: horror")
     say(there, "genre", "comedy")
     here.refresh()
     assert here.overrides == {"genre": "comedy"}
 
 
-def test_devices_that_write_at_once_lose_nothing(hot: Any) -> None:
-    devices = [cache(hot) for _ in range(8)]
+def test_devices_that_write_at_once_lose_nothing(hot: Any, user_table: Table) -> None:
+    devices = [device(user_table, hot) for _ in range(8)]
     threads = [
         threading.Thread(target=say, args=(device, f"key {n}", "x"))
         for n, device in enumerate(devices)
@@ -663,12 +653,14 @@ def test_devices_that_write_at_once_lose_nothing(hot: Any) -> None:
     assert set(devices[0].overrides) == {f"key {number}" for number in range(8)}
 
 
-def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_later() -> None:
+def test_while_the_hot_tier_is_down_a_device_keeps_what_it_heard_and_gives_it_later(
+    user_table: Table,
+) -> None:
     store = InMemoryHotStore()
     faulty: Any = FaultyHotStore(store)
-    here = cache(faulty)
     faulty.down = True
-    assert loaded(here, lambda: AgentContext("- a: b", "")).preferences == "- a: b"
+    here = device(user_table, faulty)
+    assert here.context.preferences.endswith("- genre: horror")
     say(here, "genre", "romance")
     assert here.overrides == {"genre": "romance"}
     faulty.down = False
@@ -686,8 +678,8 @@ def test_retraction_reaches_other_processes_before_the_table(tmp_path: Path) -> 
     table.create_if_missing()
     faulty: Any = FaultyTable(table)
     hot = InMemoryHotStore()
-    here, there = cache(hot), cache(hot)
-    here.hear([Preference("genre", "romance")], message_id="m1")
+    here, there = device(table, hot), device(table, hot)
+    here.hear([Preference("genre", "romance")], message_id="m1", at=1.0)
     there.refresh()
     assert there.overrides == {"genre": "romance"}
     faulty.down = True
@@ -834,8 +826,8 @@ def test_a_removal_by_a_process_with_another_hot_tier_is_seen_after_a_statement(
     here = UserMemoryStore(table, user_id="u1", hot=hot)
     there = UserMemoryStore(table, user_id="u1", hot=InMemoryHotStore())
     medication = here.prefer("medication", "insulin")
-    live = cache(hot, log=here.preference_log, reads_revision=True)
-    live.load(lambda: here.agent_context(600), changed=lambda **_: here.reader.drop_snapshot())
+    live = ProfileCache(here, reads_revision=True)
+    live.load()
     assert "insulin" in repr((live.context, live.overrides))
     there.forget(medication.memory_id)
     if is_set:
@@ -870,8 +862,8 @@ def test_a_retraction_in_an_outage_is_published_once_before_the_table_has_it(
     assert hot.calls.count("write") == 2
 
 
-def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any) -> None:
-    here = cache(hot)
+def test_a_late_write_does_not_bring_back_what_was_erased(hot: Any, user_table: Table) -> None:
+    here = device(user_table, hot)
     say(here, "genre", "romance")
     HotProfile(hot, OWNER).put_tombstone(ttl=1000)
     assert stored_overrides(hot) == {}
