@@ -171,8 +171,7 @@ class ConversationSaver:
         with local.lock:
             is_empty = not local.base.incarnation and not local.has_work()
         if hold.durable is not None and not is_empty:
-            flush = hold.close if self.is_closing else hold.flush
-            work = partial(flush, writes_hot=self.hot_health.is_up)
+            work = partial(hold.flush, writes_hot=self.hot_health.is_up, closes=self.is_closing)
             self._attempt(work, self.durable_health, must=True)
         self._catch_up_hot()
 

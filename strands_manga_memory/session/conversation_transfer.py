@@ -17,7 +17,6 @@ from strands_manga_memory.exceptions import ConflictError, CorruptRecordError, S
 from strands_manga_memory.session.protocol.conversation import OPEN_SECONDS, Conversation
 from strands_manga_memory.session.protocol.durable_tier import attempts
 from strands_manga_memory.session.protocol.record import (
-    CLOSED,
     SEEN_TURNS,
     Record,
     Slot,
@@ -197,7 +196,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     window = tuple(
         Slot(key, number) for key in sorted(turns)[-SEEN_TURNS:] for number in range(lengths[key])
     )
-    states = {name: entry for name, entry in base.states.items() if name != CLOSED}
+    states = base.states
     if after is not None:
         # The author of a turn had seen every earlier version, so the key of the turn has a later
         # time than those versions.
@@ -272,7 +271,7 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         if replaces and hold.hot is not None:
             # also an empty one, which a writer may be about to fill with the old content
             hold.save_hot(fills=True)
-        hold.close()
+        hold.flush(closes=True)
         if hold.durable is not None:
             hold.durable.purge(hold.local.base.incarnation)
     except StoreUnavailableError:

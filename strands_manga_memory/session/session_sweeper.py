@@ -92,7 +92,7 @@ class EndedConversation:
         if found is None or found.is_empty or hot is None or hot.stored_as != claimed:
             return False
         if self.durable is not None:
-            self.hold.close(writes_hot=False)
+            self.hold.flush(writes_hot=False, closes=True)
         return True
 
     def read(self) -> None:

@@ -13,7 +13,6 @@ from strands_manga_memory.session.protocol.durable_tier import DurableTier, atte
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, MergeCheck
 from strands_manga_memory.session.protocol.record import (
-    CLOSED,
     Record,
     Turn,
     TurnKey,
@@ -90,7 +89,7 @@ class Conversation:
         if ended and ended % self._flush_every == 0:
             return True
         return (head is not None and 0 < head.incarnation == base.incarnation) and (
-            (head.is_closed and not base.is_closed)
+            (head.is_closed and head.version[:2] < base.version[:2])
             or head.redactions != base.redactions
             or base.last_used - head.last_used >= self._silence / 2
         )
@@ -221,10 +220,13 @@ class Conversation:
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
-    def flush(self, *, writes_hot: bool = True) -> None:
+    def flush(self, *, writes_hot: bool = True, closes: bool = False) -> None:
         """Write ended turns to the log, and update the record in the durable tier.
 
-        If ``writes_hot`` is True, the hot tier is updated, too, and its time to live restarts.
+        Args:
+            writes_hot: Whether the hot tier is updated, too, so that its time to live restarts.
+            closes: Whether the durable record is marked as complete. A restore then needs no newer
+                data from the hot tier.
         """
         if self.durable is None:
             self.save()
@@ -233,7 +235,7 @@ class Conversation:
         with self.durable.io:
             before = self.local.base.incarnation
             for _ in attempts("durable"):
-                if self._flush_once(writes_hot=writes_hot):
+                if self._flush_once(writes_hot=writes_hot, closes=closes and self.hot is not None):
                     break
             if before < (logs_from := self.local.base.logs_from):
                 # The conversation was deleted meanwhile, perhaps before the last put of a turn.
@@ -300,13 +302,6 @@ class Conversation:
         else:
             self._fill_hot()
 
-    def close(self, *, writes_hot: bool = True) -> None:
-        """Flush the conversation as ``flush`` does, and mark the durable record as complete."""
-        has_content = not self.local.base.is_empty or bool(self.local.own)
-        if self.hot is not None and self.durable is not None and has_content:
-            self.local.set_states({CLOSED: True})
-        self.flush(writes_hot=writes_hot)
-
     def _save_head(self) -> None:
         """Store the changes in the durable tier's record, with a conditional write."""
         durable = self._durable()
@@ -370,7 +365,7 @@ class Conversation:
             if self.hot.is_known and self.begins_durably and is_stored:
                 self._attempt(self._write, self.hot, record, record)
 
-    def _flush_once(self, *, writes_hot: bool) -> bool:
+    def _flush_once(self, *, writes_hot: bool, closes: bool) -> bool:
         durable = self._durable()
         self.read_head()
         if self.hot is not None and writes_hot:
@@ -380,11 +375,13 @@ class Conversation:
             missing = missing_turns(record, known)
             if not record.incarnation:
                 return True
+            closes = closes and not record.is_empty
             loggable = self._ended(record, missing)
             if known is not None and known.version[:2] == record.version[:2]:
-                if not loggable and missing == known.unlogged:
+                if not loggable and missing == known.unlogged and (known.is_closed or not closes):
                     return True
                 record = replace(record, version=max(record.version, known.version).marked())
+            record = replace(record, is_closed=closes)
         if begins_log(record, known):
             # The head comes first: a log without a head counts as that of a deleted conversation.
             if not self._write(durable, record, head_record(record, missing, known)):

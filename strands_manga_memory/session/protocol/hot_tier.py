@@ -205,8 +205,7 @@ class HotTier:
         before = self._stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
-        if self._keeps_log:
-            record = self._with_redacted_archive(record)
+        record = self._with_redacted_unread(record, before)
         ttl = self._ttl_of(record) if ttl is None else ttl
         is_new = record.incarnation != (before.record.incarnation if before.record else 0)
         old = _Stored() if is_new else before
@@ -268,18 +267,16 @@ class HotTier:
                     turns[names[name]] = turn
             return turns
 
-    def _with_redacted_archive(self, record: Record) -> Record:
+    def _with_redacted_unread(self, record: Record, before: _Stored) -> Record:
         """Add turns that have left the history to a record, if they have new redactions.
 
         The write of the record then replaces the original turns in the store.
         """
-        before = self.record or Record()
-        known = before.redactions if before.incarnation == record.incarnation else {}
-        changed = {key for key, found in record.redactions.items() if known.get(key) != found}
-        new = changed - record.turns.keys()
+        known = {} if before.record is None else before.record.redactions
+        new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
         turns = self.get_turns(record.incarnation, new) if new else {}
         redacted = {key: record.redacted(key, turn) for key, turn in turns.items()}
-        return replace(record, turns={**record.turns, **redacted}) if redacted else record
+        return replace(record, turns={**redacted, **record.turns})
 
     # Fields
 

@@ -10,7 +10,6 @@ from threading import RLock
 from typing import Any
 
 from strands_manga_memory.session.protocol.record import (
-    CLOSED,
     CONTINUES,
     Entry,
     Record,
@@ -136,8 +135,6 @@ class LocalCopy:
             if self._open is None:
                 self._open = self._next_key()
                 self.own[self._open] = Turn(is_open=True, about=dict(about or {}))
-            if self._changes.get(CLOSED, self.base.is_closed):
-                self._changes[CLOSED] = False
             turn = self.own[self._open]
             times = (*turn.times, self._clock() if at is None else at)
             self.own[self._open] = replace(turn, messages=(*turn.messages, message), times=times)
@@ -322,7 +319,7 @@ class LocalCopy:
             new_turns, new_messages = self._count_unsaved()
             self._drafted = lengths = {key: len(turn.messages) for key, turn in own.items()}
             changed = {name: Entry(version, value) for name, value in self._changes.items()}
-            used = bool(own or self._changes.keys() - {CLOSED} or self.window != base.window)
+            used = bool(own or self._changes or self.window != base.window)
             return replace(
                 base.with_turns(own),
                 version=version,
@@ -337,6 +334,7 @@ class LocalCopy:
                 turn_count=base.turn_count + new_turns,
                 message_count=base.message_count + new_messages,
                 ids=base.ids or self._ids,
+                is_closed=False,
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
@@ -456,10 +454,10 @@ class LocalCopy:
         self.window = ()
         self.has_news = self.is_overruled = bool(self.view)
 
-    def has_work(self, *, besides: str = "") -> bool:
-        """Return whether there are unsaved changes. Those of the state ``besides`` do not count."""
+    def has_work(self) -> bool:
+        """Return whether there are unsaved changes."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
-        return is_edited or bool(self.unsaved() or self._changes.keys() - {besides})
+        return is_edited or bool(self.unsaved() or self._changes)
 
     def unsaved(self) -> dict[TurnKey, Turn]:
         """Return the turns that no store has confirmed completely."""
@@ -500,9 +498,8 @@ class LocalCopy:
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
-        closed = {CLOSED: joined.states[CLOSED]} if CLOSED in joined.states else {}
-        mine = replace(base, incarnation=joined.incarnation, states={**base.states, **closed})
-        return self.has_work(besides=CLOSED) and not mine.has_content_of(joined)
+        mine = replace(base, incarnation=joined.incarnation)
+        return self.has_work() and not mine.has_content_of(joined)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
         """Mark the messages in ``view`` that were redacted since ``before``."""

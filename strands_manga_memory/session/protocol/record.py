@@ -96,9 +96,6 @@ class Replacement(NamedTuple):
     message: Any
 
 
-CLOSED = "closed"
-"""Name of the state entry that marks the durable copy of a conversation as complete."""
-
 CONTINUES = "continues"
 """Name in ``Turn.about`` of a turn that continues the previous one, such as after an interrupt."""
 
@@ -185,6 +182,8 @@ class Record:
         turn_count: Number of turns so far.
         message_count: Number of messages so far.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
+        is_closed: Whether a process closed the conversation when it wrote this record to the
+            durable tier, which then has everything that the hot tier has.
     """
 
     version: Version = NO_VERSION
@@ -204,16 +203,12 @@ class Record:
     turn_count: int = 0
     message_count: int = 0
     ids: Mapping[str, str] = field(default_factory=dict)
+    is_closed: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no content: nothing was stored, or the conversation has ended."""
         return not (self.window or self.states or self.unlogged or self.turn_count)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the durable tier has everything that the hot tier has."""
-        return CLOSED in self.states and bool(self.states[CLOSED].value)
 
     @property
     def shown_keys(self) -> set[TurnKey]:

@@ -229,6 +229,7 @@ def record_object(record: Record, held: Lengths | None = None) -> JsonObject:
         ),
         "removed": lengths_text(record.removed),
         "notes": record.notes,
+        "closed": record.is_closed,
     }
     if is_whole:
         parts["states"] = [
@@ -272,6 +273,7 @@ def record_of(
         turns=turns,
         unlogged=lengths_of(value.get("unlogged", "")),
         ids={str(name): str(found) for name, found in value.get("ids", {}).items()},
+        is_closed=bool(value.get("closed")),
         **numbers,
     )
 

@@ -136,7 +136,7 @@ class Process:
     def sweep(self) -> None:
         """Store the hot tier's data in the durable tier, and empty the hot tier."""
         self.hold.read_hot(touch=False)
-        self.hold.close(writes_hot=False)
+        self.hold.flush(writes_hot=False, closes=True)
         if self.hold.empty_hot():
             _purge_ended(self.hold)
 
