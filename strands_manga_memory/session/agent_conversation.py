@@ -208,7 +208,8 @@ class AgentConversation:
         """
         hold, local, base = self.hold, self.local, self.local.base
         hot, unused_until = hold.hot, base.last_used + self.tiers.ttl.session
-        has_expired = hot is not None and hot.expires_in is not None and hot.expires_in <= 0
+        expires_in = None if hot is None or hot.stored is None else hot.stored.expires_in
+        has_expired = expires_in is not None and expires_in <= 0
         is_over = has_expired
         if hold.durable is not None:
             is_in_hot = hot is not None and not is_nothing(hot.record) and not has_expired

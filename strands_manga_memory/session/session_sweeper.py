@@ -89,7 +89,8 @@ class EndedConversation:
             CorruptRecordError: The record in a tier cannot be read.
         """
         found, hot = self.hold.read_hot(touch=False), self.hold.hot
-        if found is None or found.is_empty or hot is None or hot.stored_as != claimed:
+        stored = None if hot is None else hot.stored
+        if found is None or found.is_empty or stored is None or stored.expect != claimed:
             return False
         if self.durable is not None:
             self.hold.flush(writes_hot=False, closes=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from strands_manga_memory.exceptions import OvertakenError, StoreUnavailableError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier, attempts
-from strands_manga_memory.session.protocol.hot_tier import HotTier
+from strands_manga_memory.session.protocol.hot_tier import HotTier, StoredHash
 from strands_manga_memory.session.protocol.local_copy import LocalCopy, MergeCheck
 from strands_manga_memory.session.protocol.record import (
     Record,
@@ -349,8 +349,8 @@ class Conversation:
         """Store a new conversation in the hot tier while the durable tier does not answer."""
         local = self.local
         is_new = local.is_loaded and not local.base.incarnation and local.head_copy is None
-        if self.hot is None or not is_new or not self.hot.is_untouched:
-            return False
+        if self.hot is None or not is_new or self.hot.stored != StoredHash():
+            return False  # the hash has content or a tombstone, or is not known
         with self.hot.io:
             draft = local.draft()
             return bool(self._attempt(self._write, self.hot, draft, draft)[0])

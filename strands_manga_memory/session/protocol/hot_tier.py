@@ -79,7 +79,7 @@ _FIELD_OF = {
 
 
 @dataclass
-class _Stored:
+class StoredHash:
     """Content of the hash that stores a conversation, as last read or written.
 
     Args:
@@ -91,7 +91,8 @@ class _Stored:
             the history or is damaged.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
             object. None for an unread turn.
-        expires_in: Seconds until the conversation counts as expired; None if the hash is missing.
+        expires_in: Seconds from the read or write until the conversation counts as expired; None if
+            the hash is missing.
     """
 
     expect: tuple[int, int] | None = None
@@ -111,6 +112,7 @@ class HotTier:
 
     Attributes:
         name: Name of the tier.
+        stored: Content of the hash, as last read or written; None if it is not known.
         io: Lock that is held while the conversation is read or written.
     """
 
@@ -121,40 +123,22 @@ class HotTier:
         self._store, self._name = tiers.hot, place.conversation
         self._tiers, self._codec = tiers, tiers.codec
         self._keeps_log = tiers.durable is None
-        self._stored: _Stored | None = None
+        self.stored: StoredHash | None = None
         self.io = RLock()
 
     @property
     def is_known(self) -> bool:
         """Whether the content is known: after a read or write, until a request fails."""
-        return self._stored is not None
+        return self.stored is not None
 
     @property
     def record(self) -> Record | None:
         """The stored record, as last read or written; None if it is missing or not known."""
-        return None if self._stored is None else self._stored.record
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the store is known to have nothing, not even a tombstone."""
-        return self._stored is not None and self._stored.expect is None and self._stored.epoch == 1
-
-    @property
-    def stored_as(self) -> tuple[int, int] | None:
-        """Epoch and version of the stored hash, as last read or written. None: missing or unknown.
-
-        The epoch grows by 1 at each end of the conversation.
-        """
-        return None if self._stored is None else self._stored.expect
-
-    @property
-    def expires_in(self) -> float | None:
-        """Seconds from the last read or write to the expiry; None if missing or not known."""
-        return None if self._stored is None else self._stored.expires_in
+        return None if self.stored is None else self.stored.record
 
     def forget(self) -> None:
         """Discard the known content, so that the next use must read the store again."""
-        self._stored = None
+        self.stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
         """Read the record in one round trip; None if there is none.
@@ -166,14 +150,14 @@ class HotTier:
             StoreUnavailableError: The store does not answer.
             CorruptRecordError: The record cannot be read.
         """
-        self._stored = None
+        self.stored = None
         touch = touch and self._tiers.ttl.refreshed_by_reads
         found = self._store.load(self._name, None, touch=touch)
         if found is None or found.state == DELETED:
-            self._stored = _Stored(epoch=1 if found is None else found.epoch + 1)
+            self.stored = StoredHash(epoch=1 if found is None else found.epoch + 1)
         else:
-            self._stored = self._decode(found)
-        return self._stored.record
+            self.stored = self._decode(found)
+        return self.stored.record
 
     def read_to_delete(self) -> Record | None:
         """Read the record before a deletion; None if it is missing or damaged.
@@ -185,7 +169,7 @@ class HotTier:
         except CorruptRecordError:
             ttl = self._tiers.ttl.tombstone_seconds
             epoch = self._store.put_tombstone(self._name, epoch=1, ttl=ttl)
-            self._stored = _Stored(epoch=epoch + 1)
+            self.stored = StoredHash(epoch=epoch + 1)
             return None
 
     def write(self, record: Record, *, ttl: float | None = None) -> bool:
@@ -202,16 +186,16 @@ class HotTier:
         Raises:
             StoreUnavailableError: The store does not answer. The record may have been stored.
         """
-        before = self._stored
+        before = self.stored
         if before is None:
             raise StoreUnavailableError("the content of the hot tier is not known")
         record = self._with_redacted_unread(record, before)
         ttl = self._ttl_of(record) if ttl is None else ttl
         is_new = record.incarnation != (before.record.incarnation if before.record else 0)
-        old = _Stored() if is_new else before
+        old = StoredHash() if is_new else before
         after = self._content(record, old)
         version = new_version()
-        self._stored = None
+        self.stored = None
         is_stored = self._store.write(
             self._name,
             HotWrite(
@@ -229,7 +213,7 @@ class HotTier:
             ),
         )
         if is_stored:
-            self._stored = replace(
+            self.stored = replace(
                 after, expect=(before.epoch, version), epoch=before.epoch, expires_in=ttl
             )
         return is_stored
@@ -253,9 +237,9 @@ class HotTier:
             keys: Keys of the turns to read. None: all turns.
         """
         with self.io:
-            if self._stored is None:
+            if self.stored is None:
                 self.read(touch=False)
-            stored = self._stored
+            stored = self.stored
             if stored is None or stored.record is None or stored.record.incarnation != incarnation:
                 return {}
             held, unread = stored.record.turns, stored.unread
@@ -267,7 +251,7 @@ class HotTier:
                     turns[names[name]] = turn
             return turns
 
-    def _with_redacted_unread(self, record: Record, before: _Stored) -> Record:
+    def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
         """Add turns that have left the history to a record, if they have new redactions.
 
         The write of the record then replaces the original turns in the store.
@@ -280,10 +264,10 @@ class HotTier:
 
     # Fields
 
-    def _content(self, record: Record, before: _Stored) -> _Stored:
+    def _content(self, record: Record, before: StoredHash) -> StoredHash:
         """Return the content of the hash after a write of ``record``."""
         if record.is_empty:
-            return _Stored(record=record, fields={ENDED_FIELD: record_object(record)})
+            return StoredHash(record=record, fields={ENDED_FIELD: record_object(record)})
         old, shown = before.record or Record(), record.shown_keys
         lengths = {key: len(turn.messages) for key, turn in old.turns.items()} | before.unread
         # The history, or the log in this hash, still needs turns that have left the record, or
@@ -302,7 +286,7 @@ class HotTier:
             fields[f"state.{self._digest(name)}"] = name, entry
         for part, value in record_object(record, held).items():
             fields.setdefault(_FIELD_OF.get(part, _HEAD_FIELD), {})[part] = value
-        return _Stored(record=record, unread=unread, fields=fields)
+        return StoredHash(record=record, unread=unread, fields=fields)
 
     def _digest(self, name: str) -> str:
         text = f"{self._name}#{name}".encode(errors="surrogatepass")
@@ -318,11 +302,11 @@ class HotTier:
         codec = Codec() if name == ENDED_FIELD else self._codec
         return seal_object(value, self._place(name), codec)
 
-    def _decode(self, found: HotRecord) -> _Stored:
+    def _decode(self, found: HotRecord) -> StoredHash:
         # A sweeper's claim stops no writer: the next writer raises the epoch, which voids the
         # claim.
         epoch = found.epoch + (found.state == CLOSING)
-        stored = _Stored((found.epoch, found.version), epoch, expires_in=found.expires_in)
+        stored = StoredHash((found.epoch, found.version), epoch, expires_in=found.expires_in)
         if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
             value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
             with trusted(self._name):
