@@ -128,9 +128,8 @@ class Snip:
         gone: set[int] = set()
         for turn in turns(older)[1:]:  # the first one holds the original intent
             own = older[turn.start : turn.stop]
-            if excess <= 0 or (
-                turn.stop == len(older) and not _ends_turn(compaction.messages, turn.stop)
-            ):
+            is_cut = turn.stop == len(older) and not _is_turn_end(compaction.messages, turn.stop)
+            if excess <= 0 or is_cut:
                 break
             if all(_is_low(message, compaction) for message in own):
                 gone.update(turn)
@@ -234,7 +233,7 @@ def _is_low(message: Message, compaction: Compaction) -> bool:
     )
 
 
-def _ends_turn(messages: Sequence[Message], end: int) -> bool:
+def _is_turn_end(messages: Sequence[Message], end: int) -> bool:
     return end >= len(messages) or (
         is_turn_start(messages[end]) and not tool_use_ids(messages[end - 1])
     )

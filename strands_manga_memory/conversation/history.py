@@ -37,7 +37,6 @@ from strands_manga_memory.messages import (
     id_of,
     is_repair,
     is_turn_start,
-    turns,
 )
 from strands_manga_memory.messages.message_parts import custom_metadata
 
@@ -356,7 +355,7 @@ def ensure_ids(messages: list[Message]) -> None:
 # --- Latest messages: the history, and evicted messages -------------------------------------------
 
 _TIMES_WINDOW, _MOST_TOKENS = 3, 32_768
-"""Limits of the messages in memory beyond the history: a multiple of its budget, and a number of
+"""Limits of the evicted messages in memory: a multiple of the history's budget, and a number of
 tokens.
 """
 
@@ -365,7 +364,7 @@ _TOKENS_A_MESSAGE, _LEAST_READ = 32, 64
 
 _SLACK = 5
 """Divisor of the limit.
-Messages in memory may exceed the limit by this part, so that they are not reduced in every turn.
+Evicted messages may exceed the limit by this part, so that they are not reduced in every turn.
 """
 
 
@@ -469,30 +468,30 @@ class LogTail:
         self,
         history: Sequence[Message],
         budget: int,
-        total: Callable[[Sequence[Message]], int],
+        count: Callable[[Message], int],
     ) -> list[Message]:
         """Return the messages from which the trimmer selects: the history and evicted messages.
 
-        The oldest evicted messages are forgotten if there are too many.
+        If the evicted messages have too many tokens, the largest of them are forgotten.
 
         Args:
             history: The history.
             budget: Budget of the history, in tokens.
-            total: Function that returns the tokens of messages.
+            count: Function that returns the tokens of a message.
         """
         ids = {*self._window}
         found = list(self if len(ids) == len(history) and ids <= self._messages.keys() else history)
-        most = self._most(budget) + total([found[at] for turn in turns(found)[-1:] for at in turn])
-        excess = total(found) - most
+        sizes = {id_of(message): count(message) for message in found if id_of(message) not in ids}
+        most = min(_TIMES_WINDOW * budget, _MOST_TOKENS)
+        excess = sum(sizes.values()) - most
         if excess <= most // _SLACK:
             return found
-        kept: list[Message] = []
-        for message in found:
-            if excess > 0 and id_of(message) not in ids:
-                excess -= total([message])
-            else:
-                kept.append(message)
-        return self._hold(kept)
+        gone: set[str] = set()
+        for id_ in sorted(sizes, key=lambda id_: -sizes[id_]):
+            if excess > 0:
+                gone.add(id_)
+                excess -= sizes[id_]
+        return self._hold([message for message in found if id_of(message) not in gone])
 
     @staticmethod
     def most_messages(budget: int) -> int:
@@ -500,11 +499,8 @@ class LogTail:
 
         ``budget`` is the budget of the history, in tokens.
         """
-        return max(_LEAST_READ, LogTail._most(budget) // _TOKENS_A_MESSAGE)
-
-    @staticmethod
-    def _most(budget: int) -> int:
-        return budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
+        tokens = budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
+        return max(_LEAST_READ, tokens // _TOKENS_A_MESSAGE)
 
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Record that the trimmer replaces the history by selected messages.

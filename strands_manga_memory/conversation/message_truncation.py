@@ -110,14 +110,10 @@ class MessageTruncator:
         self.messages = messages
         self.changed: set[int] = set()
         self.tokens = sum(sizes.values())
+        self.locked_tokens = sum(map(sizes.__getitem__, locked))
         self._sizes = sizes
         self._count = count
         self._locked = locked
-
-    @property
-    def locked_tokens(self) -> int:
-        """Tokens of the locked messages."""
-        return sum(self._sizes[at] for at in self._locked)
 
     def drop(self, positions: Collection[int]) -> None:
         """Remove the messages at the given positions, or none if one of them is locked."""

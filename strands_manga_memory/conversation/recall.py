@@ -184,8 +184,9 @@ class HistoryRecall(Plugin):
             )
         self._agent = weakref.ref(agent)
         agent.add_hook(self._on_restore, AgentInitializedEvent, order=HookOrder.SDK_LAST)
-        agent.add_hook(self._on_message, MessageAddedEvent)
-        agent.add_hook(self._on_turn, BeforeInvocationEvent)
+        note, begin_turn = self.archive.note, self.archive.begin_turn
+        agent.add_hook(lambda event: note(event.message, self._clock()), MessageAddedEvent)
+        agent.add_hook(lambda _: begin_turn(), BeforeInvocationEvent)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _on_restore(self, event: AgentInitializedEvent[Agent]) -> None:
@@ -202,12 +203,6 @@ class HistoryRecall(Plugin):
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in event.agent.messages:
             self.archive.note(message, 0.0)
-
-    def _on_message(self, event: MessageAddedEvent[Agent]) -> None:
-        self.archive.note(event.message, self._clock())
-
-    def _on_turn(self, event: BeforeInvocationEvent) -> None:
-        self.archive.begin_turn()
 
     def forget(self, tracking_id: str) -> None:
         """Remove a message from the index for good, for example after its redaction."""

@@ -270,7 +270,9 @@ def _required(
         The reason why each message stays, keyed by position, and the positions of messages that
         must not be truncated.
     """
-    found = [turn for turn in turns(messages) if is_turn_start(messages[turn.start])]
+    found = turns(messages)
+    if found and not is_turn_start(messages[0]):
+        found = found[1:]  # messages before the first turn
     first: set[int] = set()
     for at in found[0] if found else ():
         first.add(at)

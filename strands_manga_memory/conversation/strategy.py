@@ -83,7 +83,11 @@ class PolicyStrategy:
         ``conversation_manager``. For a strategy, hooks do this.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
-        agent.add_hook(self._end_invocation, AfterInvocationEvent, order=_AS_THE_AGENT_WOULD)
+        agent.add_hook(
+            lambda event: self.policy.apply_management(event.agent),
+            AfterInvocationEvent,
+            order=_AS_THE_AGENT_WOULD,
+        )
         self.policy.register_hooks(agent.hooks)
         agent.add_hook(self._save, MessageAddedEvent, order=_BEFORE_THE_SESSION)
         agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
@@ -103,9 +107,6 @@ class PolicyStrategy:
         else:
             await self.policy.keep_within_budget(context)
         return not same_objects(before, agent.messages)
-
-    def _end_invocation(self, event: AfterInvocationEvent) -> None:
-        self.policy.apply_management(event.agent)
 
     def _save(self, event: MessageAddedEvent[Agent] | AfterInvocationEvent) -> None:
         state = {**self.policy.get_state(), "records": self._trimmer.records}

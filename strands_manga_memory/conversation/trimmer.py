@@ -434,7 +434,7 @@ class Trimmer:
             # Without a summary, which would replace the evicted messages.
             with logged_errors(logger, "the log could not be read, no evicted message comes back"):
                 tail.restore(list(read(tail.most_messages(self.max_tokens))))
-        candidates = tail.candidates(history, self.max_tokens, total)
+        candidates = tail.candidates(history, self.max_tokens, self.features.tokens)
         trim_to = self.most
         if self.trim_every:  # make room for as many turns, each as large as the latest ones
             starts = [turn.start for turn in turns(candidates)][-self.trim_every :]

@@ -70,7 +70,9 @@ def find_json(text: str) -> tuple[str, list[Documents]]:
     found = _scan(text)
     if not is_mostly_json(found, text) and (start := _PYTHON_START.search(text)) is not None:
         outermost = len(text[: start.end() - 1].rstrip("[{( \n"))
-        converted = text[:outermost] + _from_python(text[outermost:])
+        converted = text[:outermost] + _PYTHON_TOKEN.sub(
+            lambda match: _token(match[0]), text[outermost:]
+        )
         in_python = _scan(converted)
         if is_mostly_json(in_python, converted):
             return converted, in_python
@@ -132,10 +134,6 @@ def _opened(value: Any, depth: int) -> Any:
             return value
         return _opened(inner, depth - 1)
     return value
-
-
-def _from_python(text: str) -> str:
-    return _PYTHON_TOKEN.sub(lambda match: _token(match[0]), text)
 
 
 def _token(token: str) -> str:

@@ -123,14 +123,11 @@ def _valid_block(block: Any, role: str) -> Any:
         return _valid_result(block) if role == "user" else None
     if "reasoningContent" in block:
         return block if role == "assistant" else None
-    if "guardContent" in block and _has_only_image(block["guardContent"]):
-        return block
+    guarded = block.get("guardContent")
+    if isinstance(guarded, dict) and guarded and "text" not in guarded:
+        return block  # an image
     text = spoken_text(block)
     return block if text is None or _has_content(text) else None
-
-
-def _has_only_image(guarded: Any) -> bool:
-    return isinstance(guarded, dict) and bool(guarded) and "text" not in guarded
 
 
 def _has_content(text: Any) -> bool:

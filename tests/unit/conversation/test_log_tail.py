@@ -22,7 +22,7 @@ def talk(turns: int) -> list[Any]:
 
 
 def candidates(tail: LogTail, window: list[Any]) -> list[Any]:
-    return tail.candidates(window, BUDGET, len)
+    return tail.candidates(window, BUDGET, lambda message: 1)
 
 
 def begun(history: list[Any], selected: list[Any]) -> LogTail:
@@ -58,6 +58,14 @@ def test_no_message_comes_back_once_something_was_taken_out_or_put_between() -> 
         tail.follow(window)
         assert candidates(tail, window) == window
         assert list(tail) == window
+
+
+def test_the_largest_evicted_messages_are_forgotten_if_there_are_too_many() -> None:
+    """At most three times the budget of 8 tokens, and a fifth more, is remembered."""
+    said = [*talk(2), user("a long pasted log of many words"), assistant("an answer"), *talk(4)]
+    tail = begun(said, window := said[-2:])
+    found = tail.candidates(window, 8, lambda message: len(message["content"][0]["text"].split()))
+    assert found == [message for message in said if len(message["content"][0]["text"]) < 20]
 
 
 def restored(said: list[Any], window: list[Any]) -> LogTail:
