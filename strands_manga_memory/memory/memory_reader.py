@@ -167,7 +167,7 @@ class MemoryReader:
             records = list[MemoryRecord]()
             is_all = limit is None or (self._embed is not None and query is not None)
             if not is_all:
-                latest = self._ranked(self._partition.load_latest(type_))
+                latest = self._ranked(self._partition.load_latest(type_, limit or 0))
                 records = self._best(latest, query, wanted)
                 is_all = latest.content.is_partial and len(records) < (limit or 0)
             if is_all:

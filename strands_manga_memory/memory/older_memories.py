@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import heapq
 import itertools
 import logging
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
@@ -56,43 +55,53 @@ class WordList:
     - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum
       determines ``N``.
     - ``ids.N`` holds the ids of 512 rows.
-    - ``important`` maps each type to the 192 most important memories, as pairs of negative
-      importance and row.
+    - ``important`` maps each type to the 192 most important memories, as negative importance, row
+      and id.
 
     Args:
         made_at: Time when the list was made, in seconds since 1970.
-        part: Function that returns a part by its name.
+        read: Function that returns the parts with the given names.
     """
 
-    def __init__(self, made_at: float, part: Callable[[str], Any]) -> None:
+    def __init__(self, made_at: float, read: Callable[[Iterable[str]], Mapping[str, Any]]) -> None:
         self.made_at = made_at
-        self._part = functools.cache(part)
+        self.parts: dict[str, Any] = {}
+        self._read = read
 
-    def find(self, terms: Iterable[str]) -> Iterator[str]:
-        """Yield the ids of memories with a search term, those with more and rarer terms first."""
+    def find(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the ids of memories with a word, given the checksums of words.
+
+        Memories with more and rarer words come first.
+        """
+        self._load(map(_part_of, words))
         scores: dict[int, float] = defaultdict(float)
-        for word in sorted(map(_checksum, terms)):
-            rows = self._part(_part_of(word)).get(word, "").split()
+        for word in words:
+            rows = self.parts[_part_of(word)].get(word, "").split()
             worth = 1 / math.log2(1 + len(rows)) if rows else 0.0
             for row in map(int, rows):
                 scores[row] -= worth
-        return map(self._id, sorted(sorted(scores), key=scores.__getitem__))
+        ranked = sorted(sorted(scores), key=scores.__getitem__)
+        for first in range(0, len(ranked), _ROWS):
+            batch = ranked[first : first + _ROWS]
+            self._load(map(_part_of_ids, batch))
+            for row in batch:
+                yield str(self.parts[_part_of_ids(row)][row % _ROWS])
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
         """Yield the ids of important memories of some types, by importance, then latest first."""
-        important = self._part("important")
-        return (
-            self._id(row) for _, row in heapq.merge(*(important.get(type_, ()) for type_ in types))
-        )
+        self._load(["important"])
+        lists = (self.parts["important"].get(type_, ()) for type_ in types)
+        return (str(id_) for *_, id_ in heapq.merge(*lists))
 
-    def _id(self, row: int) -> str:
-        return str(self._part(f"ids.{row // _ROWS:02}")[row % _ROWS])
+    def _load(self, names: Iterable[str]) -> None:
+        if missing := set(names) - self.parts.keys():
+            self.parts |= self._read(missing)
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
     """Return the parts of a word list, keyed by name. Memories beyond its limits are left out."""
     rows: dict[str, list[int]] = defaultdict(list)
-    important: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    important: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
     ids, size = list[str](), 0
     for row, record in enumerate(itertools.islice(records, _MOST_ROWS)):
         words = {_checksum(term) for text in texts_of(record).values() for term in text.terms}
@@ -100,15 +109,14 @@ def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
         if size > _MOST_BYTES:
             break
         ids.append(record.memory_id)
-        important[record.type].append((-record.importance, row))
+        important[record.type].append((-record.importance, row, record.memory_id))
         for word in words:
             rows[word].append(row)
     parts: dict[str, Any] = {_part_of(f"{shard:x}"): {} for shard in range(_SHARDS)}
     for word, found in rows.items():
         parts[_part_of(word)][word] = " ".join(map(str, found))
     parts |= {
-        f"ids.{start // _ROWS:02}": ids[start : start + _ROWS]
-        for start in range(0, len(ids), _ROWS)
+        _part_of_ids(start): ids[start : start + _ROWS] for start in range(0, len(ids), _ROWS)
     }
     return parts | {
         "important": {
@@ -130,7 +138,6 @@ class OlderMemories:
         self._partition = partition
         self._codec = partition.codec or Codec()
         self._list: WordList | None = None
-        self._is_checked = False
 
     def find(
         self,
@@ -156,18 +163,17 @@ class OlderMemories:
             with_preferences: Whether preferences may be added if the list exists.
         """
         oldest = max(since, self._partition.clock() - _SECONDS)
+        words = [] if query is None else sorted(map(_checksum, content_terms(query)))
 
-        def find(words: WordList) -> list[str]:
-            found = (
-                words.by_importance(types) if query is None else words.find(content_terms(query))
-            )
+        def find(listed: WordList) -> list[str]:
+            found = listed.by_importance(types) if query is None else listed.find(words)
             return list(itertools.islice((id_ for id_ in found if id_ not in known), _MOST_FOUND))
 
         try:
-            if self._list is None or not (self._is_checked or self._is_stored(self._list)):
-                self._list = self._read()
-            words, self._is_checked = self._list, True
-            ids = None if words is None or words.made_at < oldest else find(words)
+            if self._list is None:
+                self._list = self._stored([*map(_part_of, words)] or ["important"])
+            listed = self._list
+            ids = None if listed is None or listed.made_at < oldest else find(listed)
         except CorruptRecordError:  # the list is made again from all memories
             ids = None
         if ids is not None:
@@ -184,8 +190,8 @@ class OlderMemories:
         return loaded
 
     def forget(self) -> None:
-        """Let the next search check that the word list in this process is still the stored one."""
-        self._is_checked = False
+        """Let the next search read the stored list again, which may have changed."""
+        self._list = None
 
     def delete_list(self) -> None:
         """Delete the stored word list after a change of the memories that is not in the list."""
@@ -196,32 +202,36 @@ class OlderMemories:
         )
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
-    def _is_stored(self, words: WordList) -> bool:
-        stored = self._partition.table.get(self._partition.owner.partition, f"{_WORDS}important")
-        return stored is not None and stored.get("made_at") == words.made_at
-
-    def _read(self) -> WordList | None:
-        """Return the stored word list, or None if there is none.
+    def _stored(self, names: Sequence[str]) -> WordList | None:
+        """Return the stored list, of which the parts ``names`` are read; None if there is no list.
 
         A damaged list raises ``CorruptRecordError``, here or when a damaged part is used.
         """
-        owner = self._partition.owner
-        rows = self._partition.table.query(owner.partition, first=_WORDS, last=f"{_WORDS}~")
-        items = {str(item["memory_id"]).removeprefix(_WORDS): item for item in rows}
+        items = self._items(names)
         if not items:
             return None
+        with trusted(place_of(self._partition.owner, _WORDS)):
+            made_at = float(next(iter(items.values()))["made_at"])
 
-        def part(name: str) -> Any:
-            place = place_of(owner, f"{_WORDS}{name}")
-            with trusted(place):
-                made, body = self._codec.decode(items[name]["data"], place)
-                if made != made_at:
-                    raise ValueError("it is a part of another list")
-                return body
+        def read(names: Iterable[str]) -> dict[str, Any]:
+            unread = set(names) - items.keys()
+            stored = items | (self._items(unread) if unread else {})
+            return {name: self._part(name, stored, made_at) for name in names}
 
-        with trusted(place_of(owner, _WORDS)):
-            made_at = float(items["important"]["made_at"])
-        return WordList(made_at, part)
+        return WordList(made_at, read)
+
+    def _items(self, names: Iterable[str]) -> dict[str, Item]:
+        partition = self._partition.owner.partition
+        items = self._partition.table.batch_get([(partition, f"{_WORDS}{each}") for each in names])
+        return {id_.removeprefix(_WORDS): item for (_, id_), item in items.items()}
+
+    def _part(self, name: str, items: Mapping[str, Item], made_at: float) -> Any:
+        place = place_of(self._partition.owner, f"{_WORDS}{name}")
+        with trusted(place):
+            made, body = self._codec.decode(items[name]["data"], place)
+            if made != made_at:
+                raise ValueError("it is a part of another list")
+            return body
 
     def _make(self) -> tuple[PartitionContent, WordList]:
         """Read all memories, make and store a list of their words, and return both.
@@ -252,11 +262,16 @@ class OlderMemories:
             logger.debug(
                 "error=<%s> | failed to store the words of a user's memories", type(error).__name__
             )
-        return loaded, WordList(made_at, parts.__getitem__)
+        return loaded, WordList(made_at, lambda names: parts)
 
 
 def _checksum(term: str) -> str:
     return f"{zlib.crc32(term.encode('utf-8', 'surrogatepass')):x}"
+
+
+def _part_of_ids(row: int) -> str:
+    """Return the name of the part of a word list that contains the id of a row."""
+    return f"ids.{row // _ROWS:02}"
 
 
 def _part_of(word: str) -> str:

@@ -137,12 +137,8 @@ _MOST_LATEST = 64
 _RECENT = (_Range(f"{MemoryType.PATTERN}#", f"{MemoryType.EPISODE}$", 24, SHOWN_ATTRIBUTES),)
 """Range of sort keys that searches read, besides the latest facts and feedback."""
 
-_MOST_RECALLED = 128
-_RECALLED = (
-    _Range(*type_range(MemoryType.PATTERN), 24),
-    _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.PREFERENCE}$", _MOST_RECALLED),
-)
-"""Ranges of sort keys that a recall of all types reads, besides the latest facts and feedback."""
+_LEAST_RECALLED = 16
+"""Least memories of a range that a recall reads. A recall of more memories reads twice as many."""
 
 _MOST_FINALIZED, _MOST_OF_AGE = 128, 32
 """Most session summaries that finalizing reads: of all ages, and of a given age or more."""
@@ -252,21 +248,30 @@ class UserPartition:
         ranges = _RECENT if latest else (*_RECENT, _UNLISTED)
         return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
 
-    def load_latest(self, type_: str | None) -> PartitionContent:
-        """Read the latest memories of one type or of several types, for a recall.
+    def load_latest(self, type_: str | None, limit: int) -> PartitionContent:
+        """Read the latest memories of one type or of several types, for a recall of ``limit``.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly
-        summaries. At most 216 records are read, in four requests. Raises CorruptRecordError if no
-        encrypted record can be decrypted.
+        summaries. Of each range of ids, at most 16 records or twice ``limit`` are read, in five
+        requests. Raises CorruptRecordError if no encrypted record can be decrypted.
         """
+        most = max(_LEAST_RECALLED, 2 * limit)
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
-        latest = marks.latest
-        ranges: Sequence[_Range] = _RECALLED if latest else (*_RECALLED, _UNLISTED)
-        if type_ is not None:
-            is_listed = bool(latest) and type_ in (MemoryType.FACT, MemoryType.FEEDBACK)
-            ranges = [] if is_listed else [_Range(*type_range(type_), _MOST_RECALLED)]
-            latest = [id_ for id_ in latest if id_.startswith(f"{type_}#")]
-        return self._load(ranges, latest, are_all=len(marks.latest) < _MOST_LATEST, uses=marks.uses)
+        listed = [id_ for id_ in marks.latest if type_ is None or id_.startswith(f"{type_}#")]
+        if type_ is None:
+            ranges = [
+                _Range(*type_range(MemoryType.PATTERN), most),
+                _Range(f"{MemoryType.SUMMARY}#", f"{MemoryType.MONTH}$", most),
+                _Range(*type_range(MemoryType.PREFERENCE), max(most, MOST_PREFERENCES)),
+                *([] if marks.latest else [_UNLISTED]),
+            ]
+        elif marks.latest and type_ in (MemoryType.FACT, MemoryType.FEEDBACK):
+            ranges = []
+        else:
+            is_preference = type_ == MemoryType.PREFERENCE
+            ranges = [_Range(*type_range(type_), max(most, MOST_PREFERENCES * is_preference))]
+        are_all = len(marks.latest) < _MOST_LATEST and len(listed) <= most
+        return self._load(ranges, listed[:most], are_all=are_all, uses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
         """Read the memories with the given ids and, ``with_preferences``, all preferences.

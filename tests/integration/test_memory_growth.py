@@ -32,6 +32,7 @@ class CountingTable:
         self._table = table
         self.requests = Counter[str]()
         self.read_bytes = 0
+        self.read_memories = 0
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._table, name)
@@ -41,12 +42,15 @@ class CountingTable:
         def call(*args: Any, **settings: Any) -> Any:
             self.requests[name] += 1
             answer = found(*args, **settings)
+            if name == "batch_get":
+                self.read_memories += sum(not id_.startswith("~") for _, id_ in answer)
             return self._read(answer) if name == "query" else answer
 
         return call
 
     def _read(self, items: Iterator[Any]) -> Iterator[Any]:
         for item in items:
+            self.read_memories += not item["memory_id"].startswith("~")
             self.read_bytes += len(json.dumps(item, default=repr))
             yield item
 
@@ -175,14 +179,14 @@ def test_search_finds_an_old_memory_among_many(tables: tuple[Table, Table]) -> N
     assert store.reader.search("uzumaki")
     assert counted.requests["query"] == 4
     assert contents(store, "Any postcards?") == ["Collects lighthouse postcards."]
-    assert counted.requests["query"] == 6, "the list of words, and all memories"
+    assert counted.requests["query"] == 5, "all memories"
     assert store.reader.search("Any trains?") == []
-    assert counted.requests["query"] == 6
+    assert counted.requests["query"] == 5
     counted.read_bytes = 0
     store = UserMemoryStore(counted, user_id="u1")
     assert contents(store, "Any postcards?") == ["Collects lighthouse postcards."]
     assert store.reader.search("Any trains?") == []
-    assert counted.requests["query"] == 11, "a start, recent memories, and the list"
+    assert counted.requests["query"] == 9, "a start, and recent memories"
     assert counted.read_bytes <= 150_000
 
 
@@ -258,7 +262,7 @@ def test_a_repeated_recall_reads_the_list_of_words_again_only_after_a_change(
         return found[0].content == old.content, counted.requests["query"]
 
     assert recalled()[0]
-    assert recalled() == recalled() == (True, 3), "queries, none of them for the list"
+    assert recalled() == recalled() == (True, 4), "queries, none of them for the list"
     other.forget(old.memory_id)
     put_old(other, old.content)
     assert recalled()[0]
@@ -350,8 +354,8 @@ def test_each_of_many_memories_is_found_by_its_words_and_by_its_importance(
     )
 
 
-def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int]]:
-    """Return requests and bytes read of recalls of a user with listed words."""
+def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tuple[int, int, int]]:
+    """Return requests, bytes and memories read of recalls of a user with listed words."""
     fill(UserMemoryStore(tables[1], user_id=user), memories)
     UserMemoryStore(tables[1], user_id=user).recall()
     counted: Any = CountingTable(tables[1])
@@ -359,17 +363,18 @@ def recalled(tables: tuple[Table, Table], user: str, memories: int) -> list[tupl
     found = []
     for options in ({}, {"query": "Uzumaki"}, {"type": "fact"}, {"type": "interaction_summary"}):
         counted.requests.clear()
-        counted.read_bytes = 0
+        counted.read_bytes = counted.read_memories = 0
         assert store.recall(limit=1, **options)  # type: ignore[arg-type]
         finish_writes(None, counted)
-        found.append((counted.requests.total(), counted.read_bytes))
+        found.append((counted.requests.total(), counted.read_bytes, counted.read_memories))
     return found
 
 
 def test_a_recall_reads_little_for_every_user(tables: tuple[Table, Table]) -> None:
     few, many = recalled(tables, "u1", 4), recalled(tables, "u2", 2_000)
-    assert sum(requests for requests, _ in many) <= 1.5 * sum(requests for requests, _ in few)
-    assert max(read for _, read in many) <= 200_000
+    assert sum(requests for requests, *_ in many) <= 1.5 * sum(requests for requests, *_ in few)
+    assert max(read for _, read, _ in many) <= 200_000
+    assert max(memories for *_, memories in many) <= 16 + 16 + 64, "summaries, facts, listed ones"
 
 
 def test_a_recall_finds_old_memories_by_importance_by_words_and_by_number(

@@ -118,7 +118,7 @@ def test_new_words_of_an_old_summary_are_found(memories: Memories) -> None:
 
 
 class PausedSearch:
-    """Table whose search of words waits until the user's memories are deleted."""
+    """Table whose read of the word list waits until the user's memories are deleted."""
 
     def __init__(self, table: SQLiteTable) -> None:
         self._table = table
@@ -131,11 +131,11 @@ class PausedSearch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
-    def query(self, partition: str, **asked: Any) -> Any:
-        if asked.get("first") == "~words#" and not self.paused.is_set():
+    def batch_get(self, keys: Any) -> Any:
+        if any(id_.startswith("~words#") for _, id_ in keys) and not self.paused.is_set():
             self.paused.set()
             assert self.deleted.wait(20)
-        return self._table.query(partition, **asked)
+        return self._table.batch_get(keys)
 
     def batch_write(self, **writes: Any) -> None:
         self._table.batch_write(**writes)
