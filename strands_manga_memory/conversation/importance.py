@@ -25,11 +25,8 @@ from strands_manga_memory.language.dialogue_acts import (
     act_of_reply,
     dialogue_act,
 )
-from strands_manga_memory.language.instructions import (
-    REASON_ENDED,
-    are_instructions_active,
-    revokes_instruction,
-)
+from strands_manga_memory.language.instructions import are_instructions_active, revokes_instruction
+from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.text_features import TextFeatures, text_features
 from strands_manga_memory.messages import content_fingerprint, is_turn_start
 from strands_manga_memory.messages.injection import message_text
@@ -415,7 +412,7 @@ class FeatureCache:
             )
             revokes = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
             features.may_revoke = revokes or (
-                role == "user" and REASON_ENDED.search(head_and_tail(text)) is not None
+                role == "user" and ANY.instructions.ended.search(head_and_tail(text)) is not None
             )
             if (
                 role == "user"

@@ -31,13 +31,8 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.quotes import QuoteFormatter
 from strands_manga_memory.conversation.token_counter import TokenCounter, default_counter
 from strands_manga_memory.exceptions import logged_errors
-from strands_manga_memory.language.dialogue_acts import (
-    MOVES,
-    SMALL_TALK_ACTS,
-    DialogueAct,
-    dialogue_act,
-)
-from strands_manga_memory.language.packs import any_language
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
+from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.search import (
     content_terms,
     evidence_terms,
@@ -92,8 +87,6 @@ question.
 _CANDIDATES = 250
 _EXPANDED_AROUND = 30
 
-_FOLLOWS = any_language("questions.follows")
-_ANSWER_FORMAT = any_language("questions.answer_format")
 _FEW_TERMS = 3
 """Most terms of a follow-up question that is searched together with the question before it."""
 
@@ -432,7 +425,7 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
     for number in users:
         repeated = long_numbers(found[number].text)
         said = head_and_tail(found[number].text)
-        moved = _subject_terms(said) if MOVES.search(said) else ()
+        moved = _subject_terms(said) if ANY.replies.moves.search(said) else ()
         shared = {
             each
             for each in numbers
@@ -489,7 +482,7 @@ def without_asides(question: str) -> str:
     return " ".join(
         sentence
         for sentence in split_sentences(question)
-        if _ANSWER_FORMAT.search(sentence) is None
+        if ANY.questions.answer_format.search(sentence) is None
         and dialogue_act(sentence, "user") not in SMALL_TALK_ACTS
     )
 
@@ -500,7 +493,7 @@ def complete_question(question: str, history: Sequence[Message]) -> str:
     Short follow-ups are "And the second one?" and 「それは？」. A long question is truncated.
     """
     question = head_and_tail(question)
-    if not _FOLLOWS.search(question) or len(query_terms(question)) > _FEW_TERMS:
+    if not ANY.questions.follows.search(question) or len(query_terms(question)) > _FEW_TERMS:
         return question
     texts = (message_text(message) for message in reversed(history) if is_turn_start(message))
     earlier = next((text for text in texts if text.strip() and text != question), "")

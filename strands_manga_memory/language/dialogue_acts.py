@@ -12,14 +12,12 @@ import re
 from enum import StrEnum
 from itertools import repeat
 
-from strands_manga_memory.language.packs import Rule, any_language, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA, Rule
 from strands_manga_memory.language.text_features import (
     TextFeatures,
     standard_spelling,
     text_features,
 )
-
-EN, JA = load_packs()
 
 
 class DialogueAct(StrEnum):
@@ -56,7 +54,6 @@ RULES_OF_ROLE = {
 whether a rule is Japanese.
 """
 _CUE = re.compile(r"[a-z']+")
-_BETWEEN_CUES = {code: " " for code in range(128) if not _CUE.fullmatch(chr(code))}
 _CLAUSE_START = re.compile(r"\A|[.!?;:,\n]")
 _SPACE_IN_CONTRACTION = re.compile(r"(?<! ) +(?=(?:'(?:s|m|re|ve|ll|d)|n't)\b)")
 _HEAD, _TAIL = 600, 200
@@ -92,16 +89,13 @@ def plain(text: str) -> str:
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
-    text = standard_spelling(text).lower()
-    return _SPACE_IN_CONTRACTION.sub("", text) if " '" in text or " n't" in text else text
+    return _SPACE_IN_CONTRACTION.sub("", standard_spelling(text).lower())
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act of the first rule that matches a text. None if no rule matches."""
     is_ascii = text.isascii()
-    words = set(
-        text.translate(_BETWEEN_CUES).split() if is_ascii else _CUE.findall(text)
-    )  # translate is quick for ASCII only
+    words = set(_CUE.findall(text))
     starts: list[int] = []
     for rule, is_japanese in RULES_OF_ROLE.get(role, ()):
         if is_japanese and is_ascii:
@@ -141,7 +135,6 @@ _ANSWERS = EN.words("small_talk.answers")
 _SMALL_TALK = (
     _THANKS | _HELLO | _YES | EN.words("small_talk.closing") | EN.words("small_talk.other_words")
 )
-_ANSWERS_QUESTION = any_language("small_talk.answers_question")
 _WORD = re.compile(r"[a-z0-9'$&#%-]+")
 _LETTER = re.compile(r"[a-z0-9]+|[\u3040-\u30ff\u3400-\u9fff]")
 _SET_PHRASES = JA.rules("set_phrases")
@@ -172,9 +165,9 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
     if not 0 < len(words) <= _MOST_WORDS:
         return None
     others = [word for word in words if word not in _SMALL_TALK]
-    if len(others) > 2 or not all(map(str.isalpha, others)):
+    if not all(map(str.isalpha, others)):
         return None
-    if (role == "user" and _ANSWERS_QUESTION.match(text)) or (
+    if (role == "user" and ANY.small_talk.answers_question.match(text)) or (
         "?" in text and not EN.small_talk.asks_how.search(text)
     ):
         return None
@@ -227,7 +220,11 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
         rest, hits = rule.pattern.subn(" ", rest)
         if hits and found is None:
             found = DialogueAct(rule.key)
-    if found is None or JA.small_talk.value.search(rest) or _ANSWERS_QUESTION.match(text):
+    if (
+        found is None
+        or JA.small_talk.value.search(rest)
+        or ANY.small_talk.answers_question.match(text)
+    ):
         return None
     asks = JA.small_talk.asks.search(rest.strip()) is not None
     left = len(_LETTER.findall(JA.small_talk.filler.sub(" ", rest)))
@@ -240,8 +237,6 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
 # Questions about oneself state nothing: "What is my favorite genre?" says of no genre that it is
 # liked.
 
-_QUESTION_CUE = any_language("questions.cue")
-_CLAUSE = any_language("questions.clause")
 _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
@@ -249,7 +244,7 @@ def statements(text: str) -> str:
     """Return a text without clauses such as "what is my favorite genre", which state nothing."""
     sentences = _SENTENCE_WITH_END.findall(text)
     return "".join(
-        _without_questions(each) if _QUESTION_CUE.search(each) else each for each in sentences
+        _without_questions(each) if ANY.questions.cue.search(each) else each for each in sentences
     )
 
 
@@ -258,7 +253,7 @@ def _without_questions(sentence: str) -> str:
     kept: list[str] = []
     starts = [
         0,
-        *(found.start() or found.end() for found in _CLAUSE.finditer(sentence)),
+        *(found.start() or found.end() for found in ANY.questions.clause.finditer(sentence)),
         len(sentence),
     ]
     for start, end in reversed(list(itertools.pairwise(starts))):
@@ -284,7 +279,6 @@ def _asks_about_speaker(clause: str, *, is_question: bool) -> bool:
 
 # Changes of subject: "forget that, show me something else".
 
-_CHANGES_SUBJECT = any_language("subject_changes.changes")
 _OPENING_LENGTH = 160
 """Number of characters at the beginning of a message in which a change of subject is searched."""
 
@@ -292,18 +286,13 @@ _OPENING_LENGTH = 160
 def changes_subject(text: str) -> bool:
     """Return whether a message changes the subject: "forget that, show me something else"."""
     return (
-        _CHANGES_SUBJECT.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'")) is not None
+        ANY.subject_changes.changes.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'"))
+        is not None
     )
 
 
 # Replies: after "there is no table at seven", "how about eight?" corrects.
 
-DECLINES = any_language("replies.declines")
-CONTINUES = any_language("replies.continues")
-MOVES = any_language("replies.moves")
-"""Pattern of a new time for an earlier plan, as in "move Thursday to Friday"."""
-
-_POINTS = any_language("replies.points")
 
 _PART = re.compile(r"[^、。！？!?\n]+")
 _REPLY_SENTENCE = re.compile(r"(?:[^.。！？!?\n]|\.(?!\s))+")
@@ -345,7 +334,11 @@ def act_of_reply(
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
         return _without_refusal(said, before)
-    if act in _OPEN_TO_CHANGE and not CONTINUES.search(said) and _changes(said, before, act, shown):
+    if (
+        act in _OPEN_TO_CHANGE
+        and not ANY.replies.continues.search(said)
+        and _changes(said, before, act, shown)
+    ):
         return DialogueAct.CORRECTION.value
     if _gives_value(text, act, shown) or (
         act == DialogueAct.UNMATCHED and answers and not shown.asks
@@ -382,7 +375,7 @@ def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
     own = [
         one
         for one in _REPLY_SENTENCE.findall(text)
-        if not _POINTS.search(one) and not JA.replies.lets_go.search(one)
+        if not ANY.replies.points.search(one) and not JA.replies.lets_go.search(one)
     ]
     return any(_has_value(text_features(one)[0]) for one in own)
 
@@ -393,7 +386,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
     """Return whether a user proposes something else ("how about eight?") after a refusal."""
-    if DECLINES.search(before) is None:
+    if ANY.replies.declines.search(before) is None:
         return False
     if said.isascii():
         return (
@@ -417,7 +410,7 @@ def _without_refusal(said: str, before: str) -> str:
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value
     question, refuses = _question(before), EN.replies.refuses.match(said)
-    is_open = EN.replies.open.search(before[-_END:]) or CONTINUES.search(said)
+    is_open = EN.replies.open.search(before[-_END:]) or ANY.replies.continues.search(said)
     if is_open and (turns := EN.replies.turns.match(said)):
         return dialogue_act(said[turns.end() :], "user").value
     if refuses is None or not question:

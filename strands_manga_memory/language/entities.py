@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from strands_manga_memory.language.packs import (
-    any_language,
+    ANY,
+    EN,
+    JA,
     cached_if_short,
     canonical_words,
     load_pack,
-    load_packs,
 )
 from strands_manga_memory.language.pii import (
     CONTACT,
@@ -26,8 +27,6 @@ from strands_manga_memory.language.pii import (
 )
 from strands_manga_memory.language.text_features import kanji_number, normalized
 from strands_manga_memory.messages.texts import find_matches
-
-EN, JA = load_packs()
 
 Canonical = Callable[[re.Match[str]], str | None]
 """Function that returns the canonical form of a match, which all spellings of a value share.
@@ -488,7 +487,7 @@ ENTITIES = load_pack(
     numbers=EN.groups("numbers.units")[0][1:13],
     no_title=sorted(EN.words("entities.no_name") | _MONTH_TITLES),
     numbered=sorted(EN.words("entities.numbered") | _MONTH_TITLES),
-    **{name: [any_language(f"entities.{name}").pattern] for name in _TITLES},
+    **{name: [getattr(ANY.entities, name).pattern] for name in _TITLES},
 )
 
 

@@ -9,17 +9,11 @@ import re
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import RULES_OF_ROLE, DialogueAct, dialogue_act
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA
 from strands_manga_memory.language.search import search_terms
 from strands_manga_memory.messages.texts import head_and_tail
 
-EN, JA = load_packs()
-
-REASON_ENDED = any_language("instructions.ended")
-"""Pattern of the end of a state, which may be the reason for an instruction."""
-_REASON = any_language("instructions.reason")
-_NAMES_NOTHING = any_language("instructions.names_nothing")
-_TOPICS = tuple(group for pack in load_packs() for group in pack.groups("instructions.topics"))
+_TOPICS = tuple(group for pack in (EN, JA) for group in pack.groups("instructions.topics"))
 _REVOCATIONS = tuple(rule.pattern for rule, _ in RULES_OF_ROLE["user"] if rule.revokes_instruction)
 
 
@@ -43,7 +37,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     for at, (_, text) in enumerate(messages):
         if not revokes_instruction(text):
             ends = contradicts_instruction if active[at] else _ends_reason
-            for one in range(at if active[at] or REASON_ENDED.search(text) else 0):
+            for one in range(at if active[at] or ANY.instructions.ended.search(text) else 0):
                 active[one] = active[one] and not ends(text, messages[one][1])
             continue
         active[at] = False
@@ -54,7 +48,7 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
             if active[one]
         ]
         shared, latest = max(earlier, default=(0, -1))
-        if latest >= 0 and (shared or _NAMES_NOTHING.search(text.lower())):
+        if latest >= 0 and (shared or ANY.instructions.names_nothing.search(text.lower())):
             active[latest] = False
     return active
 
@@ -91,7 +85,7 @@ _EVERY_TIME = re.compile(
     "|".join(sorted(word for word in JA.words("instructions.common") if len(word) > 1))
 )
 _CLAUSE_END = re.compile(r"[,;.!?。！？\n]+")
-_TOPIC_SIDES = tuple(group for pack in load_packs() for group in pack.groups("instructions.sides"))
+_TOPIC_SIDES = tuple(group for pack in (EN, JA) for group in pack.groups("instructions.sides"))
 _SIDE_WORDS = re.compile(
     "|".join(
         rf"\b{word}\b" if word.isascii() else word for _, *words in _TOPIC_SIDES for word in words
@@ -105,7 +99,6 @@ _COMMON_TERMS = frozenset(
 _OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers")))) | JA.words(
     "instructions.of_answers"
 )
-_REPLACED = any_language("instructions.replaced")
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
@@ -123,7 +116,7 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     sides = _sides(before) if others else _sides(earlier)
     if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
         return True
-    replaced = _REPLACED.search(text)
+    replaced = ANY.instructions.replaced.search(text)
     terms = subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
     subject = subject_terms(before)
     if terms and terms <= subject and 2 * len(terms) >= len(subject) and not _forbids(before):
@@ -136,11 +129,15 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 def _ends_reason(text: str, instruction: str) -> bool:
     """Return whether a text takes back a reason: "I don't work nights any more"."""
-    ended = [subject_terms(each) for each in _CLAUSE_END.split(text) if REASON_ENDED.search(each)]
+    ended = [
+        subject_terms(each)
+        for each in _CLAUSE_END.split(text)
+        if ANY.instructions.ended.search(each)
+    ]
     reasons = [
         subject_terms(each)
         for clause in _CLAUSE_END.split(instruction)
-        for each in _REASON.split(clause)
+        for each in ANY.instructions.reason.split(clause)
         if dialogue_act(each, "user") is not DialogueAct.INSTRUCTION
     ]
     return any(reason and reason <= terms for reason in reasons for terms in ended)

@@ -6,14 +6,11 @@ import re
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, dialogue_act
-from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
 from strands_manga_memory.language.preferences import extract_preferences
-from strands_manga_memory.language.search import REQUEST_WORDS, evidence_terms
-from strands_manga_memory.language.summary_facts import POSTPONED
+from strands_manga_memory.language.search import evidence_terms
 from strands_manga_memory.language.text_features import split_sentences, words
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
-
-EN, JA = load_packs()
 
 Line = tuple[str, str]
 """Role (``user`` or ``assistant``) and text of a message."""
@@ -52,7 +49,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             continue
         said = head_and_tail(text)
         asks = any(_asks(each) for each in split_sentences(said))
-        waits = _WAITS.search(said) is not None
+        waits = ANY.summaries.waits.search(said) is not None
         later = [
             (lines[each - 1], head_and_tail(lines[each][1]))
             for each in range(at + 1, len(lines))
@@ -63,7 +60,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
             for (who, before), answer in later
         ]
         first = answers[0][1] if answers else ""
-        is_postponed = POSTPONED.search(first) is not None
+        is_postponed = ANY.answers.postponed.search(first) is not None
         if not (asks or waits or (is_postponed and not extract_preferences([said]))):
             continue
         # "I still need an answer to that" is about the question before it, or else about its own
@@ -80,7 +77,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
 
 
 def _asks(sentence: str) -> bool:
-    return is_question(sentence) or _INDIRECT.search(sentence) is not None
+    return is_question(sentence) or ANY.questions.indirect.search(sentence) is not None
 
 
 def _asking_part(text: str) -> str:
@@ -104,17 +101,10 @@ def _is_no_answer(text: str, question: str) -> bool:
 _DIGITS = re.compile(r"\d+")
 _NAMES = re.compile(r"(?<=[\w,] )[A-Z]\w{2,}|[\u30a1-\u30fa\u30fc]{2,}|(?<=[『「])[^』」]+")
 _HIRAGANA = re.compile(r"[\u3041-\u309f]")
-_WAITS = any_language("summaries.waits")
-_INDIRECT = any_language("questions.indirect")
 _LONGEST = 120
 _KINDS = ("date", "price", "number", "place", "person")
-_ASKED = {kind: any_language(f"asked.{kind}") for kind in (*_KINDS, "other", "stock")}
-_GIVEN = {kind: any_language(f"given.{kind}") for kind in (*_KINDS, "stock", "yes_or_no")}
-_AROUND = any_language("given.around")
-_ORDERS = any_language("asked.order")
-_PROMISES = any_language("given.promise")
-_ASKS_FOR_NEWS = any_language("questions.asks_for_news")
-_NO_NEWS = any_language("given.no_news")
+_ASKED = {kind: getattr(ANY.asked, kind) for kind in (*_KINDS, "other", "stock")}
+_GIVEN = {kind: getattr(ANY.given, kind) for kind in (*_KINDS, "stock", "yes_or_no")}
 _CLAUSES = re.compile(r"[、,.!?。！？\n]")
 _SAME = canonical_words("questions.same")
 _SAME_WORD = re.compile(
@@ -155,8 +145,11 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
     needed = 1.0 if "yes_or_no" in kinds else _SAME_SUBJECT
     return (
         bool(kinds)
-        and (not _ORDERS.search(question) or bool(_terms(_GIVEN["yes_or_no"].sub(" ", answer))))
-        and not POSTPONED.search(answer)
+        and (
+            not ANY.asked.order.search(question)
+            or bool(_terms(_GIVEN["yes_or_no"].sub(" ", answer)))
+        )
+        and not ANY.answers.postponed.search(answer)
         and len(terms & _terms(text)) >= needed * len(terms)
         and set(_DIGITS.findall(question)) <= set(_DIGITS.findall(text))
         and all(name.lower() in text.lower() for name in _NAMES.findall(question))
@@ -167,7 +160,7 @@ def is_answer(answer: str, question: str, asked: str = "") -> bool:
 def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
     # In the session of the question, the message before an answer may be about it only if it
     # repeats it or asks for its news.
-    about = asked if _repeats(asked, question) or _ASKS_FOR_NEWS.search(asked) else ""
+    about = asked if _repeats(asked, question) or ANY.questions.asks_for_news.search(asked) else ""
     return is_answer(answer, question, about)
 
 
@@ -186,10 +179,10 @@ def _repeats(asked: str, question: str) -> bool:
 def _answers_yes_or_no(answer: str, question: str) -> bool:
     """Return whether a message answers a question for yes or no, and promises no later answer."""
     return (
-        not _ORDERS.search(question)
+        not ANY.asked.order.search(question)
         and _asked_kinds(question)[0] in (["yes_or_no"], ["stock"])
         and _GIVEN["yes_or_no"].search(answer) is not None
-        and not (POSTPONED.search(answer) or _PROMISES.search(answer))
+        and not (ANY.answers.postponed.search(answer) or ANY.given.promise.search(answer))
         and not any(map(is_question, split_sentences(answer)))
     )
 
@@ -202,13 +195,18 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
     value.
     """
     kinds, _ = _asked_kinds(question)
-    clauses = [each for each in _CLAUSES.split(asked) if _ASKS_FOR_NEWS.search(each)]
-    subject = frozenset[str]().union(*(_terms(_ASKS_FOR_NEWS.sub(" ", each)) for each in clauses))
+    clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
+    subject = frozenset[str]().union(
+        *(_terms(ANY.questions.asks_for_news.sub(" ", each)) for each in clauses)
+    )
     return (
         bool(subject and (kinds or not is_question(question)))
         and subject <= _terms(question)
         and says_something(answer, "assistant")
-        and not any(each.search(answer) for each in (POSTPONED, _PROMISES, _NO_NEWS))
+        and not any(
+            each.search(answer)
+            for each in (ANY.answers.postponed, ANY.given.promise, ANY.given.no_news)
+        )
         and not any(map(is_question, split_sentences(answer)))
         and all(
             _GIVEN[kind].search(answer) for kind in kinds if kind in ("date", "price", "number")
@@ -257,6 +255,6 @@ def _gives(kind: str, sentence: str, question: str) -> bool:
 
 def _terms(text: str) -> frozenset[str]:
     """Return the terms of a text, except those with hiragana and the common words of requests."""
-    plain = _AROUND.sub(" ", REQUEST_WORDS.sub(" ", text))
+    plain = ANY.given.around.sub(" ", ANY.search.request_words.sub(" ", text))
     plain = _SAME_WORD.sub(lambda word: _SAME[word[0].lower()], plain)
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))

@@ -46,22 +46,53 @@ class Rule:
     unless: str = ""
 
 
-class Section:
-    """Patterns of one section of a language pack, each compiled at its first use."""
+_OPTIONS = ("role", "at_clause", "revokes_instruction", "check", "unless")
 
-    def __init__(self, pack: LanguagePack, entries: dict[str, dict[str, Any]]) -> None:
-        self._pack = pack
-        self._entries = entries
+
+class Section:
+    """Patterns of one section of language packs, each compiled at its first use.
+
+    If several packs have a pattern of the same name, the compiled pattern matches any of them.
+    """
+
+    def __init__(self, *packs: tuple[LanguagePack, dict[str, dict[str, Any]]]) -> None:
+        self._packs = packs
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
-        if name.startswith("_") or name not in self._entries:
+        if name.startswith("_"):
             raise AttributeError(name)
-        pattern = self._pack.compile(self._entries[name])
+        found = [(pack, entries[name]) for pack, entries in self._packs if name in entries]
+        flags = {_flags(entry) for _, entry in found}
+        if not found:
+            raise AttributeError(name)
+        if len(flags) > 1:
+            raise ValueError(f"packs must have {name} with the same flags, got {flags}")
+        source = "|".join(pack.source(entry) for pack, entry in found)
+        pattern = re.compile(source, flags.pop())
         setattr(self, name, pattern)  # __getattr__ is called only for missing attributes
         return pattern
 
 
-class LanguagePack:
+class PatternSections:
+    """Sections of the patterns of packs, as attributes.
+
+    For example, ``replies.declines`` is the pattern ``declines`` of the section ``replies``.
+    """
+
+    def __init__(self, *packs: LanguagePack) -> None:
+        sections: dict[str, list[tuple[LanguagePack, dict[str, Any]]]] = {}
+        for pack in packs:
+            for name, entries in pack.patterns.items():
+                sections.setdefault(name, []).append((pack, entries))
+        for name, found in sections.items():
+            setattr(self, name, Section(*found))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, section: str) -> Section: ...
+
+
+class LanguagePack(PatternSections):
     """Patterns and word lists of one language, or of one subject in both languages.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
@@ -74,13 +105,9 @@ class LanguagePack:
     def __init__(self, data: dict[str, Any]) -> None:
         self.code: str = data["code"]
         self.counterexamples: dict[str, list[str]] = data.get("counterexamples", {})
+        self.patterns: dict[str, dict[str, Any]] = data.get("patterns", {})
         self._data = data
-        for section, entries in data.get("patterns", {}).items():
-            setattr(self, section, Section(self, entries))
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, section: str) -> Section: ...
+        super().__init__(self)
 
     def words(self, name: str) -> frozenset[str]:
         """Return a word list of the language pack. ``name`` is ``"section.list"``.
@@ -118,21 +145,12 @@ class LanguagePack:
         """Return the source of the regular expression of an entry in the pack's file."""
         return "|".join(map(self._expand, entry["any"]))
 
-    def entry(self, name: str) -> dict[str, Any] | None:
-        """Return the entry of a pattern in the pack's file. None if there is no such pattern.
-
-        ``name`` is ``"section.pattern"``.
-        """
-        section, _, pattern = name.partition(".")
-        found: dict[str, Any] | None = self._data.get("patterns", {}).get(section, {}).get(pattern)
-        return found
-
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the name, such as ``en.acts[0]``, and the content of each entry with patterns."""
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
-        for section, entries in self._data.get("patterns", {}).items():
+        for section, entries in self.patterns.items():
             for name, entry in entries.items():
                 yield f"{self.code}.{section}.{name}", entry
 
@@ -151,12 +169,8 @@ class LanguagePack:
         return Rule(
             key=entry.get("key") or entry["act"],
             pattern=self.compile(entry),
-            role=entry.get("role", ""),
             cues=frozenset(entry.get("cues", ())),
-            at_clause=entry.get("at_clause", False),
-            revokes_instruction=entry.get("revokes_instruction", False),
-            check=entry.get("check", ""),
-            unless=entry.get("unless", ""),
+            **{name: entry[name] for name in _OPTIONS if name in entry},
         )
 
 
@@ -197,25 +211,11 @@ def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Resu
 # --- All languages --------------------------------------------------------------------------------
 
 
-@functools.cache
-def load_packs() -> tuple[LanguagePack, LanguagePack]:
-    """Return the English and the Japanese language pack. Their files are read only once."""
-    return load_pack("en"), load_pack("ja")
+EN, JA = load_pack("en"), load_pack("ja")
+"""Language packs of English and Japanese."""
 
-
-def any_language(name: str) -> re.Pattern[str]:
-    """Combine the patterns of one name in all language packs to one pattern.
-
-    ``name`` is ``"section.pattern"``, such as ``"replies.declines"``.
-
-    Raises:
-        ValueError: No language pack has such a pattern, or the flags of the patterns differ.
-    """
-    found = [(pack, entry) for pack in load_packs() if (entry := pack.entry(name)) is not None]
-    flags = {_flags(entry) for _, entry in found}
-    if len(flags) != 1:
-        raise ValueError(f"packs must have {name} with the same flags, got {len(found)} patterns")
-    return re.compile("|".join(pack.source(entry) for pack, entry in found), flags.pop())
+ANY = PatternSections(EN, JA)
+"""Patterns of all languages: ``ANY.replies.declines`` matches in English and in Japanese."""
 
 
 def canonical_words(name: str) -> dict[str, str]:
@@ -223,5 +223,5 @@ def canonical_words(name: str) -> dict[str, str]:
 
     ``name`` is ``"section.list"``, the name of the groups in all packs.
     """
-    groups = (group for pack in load_packs() for group in pack.groups(name))
+    groups = (group for pack in (EN, JA) for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

@@ -15,7 +15,7 @@ from strands_manga_memory.language.instructions import (
     instruction_terms,
     subject_terms,
 )
-from strands_manga_memory.language.packs import any_language, cached_if_short, canonical_words
+from strands_manga_memory.language.packs import ANY, cached_if_short, canonical_words
 from strands_manga_memory.language.text_features import sentiment_score
 
 DISLIKES, LIKES, STYLE = "dislikes", "likes", "style"
@@ -32,11 +32,9 @@ A fact changes no taste, and its negation only removes the fact.
 
 _SLOT_OF = canonical_words("preferences.slots")
 KNOWN_SLOTS = frozenset(_SLOT_OF.values())
-_OWNER = re.compile(rf"\A(?:{any_language('preference_keys.owner').pattern})\s?")
+_OWNER = re.compile(rf"\A(?:{ANY.preference_keys.owner.pattern})\s?")
 _ROLES = ("unwanted", "wanted", "amount", "answer")
-_ANY_ROLE = "|".join(
-    f"(?P<{role}>{any_language(f'preference_keys.{role}').pattern})" for role in _ROLES
-)
+_ANY_ROLE = "|".join(f"(?P<{role}>{getattr(ANY.preference_keys, role).pattern})" for role in _ROLES)
 _ROLE = re.compile(rf"\A(?:{_ANY_ROLE})\s?")
 """Words before the name of a slot. Words of dislike change the slot to ``dislikes``."""
 _OF_ROLE = {

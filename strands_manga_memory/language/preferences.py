@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, statements
 from strands_manga_memory.language.instructions import revokes_instruction
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA
 from strands_manga_memory.language.preference_slots import (
     ALLERGY,
     BETWEEN_VALUES,
@@ -29,11 +29,7 @@ from strands_manga_memory.language.preference_slots import (
     slot_for_key,
     split_values,
 )
-from strands_manga_memory.language.subjects import (
-    AT_THE_BEGINNING,
-    SubjectTracker,
-    split_clauses,
-)
+from strands_manga_memory.language.subjects import AT_THE_BEGINNING, SubjectTracker, split_clauses
 from strands_manga_memory.language.text_features import (
     is_evaluative,
     sentiment_score,
@@ -42,37 +38,11 @@ from strands_manga_memory.language.text_features import (
 )
 from strands_manga_memory.messages.texts import head_and_tail, shorten_line
 
-EN, JA = load_packs()
+ENGLISH, JAPANESE, BOTH = EN.preferences, JA.preferences, ANY.preferences
+_SIDES = (*TASTES, DISLIKES)
 
-
-_VALUES = tuple(
-    (slot, any_language(f"known_values.{slot}")) for slot in ("genre", "format", "language")
-)
-_PERSONAL_FACTS = tuple(rule for pack in load_packs() for rule in pack.rules("personal_facts"))
-_AUTHOR = any_language("preferences.author")
-_ADDS = any_language("preferences.adds")
-_ASKS_FOR = any_language("preferences.asks_for")
-_SHOP = any_language("preferences.shop")
-_ITSELF = any_language("preferences.itself")
-_FORGET = any_language("preferences.forget")
-_AROUND_INSTRUCTION = any_language("preferences.around_instruction")
-_CHANGES_AMOUNT = any_language("preferences.changes_amount")
-_ENDED_DISLIKE = any_language("preferences.ended_dislike")
-_LIKES_NOW = any_language("preferences.likes_now")
-_BEARS_NOW = any_language("preferences.bears_now")
-_TAKEN_BACK = any_language("preferences.taken_back")
-_CHANGES_NAME = any_language("preferences.changes_name")
-_JEST = any_language("preferences.jest")
-_MATERIAL = any_language("preferences.material")
-_OF_A_SLOT = any_language("preferences.of_a_slot")
-_TASK = any_language("preferences.task")
-_NUMBER = any_language("preferences.number")
-_CORRECTS = any_language("preferences.corrects")
-_AND = any_language("statements.between_substances")
-_NOT_MEANT = any_language("statements.not_meant")
-_REMARK = any_language("preferences.remark")
-_REQUEST = any_language("preferences.request")
-_ANAPHORA = any_language("preferences.anaphora")
+_VALUES = tuple((slot, getattr(ANY.known_values, slot)) for slot in ("genre", "format", "language"))
+_PERSONAL_FACTS = tuple(rule for pack in (EN, JA) for rule in pack.rules("personal_facts"))
 _SAYS = re.compile(r"\w\w")
 _PLACEHOLDER = re.compile(r"\[[a-z_]+\]")
 """Pattern of a mark in place of personal data, such as ``[birthday]``."""
@@ -96,7 +66,8 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     Args:
         texts: Texts of the message.
         before: Texts of the user's two previous messages. If they mention a gift, a budget in
-            ``texts`` is taken for the gift's, and left out.
+            ``texts`` is the budget of the gift, and left out. "I'm into it now" is about a dislike
+            in the last of them.
     """
     found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)
@@ -106,10 +77,10 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     has_budget = False  # whether the last sentence with a number states a budget
     for text in texts:
         for sentence in split_sentences(standard_spelling(head_and_tail(text))):
-            if _JEST.search(sentence):
+            if BOTH.jest.search(sentence):
                 found.clear()
                 continue
-            if _MATERIAL.search(sentence):
+            if BOTH.material.search(sentence):
                 continue
             own = subject.own_part(sentence)
             if is_first and earlier and any(map(_changes_taste, split_clauses(own))):
@@ -124,14 +95,17 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 has_budget = any(said.slot == "budget" for said in stated)
             for said in stated:
                 if not subject.is_own(said.slot) or (
-                    said.slot == "budget" and said.liked and not _NUMBER.search(said.value)
+                    said.slot == "budget" and said.liked and not BOTH.number.search(said.value)
                 ):
                     continue
                 place = said.slot, canonical_value(said.value), said.liked is None
                 adds = (
                     said.adds
                     or said.slot == STYLE
-                    or (_is_one_of_several(said, found.values()) and not _CORRECTS.search(sentence))
+                    or (
+                        _is_one_of_several(said, found.values())
+                        and not BOTH.corrects.search(sentence)
+                    )
                 )
                 found.pop(place, None)
                 found[place] = replace(said, adds=adds)
@@ -147,7 +121,7 @@ def _changed_budget(
     The old budget must be in ``found``, the preferences earlier in the message, or in the last
     text of ``before``.
     """
-    if (amount := _CHANGES_AMOUNT.search(sentence)) is None:
+    if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
     known = [*extract_preferences(before[-1:]), *found]
     budget = next((said.value for said in reversed(known) if said.slot == "budget"), "")
@@ -160,7 +134,9 @@ def _changed_budget(
 
 def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
     """Return the new name if a sentence changes a name in ``stated``. Otherwise empty."""
-    name = _CHANGES_NAME.search(sentence) if any(said.slot == "name" for said in stated) else None
+    name = (
+        BOTH.changes_name.search(sentence) if any(said.slot == "name" for said in stated) else None
+    )
     return [Preference("name", next(filter(None, name.groups())))] if name else []
 
 
@@ -170,26 +146,24 @@ def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference
     Empty if a clause says neither, or if the last preference is no dislike.
     """
     last = stated[-1] if stated else None
-    if last is None or last.liked or last.slot not in (*TASTES, DISLIKES):
+    if last is None or last.liked or not (last.slot in _SIDES and _changes_taste(clause)):
         return []
-    if not _changes_taste(clause):
-        return []
-    if _BEARS_NOW.search(clause):
+    if BOTH.bears_now.search(clause):
         return [Preference(DISLIKES, last.value, None)]
     slots = [slot for slot, _, _ in _find_values(last.value)] or [LIKES]
     return [Preference(slots[0], last.value, adds=True)]
 
 
 def _changes_taste(clause: str) -> bool:
-    return any(pattern.search(clause) for pattern in (_LIKES_NOW, _BEARS_NOW))
+    return any(pattern.search(clause) for pattern in (BOTH.likes_now, BOTH.bears_now))
 
 
 def _ended(found: Sequence[Preference], clause: str) -> list[Preference]:
     """Return the ends of likes, of dislikes, or of both if a clause takes back a statement."""
     dislikes = [replace(each, slot=DISLIKES) for each in found]
-    if _TAKEN_BACK.search(clause):
+    if BOTH.taken_back.search(clause):
         return [*found, *dislikes]
-    return dislikes if _ENDED_DISLIKE.search(clause) else list(found)
+    return dislikes if BOTH.ended_dislike.search(clause) else list(found)
 
 
 def _is_one_of_several(said: Preference, before: Iterable[Preference]) -> bool:
@@ -276,7 +250,7 @@ def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Prefe
         found += said or new
     if found == rules and len(rules) == 1:
         found = []  # a single rule is kept with the clauses around it
-    if EN.preferences.company.search(sentence):
+    if ENGLISH.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
     is_known = any(map(_is_known, parts))
     return found or [each for each in _of_no_slot(sentence) if each.slot == STYLE or not is_known]
@@ -287,20 +261,20 @@ def _is_known(clause: str) -> bool:
     return any(
         pattern.search(clause)
         for pattern in (
-            EN.preferences.likes,
-            EN.preferences.dislikes,
-            EN.preferences.once,
-            JA.preferences.not_said,
+            ENGLISH.likes,
+            ENGLISH.dislikes,
+            ENGLISH.once,
+            JAPANESE.not_said,
         )
-    ) or bool(EN.preferences.not_said.search(clause) and clause.rstrip().endswith("?"))
+    ) or bool(ENGLISH.not_said.search(clause) and clause.rstrip().endswith("?"))
 
 
 def _of_clause(clause: str) -> list[Preference]:
-    is_request = _REQUEST.search(clause) is not None
+    is_request = BOTH.request.search(clause) is not None
     if not (said := clause if is_request else statements(clause)).strip():
         return []
     asked = said.rstrip().endswith(("?", "？")) and not is_request
-    key = match[match.lastindex or 0] if (match := _FORGET.search(said)) is not None else ""
+    key = match[match.lastindex or 0] if (match := BOTH.forget.search(said)) is not None else ""
     if (slot := slot_for_key(key)) in KNOWN_SLOTS:
         return [Preference(slot, key, None)]
     if facts := _facts_and_wishes(said):
@@ -325,7 +299,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
         )
         if name in FACTS:
             liked = None if _is_past_or_denied(said, span) else True
-            value = _AND.sub(", ", value) if name == ALLERGY else value
+            value = ANY.statements.between_substances.sub(", ", value) if name == ALLERGY else value
             is_named = liked is None or slot_for_key(value) != name  # "I have allergies" names none
             if is_named and not _is_no_fact(said, span):
                 found.setdefault(name, Preference(name, value, liked))
@@ -347,17 +321,17 @@ def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
     start, end = value
     return (
         _names_a_value(statement[start:end])
-        or _NOT_MEANT.search(statement[:start]) is not None
+        or ANY.statements.not_meant.search(statement[:start]) is not None
         or JA.statements.supposed_after.match(statement[end:]) is not None
     )
 
 
 def _is_somebody_elses(sentence: str) -> bool:
-    if sentence.isascii() and not EN.preferences.speaker.search(sentence):
+    if sentence.isascii() and not ENGLISH.speaker.search(sentence):
         return True
     return any(
         pattern.search(sentence)
-        for pattern in (EN.preferences.not_said, JA.preferences.not_said, EN.preferences.somebody)
+        for pattern in (ENGLISH.not_said, JAPANESE.not_said, ENGLISH.somebody)
     )
 
 
@@ -370,26 +344,26 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
 
     The preference of an instruction has the slot (key) ``style``. Other sentences have no slot.
     """
-    if _REQUEST.search(sentence):
+    if BOTH.request.search(sentence):
         sentence = sentence.rstrip("?？ ")
     if sentence.rstrip().endswith(("?", "？")) or any(
         pattern.search(sentence)
-        for pattern in (_ANAPHORA, _OF_A_SLOT, JA.preferences.as_one_likes, JA.statements.whether)
+        for pattern in (BOTH.anaphora, BOTH.of_a_slot, JAPANESE.as_one_likes, JA.statements.whether)
     ):
         return
     act = dialogue_act(sentence, "user")
-    if act is DialogueAct.INSTRUCTION and _TASK.search(sentence):
+    if act is DialogueAct.INSTRUCTION and BOTH.task.search(sentence):
         return
-    if _SHOP.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
+    if BOTH.shop.search(sentence) and sentiment_score(sentence) and act is DialogueAct.PREFERENCE:
         return
     if _is_somebody_elses(sentence) and (act is DialogueAct.PREFERENCE or _names_a_value(sentence)):
         return
     if act is DialogueAct.INSTRUCTION or revokes_instruction(sentence):
-        text = _AROUND_INSTRUCTION.sub("", sentence.strip().rstrip(".。!！"))
+        text = BOTH.around_instruction.sub("", sentence.strip().rstrip(".。!！"))
         text = shorten_line(BETWEEN_VALUES.sub(";", text), 120)
         yield Preference(STYLE, text, None if revokes_instruction(sentence) else True, adds=True)
     elif act in (DialogueAct.PREFERENCE, DialogueAct.FACT):
-        text = _REMARK.sub("", _ITSELF.sub("", sentence)).strip()
+        text = BOTH.remark.sub("", BOTH.itself.sub("", sentence)).strip()
         is_whole = _PLACEHOLDER.search(text) is None
         if is_whole and _SAYS.search(text) and slot_for_key(text) not in KNOWN_SLOTS:
             yield Preference("", shorten_line(text, 120))
@@ -409,7 +383,7 @@ def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
 
 def _find_values(text: str) -> list[tuple[str, str, int]]:
     found = [(slot, match) for slot, pattern in _VALUES for match in pattern.finditer(text)]
-    if (author := _AUTHOR.search(text)) is not None:
+    if (author := BOTH.author.search(text)) is not None:
         found.append(("author", author))
     return [
         (slot, next(filter(None, match.groups()), match[0]), match.start()) for slot, match in found
@@ -447,20 +421,20 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
     In a question, only known values, such as genres, are returned.
     """
     said = clause.replace("\u2019", "'").strip()
-    if EN.preferences.not_said.search(said) or EN.preferences.somebody.search(said):
+    if ENGLISH.not_said.search(said) or ENGLISH.somebody.search(said):
         return []
     for liked, pattern in (
-        (None, EN.preferences.once),
-        (False, EN.preferences.dislikes),
-        (True, EN.preferences.likes),
+        (None, ENGLISH.once),
+        (False, ENGLISH.dislikes),
+        (True, ENGLISH.likes),
     ):
         if (match := pattern.search(said)) is not None:
             if not EN.tastes.thing.search(said[match.end() :]):
                 break  # what it is about stands before it: "horror is what I love most"
-            turn = EN.preferences.but_disliked if liked else EN.preferences.but_liked
+            turn = ENGLISH.but_disliked if liked else ENGLISH.but_liked
             rest, *others = turn.split(said[match.end() :], maxsplit=1)
-            adds = _ADDS.search(said) is not None
-            asked = asked or EN.preferences.moment.search(match[0]) is not None
+            adds = BOTH.adds.search(said) is not None
+            asked = asked or ENGLISH.moment.search(match[0]) is not None
             found = _of_object(rest, liked=liked, adds=adds, asked=asked)
             if liked is None:
                 return _ended(found, said)
@@ -478,15 +452,15 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
     Known values, such as genres, are used. Without known values, the whole object is used.
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
-    thing = EN.preferences.ends.sub("", whole).strip(" ,;:-\"'")
+    thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
     named = _find_values(thing)
-    if not named and EN.preferences.narrowed.match(whole[len(thing) :]):
+    if not named and ENGLISH.narrowed.match(whole[len(thing) :]):
         thing, named = whole, _find_values(whole)
     found = _as_preferences(named, liked=liked, adds=adds)
     if (
         found
         or asked
-        or EN.preferences.empty_object.match(thing)
+        or ENGLISH.empty_object.match(thing)
         or len(thing) > _LONGEST_THING
         or _is_at_hand(thing)
     ):
@@ -499,7 +473,7 @@ def _is_at_hand(thing: str) -> bool:
 
     Such an object tells nothing about the user's taste.
     """
-    return _SHOP.search(thing) is not None or (
+    return BOTH.shop.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
         and not any(word[:1].isupper() and word != "I" for word in thing.split())
     )
@@ -508,7 +482,7 @@ def _is_at_hand(thing: str) -> bool:
 def _replacement_wishes(clause: str) -> list[Preference]:
     """Return the wishes in a clause after a dislike: "mystery please" after "no more romance"."""
     asked = EN.tastes.instead.sub("", clause)
-    if not _ASKS_FOR.search(clause) or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0:
+    if not BOTH.asks_for.search(clause) or sentiment_score(EN.tastes.explicit.sub("", asked)) < 0:
         return []
     return _as_preferences(
         [each for each in _find_values(asked) if each[0] != "author"], liked=True, adds=True
@@ -522,29 +496,27 @@ def _of_evaluated_values(said: str) -> list[Preference]:
     """
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
-    if not named or _SHOP.search(text) or not _is_the_speakers(text, named):
+    if not named or BOTH.shop.search(text) or not _is_the_speakers(text, named):
         return []
     rest = _without_values(said, named)
-    if _ENDED_DISLIKE.search(rest):
+    if BOTH.ended_dislike.search(rest):
         return _ended(_as_preferences(named, liked=None, adds=False), rest)
     score = sentiment_score(rest)
     if not score and not is_evaluative(rest):
         score = _side_by_habit(rest, {slot for slot, _, _ in named})
     return (
-        _as_preferences(named, liked=score > 0, adds=_ADDS.search(said) is not None)
+        _as_preferences(named, liked=score > 0, adds=BOTH.adds.search(said) is not None)
         if score
         else []
     )
 
 
 def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
-    if any(
-        EN.preferences.specific.search(text[:start]) for slot, _, start in named if slot != "author"
-    ):
+    if any(ENGLISH.specific.search(text[:start]) for slot, _, start in named if slot != "author"):
         return False
     return (
         min(start for _, _, start in named) <= AT_THE_BEGINNING
-        or EN.preferences.speaker.search(text) is not None
+        or ENGLISH.speaker.search(text) is not None
     )
 
 
@@ -554,11 +526,11 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
     "I need it in English" also counts as a like. A denial next to a language gives 0, because it is
     usually about another thing: "not npm; comments in English".
     """
-    if EN.preferences.needed.search(rest) and slots <= {"format", "language"}:
+    if ENGLISH.needed.search(rest) and slots <= {"format", "language"}:
         return 1
-    if not EN.preferences.as_a_rule.search(rest) or EN.preferences.no_taste.search(rest):
+    if not ENGLISH.as_a_rule.search(rest) or ENGLISH.no_taste.search(rest):
         return 0
-    return 1 if not EN.preferences.negative.search(rest) else 0 if "language" in slots else -1
+    return 1 if not ENGLISH.negative.search(rest) else 0 if "language" in slots else -1
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
@@ -567,11 +539,11 @@ def _japanese_preferences(sentence: str) -> list[Preference]:
     The first evaluating word after a value shows whether the value is liked.
     """
     found: list[Preference] = []
-    parts = [part for part in JA.preferences.clauses.split(sentence) if part.strip(" 。！!")]
+    parts = [part for part in JAPANESE.clauses.split(sentence) if part.strip(" 。！!")]
     carried = ""
     for at, part in enumerate(parts):
-        clause = JA.preferences.rather.sub("", part.strip(" 。！!"))
-        if JA.preferences.not_said.search(clause):
+        clause = JAPANESE.rather.sub("", part.strip(" 。！!"))
+        if JAPANESE.not_said.search(clause):
             continue
         if carried and not _find_values(clause):
             clause = f"{carried}{clause}"
@@ -583,53 +555,46 @@ def _japanese_preferences(sentence: str) -> list[Preference]:
 
 
 def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
-    excepted, sign, others = clause.partition("以外")
-    if (
-        sign
-        and others
-        and (liked := _liked_in(others, is_last=is_last))
-        and (but := _find_values(excepted))
-    ):
-        sides = ((but, liked == "no"), (_find_values(others), liked == "yes"))
+    excepted, _, others = clause.partition("以外")
+    if others and (side := _japanese_side(others, is_last=is_last)) and _find_values(excepted):
         return [
-            each for named, side in sides for each in _as_preferences(named, liked=side, adds=True)
+            each
+            for part, liked in ((excepted, side < 0), (others, side > 0))
+            for each in _as_preferences(_find_values(part), liked=liked, adds=True)
         ]
-    plain = JA.preferences.as_one_likes.sub("", clause)
+    plain = JAPANESE.as_one_likes.sub("", clause)
     named = _find_values(plain)
     if any(slot != "author" for slot, _, _ in named):
         named = [each for each in named if each[0] != "author"]
     rest = _without_values(plain, named)
-    if _ENDED_DISLIKE.search(rest):  # "I can read Japanese now" keeps the language
+    if BOTH.ended_dislike.search(rest):  # "I can read Japanese now" keeps the language
         named = [each for each in named if each[0] != "language"]
-    liked = _liked_in(rest, is_last=is_last)
-    if not liked or _SHOP.search(rest):
+    has_ended = JAPANESE.once.search(rest) or BOTH.ended_dislike.search(rest)
+    side = _japanese_side(rest, is_last=is_last)
+    if not (has_ended or side) or BOTH.shop.search(rest):
         return []
-    found = _as_preferences(named, liked=_POLARITY[liked], adds=_ADDS.search(clause) is not None)
-    if liked == "once":
-        found = _ended(found, rest)
-    thing = JA.preferences.thing.search(plain) if not found else None
-    if thing is not None and not JA.preferences.no_thing.search(thing[1]):
-        return [Preference(LIKES, thing[1], _POLARITY[liked], adds=True)]
-    return found
+    liked = None if has_ended else side > 0
+    found = _as_preferences(named, liked=liked, adds=BOTH.adds.search(clause) is not None)
+    thing = JAPANESE.thing.search(plain) if not found else None
+    if thing is not None and not JAPANESE.no_thing.search(thing[1]):
+        found = [Preference(LIKES, thing[1], liked, adds=True)]
+    return _ended(found, rest) if has_ended else found
 
 
-_POLARITY: dict[str, bool | None] = {"yes": True, "no": False, "once": None}
-
-
-def _liked_in(clause: str, *, is_last: bool) -> str:
-    """Return ``yes`` for a Japanese like, ``no`` for a dislike, ``once`` for a past like, or ""."""
-    if JA.preferences.once.search(clause) or _ENDED_DISLIKE.search(clause):
-        return "once"
-    if JA.preferences.not_disliked.search(clause):
-        return ""
+def _japanese_side(clause: str, *, is_last: bool) -> int:
+    """Return a number above 0 if a Japanese clause likes, below 0 if it dislikes, otherwise 0."""
+    if JAPANESE.not_disliked.search(clause):
+        return 0
+    if JAPANESE.only.search(clause):
+        return 1
     score = sentiment_score(clause)
-    if JA.preferences.likes.search(clause) or JA.preferences.only.search(clause):
-        return "yes" if score >= 0 or JA.preferences.only.search(clause) else "no"
+    if JAPANESE.likes.search(clause):
+        return score or 1
     if (
         score == 0
         and is_last
-        and JA.preferences.object.search(clause)
-        and not JA.preferences.no_taste.search(clause)
+        and JAPANESE.object.search(clause)
+        and not JAPANESE.no_taste.search(clause)
     ):
-        score = -1 if JA.preferences.negative.search(clause) else 1
-    return "yes" if score > 0 else "no" if score < 0 else ""
+        return -1 if JAPANESE.negative.search(clause) else 1
+    return score

@@ -18,9 +18,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from strands_manga_memory.language.packs import any_language, load_packs
-
-EN, JA = load_packs()
+from strands_manga_memory.language.packs import ANY, EN, JA
 
 _STOP = EN.words("search.stop_words")
 _JAPANESE_SIGNS = r"\u3041-\u309f\u30a1-\u30fa\u30fc\u3005\u3400-\u9fff"
@@ -30,9 +28,6 @@ _HIRAGANA = re.compile(r"\A[\u3041-\u309f]+\Z")
 _KATAKANA_WORD = re.compile(r"[\u30a1-\u30fa\u30fc]{3,}")
 _LONG_NUMBER = re.compile(r"\d[\d,.]*\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-REQUEST_WORDS = any_language("search.request_words")
-_GRAMMAR = any_language("search.grammar")
-_ASKS_OF_SPEAKERS = any_language("search.asks_of_speakers")
 _READ = 8_000
 """Most characters of a text that are indexed. Further characters are ignored."""
 
@@ -94,12 +89,12 @@ def content_terms(question: str) -> frozenset[str]:
     grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
-    stripped = REQUEST_WORDS.sub(" ", question)
+    stripped = ANY.search.request_words.sub(" ", question)
     subject = _evidence_of_question(stripped)
     telling = frozenset(term for term in subject if len(term) > 1).union(
         JA.search.one_kanji_nouns.findall(stripped)
     )
-    if telling or not _ASKS_OF_SPEAKERS.search(question):
+    if telling or not ANY.search.asks_of_speakers.search(question):
         return telling
     return frozenset(subject or _evidence_of_question(question))
 
@@ -108,7 +103,7 @@ def _evidence_of_question(question: str) -> set[str]:
     found = set(evidence_terms(question))
     for word in _synonyms(question):
         found.update(term for term in evidence_terms(word) if len(term) > 1)
-    return {term for term in found if not _GRAMMAR.search(term)}
+    return {term for term in found if not ANY.search.grammar.search(term)}
 
 
 @lru_cache(maxsize=4_096)

@@ -30,7 +30,7 @@ from strands_manga_memory.language.open_questions import (
     is_question,
     says_something,
 )
-from strands_manga_memory.language.packs import any_language, canonical_words, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
 from strands_manga_memory.language.search import term_overlap
 from strands_manga_memory.language.summary_facts import (
@@ -54,8 +54,6 @@ from strands_manga_memory.messages.texts import (
     shorten_line,
     truncate_to_tokens,
 )
-
-EN, JA = load_packs()
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
         for each in split_sentences(head_and_tail(text))
         if says_something(each)
     ]
-    said = [(at, each) for at, each in said if not _REASON.search(each)] or said
+    said = [(at, each) for at, each in said if not ANY.summaries.reason.search(each)] or said
     requests = [
         (at, each) for at, each in said if is_question(each) or not extract_preferences([each])
     ] or said
@@ -233,7 +231,6 @@ def _quote(sentence: str) -> str:
     return shorten_line(sentence.strip(), 90).rstrip(".。;,、")
 
 
-_REASON = any_language("summaries.reason")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _INNER_QUOTES = str.maketrans("「」", "『』")
 
@@ -327,15 +324,14 @@ def _feeling(sentence: str) -> int:
     score = sentiment_score(sentence)
     if (
         not score
-        or (_ASKS_OF_A_THING.search(sentence) and not _OF_MYSELF.search(sentence))
+        or (
+            ANY.summaries.asks_of_a_thing.search(sentence)
+            and not ANY.summaries.of_myself.search(sentence)
+        )
         or extract_preferences([sentence])
     ):
         return 0
     return score
-
-
-_ASKS_OF_A_THING = any_language("summaries.asks_of_a_thing")
-_OF_MYSELF = any_language("summaries.of_myself")
 
 
 logger = logging.getLogger(__name__)

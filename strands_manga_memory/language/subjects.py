@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strands_manga_memory.language.dialogue_acts import statements
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import ANY, EN
 from strands_manga_memory.language.preference_slots import DISLIKES, FACTS, STYLE, TASTES
 from strands_manga_memory.language.text_features import split_sentences
 from strands_manga_memory.messages.texts import head_and_tail
 
-EN, _ = load_packs()
-
 AT_THE_BEGINNING = 12
 """Number of characters at the beginning of a clause in which its subject is expected."""
 
-_NEXT = any_language("clauses.next")
-_OTHER = any_language("subjects.other")
-_GIFT = any_language("subjects.gift")
-_UNDERTAKING = any_language("subjects.undertaking")
-_OCCASION = any_language("subjects.occasion")
-_OWN = any_language("subjects.own")
-_OWN_BUDGET = any_language("subjects.own_budget")
-_NAMED = any_language("subjects.named")
 
 _LASTING = frozenset((*TASTES, DISLIKES, ""))
 """Slots of tastes. A wish for one occasion does not change a taste."""
@@ -34,7 +24,9 @@ Keys such as "sister's birthday" name the person.
 
 def split_clauses(sentence: str) -> list[str]:
     """Split a sentence into clauses."""
-    parts = ((clause, EN.clauses.instead.match(clause)) for clause in _NEXT.split(sentence))
+    parts = (
+        (clause, EN.clauses.instead.match(clause)) for clause in ANY.clauses.next.split(sentence)
+    )
     return [
         part
         for clause, match in parts
@@ -59,7 +51,9 @@ class SubjectTracker:
         for text in before:
             for sentence in split_sentences(head_and_tail(text)):
                 self.own_part(sentence)
-        self._ends_with_other = self._ends_with_other and _GIFT.search(" ".join(before)) is not None
+        self._ends_with_other = (
+            self._ends_with_other and ANY.subjects.gift.search(" ".join(before)) is not None
+        )
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
@@ -71,31 +65,36 @@ class SubjectTracker:
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
         self._is_occasional = (
-            _OCCASION.search(statements(sentence.removesuffix(clauses[-1]) if asks else sentence))
+            ANY.subjects.occasion.search(
+                statements(sentence.removesuffix(clauses[-1]) if asks else sentence)
+            )
             is not None
         )
-        is_gift = _GIFT.search(sentence) is not None
+        is_gift = ANY.subjects.gift.search(sentence) is not None
         self._has_other_budget = (
-            self._has_other_budget or is_gift or _UNDERTAKING.search(sentence) is not None
+            self._has_other_budget
+            or is_gift
+            or ANY.subjects.undertaking.search(sentence) is not None
         )
-        self._names_own_budget = _OWN_BUDGET.search(sentence) is not None
+        self._names_own_budget = ANY.subjects.own_budget.search(sentence) is not None
         self._names_other = bool(
-            _NAMED.search(sentence) or (self._names_other and not _OWN.search(sentence))
+            ANY.subjects.named.search(sentence)
+            or (self._names_other and not ANY.subjects.own.search(sentence))
         )
-        others = [_OTHER.search(clause) is not None for clause in clauses]
+        others = [ANY.subjects.other.search(clause) is not None for clause in clauses]
         self._opens_with_other = (
-            match := _OTHER.search(sentence)
+            match := ANY.subjects.other.search(sentence)
         ) is not None and match.start() < AT_THE_BEGINNING
         if match is None:
-            self._is_other = self._ends_with_other = self._ends_with_other and not _OWN.search(
-                sentence
+            self._is_other = self._ends_with_other = (
+                self._ends_with_other and not ANY.subjects.own.search(sentence)
             )
             return sentence
         first = 0 if self._ends_with_other or is_gift or not any(others) else others.index(True)
         own = [
             clause
             for at, (clause, is_other) in enumerate(zip(clauses, others, strict=True))
-            if not is_other and (at < first or _OWN.search(clause))
+            if not is_other and (at < first or ANY.subjects.own.search(clause))
         ]
         self._is_other, self._ends_with_other = not own, not own or others[-1]
         return ", ".join(own) if own else sentence

@@ -13,16 +13,10 @@ from typing import Any, Protocol
 
 from strands.types.content import Message
 
-from strands_manga_memory.language.dialogue_acts import (
-    CONTINUES,
-    DECLINES,
-    SMALL_TALK_ACTS,
-    DialogueAct,
-    dialogue_act,
-)
+from strands_manga_memory.language.dialogue_acts import SMALL_TALK_ACTS, DialogueAct, dialogue_act
 from strands_manga_memory.language.entities import SHOP, Entity, EntityTypes
 from strands_manga_memory.language.instructions import are_instructions_active
-from strands_manga_memory.language.packs import any_language, load_packs
+from strands_manga_memory.language.packs import ANY, EN
 from strands_manga_memory.language.pii import redact_identifiers, redact_value_identifiers
 from strands_manga_memory.language.search import content_terms
 from strands_manga_memory.language.text_features import (
@@ -34,8 +28,6 @@ from strands_manga_memory.language.text_features import (
 )
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
-
-EN, _ = load_packs()
 
 
 class FactKind(StrEnum):
@@ -225,13 +217,6 @@ def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
 
-_DECISION = any_language("facts.decision")
-_PROMISE = any_language("facts.promise")
-_OUTCOME = any_language("facts.outcome")
-_OFFER = any_language("facts.offer")
-_ASKS = any_language("facts.asks")
-POSTPONED = any_language("answers.postponed")
-_INSTEAD = any_language("facts.instead")
 EMPTY_WORDS = EN.words("facts.empty")
 """English words without meaning of their own."""
 NEGATIVE_WORDS, ORDER_WORDS = EN.words("facts.negative"), EN.words("facts.order")
@@ -291,7 +276,9 @@ class RuleFactExtractor:
                 spoken += sentences
                 said = list(
                     self._of_user(
-                        sentences, answer, continues=CONTINUES.search(text.lower()) is not None
+                        sentences,
+                        answer,
+                        continues=ANY.replies.continues.search(text.lower()) is not None,
                     )
                 )
                 # The things that a question names are facts, answered or not; the question itself
@@ -308,7 +295,7 @@ class RuleFactExtractor:
                 continue
             text = redact_identifiers(message_text(message))
             answer = text or answer
-            if text and open_questions and POSTPONED.search(text.lower()):
+            if text and open_questions and ANY.answers.postponed.search(text.lower()):
                 found += open_questions
             if text:
                 open_questions = []
@@ -322,14 +309,16 @@ class RuleFactExtractor:
     ) -> Iterator[Fact]:
         corrects, was_declined = (
             False,
-            DECLINES.search(answer[-_END:].lower()) is not None and not continues,
+            ANY.replies.declines.search(answer[-_END:].lower()) is not None and not continues,
         )
         for act, sentence, source in sentences:
             lower = sentence.lower()
             if act in SMALL_TALK_ACTS:
                 continue
             corrects = (
-                corrects or act is DialogueAct.CORRECTION or _INSTEAD.search(lower) is not None
+                corrects
+                or act is DialogueAct.CORRECTION
+                or ANY.facts.instead.search(lower) is not None
             )
             said, worth, entities = (
                 _cut(sentence),
@@ -344,9 +333,9 @@ class RuleFactExtractor:
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
                 kind = FactKind.PREFERENCE
-            elif act is DialogueAct.DECISION or _DECISION.search(lower):
+            elif act is DialogueAct.DECISION or ANY.facts.decision.search(lower):
                 kind = FactKind.DECISION
-            elif _ASKS.search(lower):
+            elif ANY.facts.asks.search(lower):
                 kind = FactKind.QUESTION
             else:
                 kind = FactKind.STATEMENT
@@ -376,10 +365,10 @@ class RuleFactExtractor:
         self, sentence: str, worth: float, *, names_something: bool
     ) -> FactKind | None:
         lower = sentence.lower()
-        if not _OFFER.search(lower):
-            if _OUTCOME.search(lower):
+        if not ANY.facts.offer.search(lower):
+            if ANY.facts.outcome.search(lower):
                 return FactKind.OUTCOME
-            if _PROMISE.search(lower):
+            if ANY.facts.promise.search(lower):
                 return FactKind.PROMISE
             names_something = names_something or (
                 worth > _ENOUGH and dialogue_act(sentence, "assistant") not in SMALL_TALK_ACTS

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from strands_manga_memory.language.packs import any_language, cached_if_short, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA, cached_if_short
 from strands_manga_memory.messages.texts import split_pieces
-
-EN, JA = load_packs()
 
 _T = TypeVar("_T")
 
@@ -173,7 +171,6 @@ def split_sentences(text: str) -> Iterator[str]:
 
 _CAPITALIZED = re.compile(r"[A-Z](?<!\w[A-Z])[\w'-]+")
 _MINE = EN.words("condense.mine")
-_MINE_PHRASES = any_language("condense.mine")
 _NUMBER = re.compile(
     rf"\d+|(?=[otfsen])\b(?:(?<!the )(?<!this )(?<!that )one|{'|'.join(_UNITS[2:13])})\b|"
     r"(?<![一二三四五六七八九十百])[一二三四五六七八九十百]++(?=[巻冊人名日月時])"
@@ -196,7 +193,7 @@ def information_weight(sentence: str) -> float:
     names = sum(name.start() > 0 for name in _CAPITALIZED.finditer(sentence))
     if not sentence.isascii():
         names += len(_KANA_NAME.findall(sentence)) // 2
-    is_mine = not _MINE.isdisjoint(lower.split()) or _MINE_PHRASES.search(lower) is not None
+    is_mine = not _MINE.isdisjoint(lower.split()) or ANY.condense.mine.search(lower) is not None
     numbers = len(_NUMBER.findall(lower))
     return min(4.0, numbers + names) + (1.5 if is_mine else 0.0)
 

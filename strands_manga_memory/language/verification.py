@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from strands_manga_memory.language.entities import SHOP, EntityTypes
-from strands_manga_memory.language.packs import any_language
+from strands_manga_memory.language.packs import ANY
 from strands_manga_memory.language.summary_facts import (
     FILLER_WORDS,
     NEGATIVE_WORDS,
@@ -21,10 +21,6 @@ from strands_manga_memory.language.summary_facts import (
 from strands_manga_memory.language.text_features import normalized, words, yielding
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.texts import split_pieces
-
-_REFUSAL = any_language("verification.refusal")
-_REFUSAL_ANYWHERE = any_language("verification.refusal_anywhere")
-_INSTRUCTION = any_language("verification.instruction")
 
 _SHARE_OF_WORDS = 0.75
 _STEM = 5
@@ -157,9 +153,9 @@ def verify_draft(
             (f"it is far too long, {most_tokens} tokens are allowed",), tuple(required)
         )
     problems = []
-    if _REFUSAL.search(draft) or _REFUSAL_ANYWHERE.search(draft):
+    if ANY.verification.refusal.search(draft) or ANY.verification.refusal_anywhere.search(draft):
         problems.append("it refuses")
-    if _INSTRUCTION.search(draft):
+    if ANY.verification.instruction.search(draft):
         problems.append("it gives instructions")
     tokens = count(draft)
     if tokens > most_tokens:

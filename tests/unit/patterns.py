@@ -17,7 +17,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 import strands_manga_memory as package
-from strands_manga_memory.language.packs import load_packs
+from strands_manga_memory.language.packs import EN, JA
 
 _RANDOM = random.Random(3)
 
@@ -63,7 +63,7 @@ def patterns() -> dict[str, re.Pattern[Any]]:
     """Return the patterns of language packs and modules, keyed by place."""
     seen: dict[int, object] = {}
     found: dict[tuple[Any, int], tuple[str, re.Pattern[Any]]] = {}
-    for pack in load_packs():  # compiled at the first use
+    for pack in (EN, JA):  # compiled at the first use
         for name, entry in pack.entries():
             pattern = pack.compile(entry)
             found.setdefault((pattern.pattern, pattern.flags), (name, pattern))

@@ -22,10 +22,10 @@ READ_TEXTS = ("conversation", "importing", "language", "mcp", "memory", "squad",
 def test_the_patterns_of_a_package_are_found_wherever_they_are_kept() -> None:
     found = {pattern.pattern for pattern in found_patterns().values()}
     from strands_manga_memory.language import SHOP
-    from strands_manga_memory.language.packs import load_packs  # in objects, in a tuple
+    from strands_manga_memory.language.packs import EN, JA  # in objects, in a tuple
     from strands_manga_memory.mcp.answers import _RULES  # in a tuple of tuples
 
-    packs = load_packs()
+    packs = EN, JA
     assert {
         packs[0].rules("acts")[3].pattern.pattern,
         SHOP["email"].pattern.pattern,

@@ -15,18 +15,18 @@ from strands_manga_memory.language.dialogue_acts import (
 )
 from strands_manga_memory.language.entities import ENTITIES
 from strands_manga_memory.language.instructions import revokes_instruction
-from strands_manga_memory.language.packs import LanguagePack, any_language, load_pack, load_packs
+from strands_manga_memory.language.packs import ANY, EN, JA, LanguagePack, load_pack
 from strands_manga_memory.language.preferences import extract_preferences
 
 ENTRIES = {
     name: (pack, entry)
-    for pack in (*load_packs(), load_pack("personal_data"))
+    for pack in (EN, JA, load_pack("personal_data"))
     for name, entry in pack.entries()
 }
 ACTS = [(pack.code, entry) for pack, entry in ENTRIES.values() if "cues" in entry]
 COUNTEREXAMPLES = [
     (kind, text)
-    for pack in load_packs()
+    for pack in (EN, JA)
     for kind, texts in pack.counterexamples.items()
     for text in texts
 ]
@@ -104,9 +104,11 @@ def test_a_counterexample_is_left_alone(kind: str, text: str) -> None:
 
 
 def test_a_pattern_of_two_languages_needs_the_same_flags() -> None:
-    assert any_language("preferences.shop").flags & re.IGNORECASE
+    assert ANY.preferences.shop.flags & re.IGNORECASE
     with pytest.raises(ValueError, match="same flags"):
-        any_language("preferences.nothing")
+        _ = ANY.preferences.likes
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ANY.preferences.nothing
 
 
 def test_an_unknown_part_is_an_error() -> None:
