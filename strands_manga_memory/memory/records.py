@@ -6,6 +6,7 @@ Finalizing a session means to create memories from its messages after its end.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import unicodedata
@@ -22,7 +23,7 @@ from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, Type
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
-from strands_manga_memory.stores.codec import Codec, dump, is_json, trusted
+from strands_manga_memory.stores.codec import Codec, is_json, trusted
 from strands_manga_memory.stores.table import Item
 
 _Value = TypeVar("_Value")
@@ -437,8 +438,8 @@ def _fits_a_table(body: Mapping[str, Any]) -> bool:
     if not is_json(body, levels=_MOST_LEVELS, bits=_MOST_BITS, exponents=_MOST_BITS):
         return False
     try:
-        dump(body).decode("utf-8")
-    except UnicodeDecodeError:
+        json.dumps(body, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
         return False
     return True
 
