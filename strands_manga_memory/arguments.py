@@ -1,4 +1,4 @@
-"""Checks of arguments, which raise errors that name the argument.
+"""Checks of arguments, whose error messages name the argument.
 
 Every check except ``filled`` returns the valid argument.
 """
@@ -26,10 +26,11 @@ _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False",
 
 
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:
-    """Decorate a function so that a bad argument raises an error that names the argument.
+    """Decorate a function so that a wrong argument raises an error that names the argument.
 
-    Types are compared with the annotations. An annotation that is imported only for type checkers
-    is not compared. The function itself checks ranges of numbers and values of ``Literal`` types.
+    The type of each argument is compared with its annotation. Annotations that are imported only
+    for type checkers are ignored. Ranges of numbers and values of ``Literal`` types are not
+    checked.
 
     Raises:
         TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
@@ -87,9 +88,9 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 def _fits(value: Any, kind: Any) -> bool:
     """Return whether a value has the type of an annotation.
 
-    The items of a collection are checked, too: ``["a", 1]`` does not fit ``Sequence[str]``. An
-    object fits a ``Protocol`` if it has all methods of the protocol; a str, list or dict never
-    does.
+    The items of a collection are checked, too: ``["a", 1]`` is not a ``Sequence[str]``. An object
+    matches a ``Protocol`` if it has all methods of the protocol. A str, list or dict never matches
+    a ``Protocol``.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict whose inherited methods, such as ``get``, call the ``__getitem__`` of a subclass."""
+        """Dict whose other read methods, such as ``get``, use the ``__getitem__`` of a subclass."""
 
         def __or__(self, other):
             return dict(self) | other

@@ -1,4 +1,4 @@
-"""Circuit breaker, which rejects calls of a tool, storage tier or summarizer that keeps failing.
+"""Circuit breaker, which rejects calls of a tool or store that keeps failing.
 
 After a wait, the breaker admits single trial calls (probes). This module performs no I/O.
 """
@@ -149,7 +149,7 @@ class CircuitBreaker:
     # Calls
 
     def try_acquire(self) -> Permit | None:
-        """Return a permit for a call, or None if the breaker rejects the call."""
+        """Return a permit for a call, or None if the circuit breaker rejects the call."""
         event = None
         with self._lock:
             if self._state is _CLOSED:
@@ -184,10 +184,10 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count the outcome of a call that was made without a permit.
+        """Count the outcome of a call that was made without a permit of the circuit breaker.
 
-        A success closes the breaker. A failure is ignored during the waiting time of an open
-        breaker.
+        A success closes the breaker. A failure during the waiting time of an open breaker is
+        ignored.
         """
         with self._lock:
             if succeeded and self._state is _CLOSED:
@@ -201,7 +201,10 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a success or failure, and return the change of the breaker's state, if any."""
+        """Count a success or a failure, and return the resulting change of the breaker's state.
+
+        Return None if the state does not change.
+        """
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
@@ -212,7 +215,7 @@ class CircuitBreaker:
     # Changes from outside
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Continue with the failures and the waiting time of a breaker in an earlier process.
+        """Take over the failures and the waiting time of a circuit breaker in an earlier process.
 
         Args:
             failures: Number of failures in a row that the earlier breaker had.
@@ -226,7 +229,7 @@ class CircuitBreaker:
             self._failures = failures
 
     def reset(self) -> None:
-        """Close the breaker, and reset the count of failures and the waiting time."""
+        """Close the circuit breaker, and reset the count of failures and the waiting time."""
         with self._lock:
             event = self._change(_CLOSED, "reset")
             self._next_wait = self._reset_after
@@ -236,7 +239,7 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """Current state of the breaker; half-open as soon as the waiting time is over."""
+        """State of the circuit breaker; half-open as soon as the waiting time is over."""
         with self._lock:
             if self._state is _OPEN and self._open_until <= self._clock():
                 return _HALF_OPEN
@@ -244,7 +247,7 @@ class CircuitBreaker:
 
     @property
     def health(self) -> Health:
-        """Health of the object that the breaker guards."""
+        """Health of the tool or store that the circuit breaker guards."""
         state, failures = self.state, self._failures
         if state is _OPEN:
             return Health.UNAVAILABLE
@@ -253,12 +256,12 @@ class CircuitBreaker:
 
     @property
     def failures(self) -> int:
-        """Number of failures in a row; 0 after a success or ``reset``."""
+        """Number of failures in a row that the circuit breaker has counted."""
         return self._failures
 
     @property
     def retry_after(self) -> float:
-        """Seconds until the breaker may admit a call; 0 if a call may be admitted now."""
+        """Seconds until the circuit breaker may admit a call; 0 if it may admit one now."""
         with self._lock:
             now = self._clock()
             if self._state is _OPEN:

@@ -1,4 +1,4 @@
-"""Readers of event streams with a deadline, and waits for work in threads."""
+"""Deadlines for event streams, such as those of tools, and for work in threads."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 class DeadlineReader:
-    """Reader that stops a stream of events at a deadline, in the caller's task.
+    """Reader of an event stream that stops the stream at a deadline, in the task of the caller.
 
     A stream that ignores the cancellation delays the caller. Use ``Pump`` for such a stream.
 
     Args:
-        stream: Stream of events.
+        stream: Stream of events, such as that of a tool call.
         timeout: Seconds for reading all events. Time between two calls of ``next`` does not count.
     """
 
@@ -82,13 +82,13 @@ class DeadlineReader:
 
 
 class Pump(DeadlineReader):
-    """Reader that stops a stream of events at a deadline, in a separate task.
+    """Reader of an event stream that stops the stream at a deadline, in a task of its own.
 
     ``close`` waits at most ``grace`` seconds for the end of the stream, even if the stream ignores
     the cancellation or waits for a thread. A stream that blocks the event loop cannot be stopped.
 
     Args:
-        stream: Stream of events.
+        stream: Stream of events, such as that of a tool call.
         timeout: Seconds for reading all events. Time between two calls of ``next`` does not count.
         grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
@@ -115,7 +115,7 @@ class Pump(DeadlineReader):
         return event
 
     async def close(self) -> None:
-        """Cancel a running stream, and wait up to ``grace`` seconds for its end."""
+        """Cancel a running stream of events, and wait up to ``grace`` seconds for its end."""
         task = self._task
         if task.done():
             return
@@ -167,7 +167,7 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
 
 
 def awaitable(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that is done when a future of another thread is done.
+    """Return an ``asyncio`` future that ends when a future of another thread ends.
 
     The result or error of the other future is not passed on.
     """

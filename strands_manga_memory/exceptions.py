@@ -63,7 +63,7 @@ NO_TABLE = (
 
 
 class OvertakenError(StoreUnavailableError):
-    """A read or write was given up, because other writers changed the record during each attempt.
+    """Other processes changed a record during each attempt of a read or write, so it was given up.
 
     The store works. The package repeats a failed write later. A caller may repeat a failed read.
     """
@@ -96,14 +96,17 @@ class KeyMissingError(CorruptRecordError):
 
 
 class BusyError(MangaMemoryError):
-    """A request waited too long for the earlier requests of its conversation, and did not start.
+    """A request waited too long for the earlier requests of its conversation, and was not started.
 
     Raised by ``ConversationTurns``. Repeat the request later.
     """
 
 
 class PersonalDataError(MangaMemoryError):
-    """A policy refuses to store a text. The message names the kind of personal data only."""
+    """A policy for personal data forbids storing a text.
+
+    The message names the kind of data only.
+    """
 
 
 class StateError(MangaMemoryError, ValueError):

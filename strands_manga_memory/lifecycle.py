@@ -1,6 +1,6 @@
-"""Data attached to objects of other packages, and repair of objects after a fork.
+"""Data attached to objects of other packages, and repair of objects in forked processes.
 
-The child of a fork must not use the locks, threads and connections of its parent.
+A forked process must not use the locks, threads and connections of its parent.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return the dict in which this package keeps data about an object of another package.
+    """Return a dict with data of this package that is attached to an object, such as an agent.
 
-    The dict is stored on the object ``owner``, such as an agent, and exists as long as ``owner``.
+    The dict is stored on the object ``owner`` and exists as long as ``owner``.
     """
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found
@@ -26,14 +26,14 @@ _Member = TypeVar("_Member")
 
 
 class Renewable(Protocol):
-    """Object that must replace its locks, threads or connections in the child of a fork.
+    """Protocol of objects that must be repaired in a forked process: locks, threads, connections.
 
     An object may also have both of two more methods: ``prepare_fork``, called before each fork, and
     ``end_fork``, called in the parent after the fork.
     """
 
     def renew_after_fork(self) -> None:
-        """Replace this object's locks, threads and connections in the child of a fork."""
+        """Replace this object's locks, threads and connections in a forked process."""
 
 
 _renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
@@ -42,14 +42,14 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a weak set, even while other threads change the set."""
+    """Return the members of a weak set as a list, even while other threads change the set."""
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Register an object whose ``renew_after_fork`` is called in the child of each fork.
+    """Register an object whose method ``renew_after_fork`` is called in each forked process.
 
     Only a weak reference to the object is kept.
     """

@@ -1,4 +1,4 @@
-"""Ids of a conversation, and the storage ids that are derived from them."""
+"""Ids of a conversation, and the storage ids under which the stores keep its data."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 
 
 def tenant_of(place: str) -> str:
-    """Return the encoded tenant in a storage key; empty if the key contains no tenant.
+    """Return the percent-encoded tenant in a storage key; empty if the key contains no tenant.
 
     Example: ``acme`` for ``acme:u1:s1/...`` (session), ``acme:u1/...`` (memories) and
     ``profile/acme:u1/...`` (cached memories).

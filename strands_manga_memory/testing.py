@@ -30,7 +30,10 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Request:
-    """Request that a scripted model received, as deep copies from the time of the call."""
+    """Request that a ``ScriptedModel`` received.
+
+    The values are copies from the time of the call.
+    """
 
     messages: Messages
     tool_specs: list[ToolSpec] | None
@@ -182,7 +185,7 @@ class FakeClock:
 
 
 class _Faults:
-    """Wrapper of a store that makes calls fail on request. All other calls go to the store."""
+    """Wrapper of a store whose calls fail on request. All other calls go to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -195,13 +198,13 @@ class _Faults:
     def fail_next(
         self, count: int = 1, *, error: BaseException | None = None, after: bool = False
     ) -> None:
-        """Make the next calls of the store fail.
+        """Make the next calls of the wrapped store fail.
 
         Args:
             count: Number of calls.
             error: Error to raise. Default ``StoreUnavailableError``.
-            after: True: the store executes the call, and then the error is raised. False
-                (default): the call is not executed.
+            after: True: the store executes the call, and then the error is raised. False (default):
+                the call is not executed.
         """
         fault = error or StoreUnavailableError("injected fault")
         with self._lock:
@@ -230,14 +233,14 @@ class _Faults:
 
 
 class FaultyHotStore(_Faults):
-    """Wrapper of a hot store that fails on request.
+    """Wrapper of a hot store whose calls fail on request, for tests of outages.
 
     ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
     """
 
 
 class FaultyTable(_Faults):
-    """Wrapper of a table that fails on request.
+    """Wrapper of a durable table whose calls fail on request, for tests of outages.
 
     ``fail_next`` makes the next calls fail. While ``down`` is True, all calls fail.
     """

@@ -1,4 +1,4 @@
-"""Command line application (Typer), which imports only the module of the called command."""
+"""Typer application of the command line. It imports only the module of the called command."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Any other command has a module with the name of the command.
 
 
 def command(name: str) -> Callable[..., Any]:
-    """Return the function that executes a command, after the import of the command's module."""
+    """Import the module of a command, and return the function that executes the command."""
     function = "import_" if name == "import" else name.replace("-", "_")
     module = importlib.import_module(
         f"strands_manga_memory.cli.commands.{_MODULES.get(name, function)}"
@@ -81,9 +81,9 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Stand-in for the function of each command that was not called.
+    """Do nothing. Typer shows the commands that were not called, and needs a function for each.
 
-    The functions of these commands are not imported, because imports are slow.
+    Their own functions are not imported, because imports are slow.
     """
 
 

@@ -66,11 +66,11 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")
 
 
 def settings_of(**options: Any) -> MangaMemorySettings:
-    """Return the settings from command options and environment variables.
+    """Return the settings of a deployment, from command options and environment variables.
 
     Args:
-        options: Settings, such as ``hot_url``, that override environment variables. None: the
-            option was not given.
+        options: Settings, such as ``hot_url``, that override environment variables. A value of None
+            means that the option was not given.
     """
     return MangaMemorySettings.from_env(
         **{name: value for name, value in options.items() if value is not None}
@@ -78,9 +78,9 @@ def settings_of(**options: Any) -> MangaMemorySettings:
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a note for the user if no hot tier is set, or else an empty list.
+    """Return a list with a warning for the user if no hot store is set, or else an empty list.
 
-    The list is also empty if the durable tier is SQLite.
+    The list is also empty if the durable store is a SQLite file, which no other machine uses.
     """
     if "hot_url" in settings.model_fields_set or settings.durable_url.startswith("sqlite:"):
         return []
@@ -91,7 +91,7 @@ def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
 
 
 def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
-    """Open the stores of a deployment as a ``MangaMemory``, without creating tables.
+    """Open the stores of a deployment as a ``MangaMemory``. No tables are created.
 
     Args:
         codec: Name of the application's codec, as ``module:name``; None if the application has no
@@ -131,7 +131,9 @@ def missing_session(session: str, user: str | None, agent: str | None = None) ->
 def open_conversation(
     session: str, user: str | None, tenant: str | None, agent: str | None, **options: Any
 ) -> Iterator[tuple[TieredSessionManager, str]]:
-    """Yield the session manager and agent id of a session, and close the stores at the end.
+    """Open one conversation for a command, and close the stores after the ``with`` block.
+
+    The block gets the session manager and the id of the agent.
 
     Args:
         session: Session id.
@@ -163,7 +165,7 @@ def open_conversation(
 
 
 def loaded(option: str, name: str) -> Any:
-    """Import the object that an option names as ``module:name``.
+    """Import the object that a command option names as ``module:name``.
 
     A function or class is called without arguments, and the result is returned.
 
@@ -182,7 +184,7 @@ def loaded(option: str, name: str) -> Any:
 
 
 def codec_of(name: str | None) -> Codec | None:
-    """Import a codec by a name in the format ``module:name``. Return None if no name is given.
+    """Import a codec by its name ``module:name``. Return None if no name is given.
 
     Raises:
         BadParameter: The object cannot be loaded, or is not a codec.

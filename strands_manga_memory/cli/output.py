@@ -1,4 +1,4 @@
-"""Prints the output of commands as text or JSON, and defines exit statuses."""
+"""Output of commands as text or JSON, and the exit statuses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ messages = _literal_console(stderr=True)
 
 
 def console() -> Console:
-    """Return a console that writes to standard output, with the current width of the terminal."""
+    """Return a Rich console for standard output, with the current width of the terminal."""
     return _literal_console()
 
 
@@ -46,7 +46,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any, text: str, *, as_json: bool) -> None:
-    """Print a command's result: JSON on standard output, or text on standard error."""
+    """Print the result of a command: JSON on standard output, or a text on standard error."""
     if as_json:
         print_json(value)
     else:
@@ -85,7 +85,7 @@ def print_table(
 
 
 def print_lines(lines: Sequence[Sequence[str | Text]]) -> None:
-    """Print lines in columns: labels, followed by a text.
+    """Print lines with several columns: short labels, and a text in the last column.
 
     A long text is wrapped within its column.
     """
@@ -107,7 +107,10 @@ def print_error(error: str) -> None:
 
 @contextmanager
 def progress(label: str) -> Iterator[Callable[..., None]]:
-    """Show a counter on standard error, and yield the function that increments it."""
+    """Show a counter on standard error during a ``with`` block.
+
+    The block gets the function that increments the counter.
+    """
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -138,7 +141,7 @@ def write_private_file(path: Path, data: bytes) -> None:
 
 
 def print_unchecked(not_looked_at: Sequence[str]) -> bool:
-    """Print the stores that could not be checked, and return whether there are such stores."""
+    """Print the stores that a command could not check. Return whether there are such stores."""
     for place in not_looked_at:
         messages.print(f"not checked: {place}")
     return bool(not_looked_at)
@@ -148,7 +151,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     """Ask the user for confirmation, unless ``yes`` is true.
 
     Raises:
-        Abort: The answer is no, or standard input has ended.
+        Abort: The user does not confirm, or standard input has ended.
     """
     if not yes:
         typer.confirm(question, abort=True, err=True)

@@ -1,8 +1,8 @@
-"""Guards for tools against failures of the tools and their MCP servers.
+"""Protection of agents against failing tools and MCP servers.
 
-Each tool has a circuit breaker. After several failures, the breaker opens and rejects the tool's
-calls, until a probe (a trial call) succeeds. Each server has a supervisor that reconnects to it.
-Failed calls return errors that help the model to continue.
+A tool that is guarded has a circuit breaker. After several failures in a row, the breaker opens and
+rejects calls of the tool, until a trial call (probe) succeeds. Each MCP server has a supervisor
+that restores a lost connection. The result of a failed call tells the model how to continue.
 """
 
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, Health, Permit, State

@@ -42,17 +42,19 @@ Key = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True)
 class GoodResult:
-    """Content of a cached tool result, and its age in seconds."""
+    """Earlier result of a tool, and its age in seconds."""
 
     content: list[dict[str, Any]]
     age: float
 
 
 class ResultCache:
-    """Cache of the 1,024 latest successful tool results of at most 65,536 bytes each.
+    """Cache of successful tool results, which may replace the results of failed calls.
+
+    The cache has the 1,024 latest results of at most 65,536 bytes each.
 
     Args:
-        ttl: Seconds after which a stored result is no longer used.
+        ttl: Seconds after which a result is no longer used.
         clock: Function that returns monotonic seconds.
 
     Raises:
@@ -66,9 +68,9 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a tool result under a key, and remove the earlier result of the key.
+        """Store a tool result in the cache, in place of an earlier result with the same key.
 
-        A result is not stored if its content is too large, or has blocks other than text and JSON.
+        A large result is not stored, nor a result with other blocks than text and JSON.
         """
         try:
             content = list(result.get("content") or ())
@@ -89,7 +91,7 @@ class ResultCache:
                     self._kept.popitem(last=False)
 
     def find(self, key: Key) -> GoodResult | None:
-        """Return the cached result of a key, or None if there is none within the TTL."""
+        """Return the cached tool result of a key, or None if it is missing or too old."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -119,7 +121,7 @@ REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFailure:
-    """Failure of a tool call, described for the model.
+    """Failure of a tool call, with its description for the model and for hooks.
 
     Args:
         code: ``circuit_open``, ``server_unavailable``, ``server_blocked``, ``timeout``,
@@ -130,10 +132,10 @@ class ToolFailure:
         request_id: The ``toolUseId`` of the call.
         duration: Duration of the call in seconds; 0 if it was rejected.
         tool: Name of the tool, as the model knows it.
-        server: Name of the server, or None.
+        server: Name of the MCP server, or None.
         state: State of the tool's circuit breaker: ``closed``, ``open`` or ``half_open``.
         health: Health of the tool: ``healthy``, ``degraded`` or ``unavailable``.
-        failures: Consecutive failures of the tool.
+        failures: Number of failures of the tool in a row.
         retry_after: Seconds until a retry may succeed; infinite if an operator must act first.
         retryable: Whether the same call may succeed later.
         side_effects_unknown: Whether the call may have had side effects, although it failed.
@@ -157,7 +159,7 @@ class ToolFailure:
     alternatives: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data about the failed tool call that the model needs to decide its next step.
+        """Return the data that help the model to decide how to continue after a failed tool call.
 
         The data are the error code, the seconds until a retry may succeed (``retry_after_s``),
         whether the call may have had side effects, and the names of alternative tools.
@@ -172,7 +174,7 @@ class ToolFailure:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return all data of the failed tool call as JSON, for callers and hooks."""
+        """Return all data about the failed tool call as JSON values, for callers and hooks."""
         return {
             **asdict(self),
             "duration": round(self.duration, 3),
@@ -182,7 +184,7 @@ class ToolFailure:
         }
 
     def as_text(self) -> str:
-        """Return a text for the model: cause of the failure, consequences and advice."""
+        """Return a text on the failed tool call for the model: cause, consequences and advice."""
         parts = [self.reason]
         if self.side_effects_unknown:
             parts.append("It may have taken effect all the same: check before you repeat it.")
@@ -216,13 +218,12 @@ class ToolFailure:
 def error_result(
     problem: ToolFailure, *, original: Mapping[str, Any] | None = None, text: str = ""
 ) -> dict[str, Any]:
-    """Return an error result that describes a failed tool call to the model.
+    """Return a tool result with the status ``error``, which describes a failed call to the model.
 
     Args:
         problem: The failure.
-        original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied to
-            the new result.
-        text: Redacted error text of the tool.
+        original: Error result of the tool. Its fields ``isError`` and ``metadata`` are copied.
+        text: Error text of the tool, without secrets.
     """
     rest = {
         name: original[name]
@@ -235,7 +236,7 @@ def error_result(
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
-    """Return an earlier result for a failed call, marked as stale and with its age in seconds."""
+    """Return a tool result for a failed call that contains an earlier result, marked as stale."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)}"
         " old; it may be out of date. Say so if it matters."
@@ -254,16 +255,16 @@ def fallback_result(
     ``used`` is the name of the fallback tool.
     """
     note = f"Note: {problem.reason} {used} answered instead."
-    return _with_details(result, problem, [{"text": note}, *content_of(result)], fallback=used)
+    return _with_details(result, problem, [{"text": note}, *content_list(result)], fallback=used)
 
 
 def _with_details(
     result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any
 ) -> dict[str, Any]:
-    """Add data about a failure to a copy of a tool result.
+    """Return a copy of a tool result with other content and with the data of a failure.
 
-    The copy has the given content, followed by a JSON block for the model. The metadata of the copy
-    contains all data of the failure. ``marks`` are further data, such as ``stale=True``.
+    The content is followed by a JSON block for the model. The metadata contains all data of the
+    failure. ``marks`` are further data, such as ``stale=True``.
     """
     given = result.get("metadata")
     metadata = {
@@ -278,7 +279,7 @@ def _with_details(
 
 
 def cancelled_result(request_id: str) -> dict[str, Any]:
-    """Return the result of a cancelled tool call."""
+    """Return the tool result of a call that was cancelled."""
     text = "Tool execution cancelled; what it had begun may have gone on"
     return {
         "toolUseId": request_id,
@@ -288,14 +289,14 @@ def cancelled_result(request_id: str) -> dict[str, Any]:
     }
 
 
-def content_of(result: Mapping[str, Any]) -> list[Any]:
-    """Return the content of a tool result, or an empty list if the content is not a list."""
+def content_list(result: Mapping[str, Any]) -> list[Any]:
+    """Return the content blocks of a tool result; an empty list if it has no list of blocks."""
     content = result.get("content")
     return content if isinstance(content, list) else []
 
 
-def partial_of(event: Any) -> str:
-    """Convert a progress event of a tool to a text of at most 500 characters."""
+def progress_text(event: Any) -> str:
+    """Return the text of a progress event that a running tool has sent, up to 500 characters."""
     try:
         value = event.get("tool_stream_event", event) if isinstance(event, Mapping) else event
         value = value.get("data", value) if isinstance(value, Mapping) else value
@@ -305,10 +306,6 @@ def partial_of(event: Any) -> str:
 
 
 def _json_head(value: Any) -> str:
-    """Return the beginning of a value's JSON text.
-
-    If there is no JSON text, such as for a cycle, return a short ``repr`` of the value.
-    """
     parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
     try:
         return "".join(
@@ -370,11 +367,11 @@ _RULES = (
 
 
 def redact_secrets(text: str) -> str:
-    """Remove secrets and tracebacks from a text, and truncate the text to 1,000 characters.
+    """Remove secrets and tracebacks from an error text, and truncate the text to 1,000 characters.
 
-    Names such as ``password=``, credentials in URLs, known formats of keys, and long runs of
-    hexadecimal or base64 characters are recognized. A secret that looks like a word is not
-    recognized.
+    These secrets are recognized: values after names such as ``password=``, credentials in URLs,
+    known formats of keys, and long runs of hexadecimal or base64 characters. A secret that looks
+    like a word is not recognized.
     """
     text = _PRIVATE_KEY.sub(CUT, _TRACEBACK.sub(CUT, text[: 10 * MAX_TEXT]))
     for pattern, replacement in _RULES:

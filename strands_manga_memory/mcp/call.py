@@ -24,7 +24,7 @@ from strands_manga_memory.mcp.answers import (
     ToolFailure,
     cancelled_result,
     error_result,
-    partial_of,
+    progress_text,
     redact_secrets,
 )
 from strands_manga_memory.mcp.classify import (
@@ -62,17 +62,14 @@ _PASSED_ON = (OK, CANCELLED, ELICITATION)
 
 
 class Progress(NamedTuple):
-    """Progress of a tool call, as the server reported it."""
+    """Progress of a running tool, as the MCP server reported it."""
 
     progress: float
     total: float | None
     message: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return this progress report of a running tool as JSON values.
-
-        The text of the report loses secrets, and has at most 500 characters.
-        """
+        """Return the progress of a running tool as JSON values, with secrets removed."""
         text = redact_secrets(self.message)[:PARTIAL_CHARACTERS] if self.message else None
         return {"progress": self.progress, "total": self.total, "message": text}
 
@@ -84,16 +81,16 @@ class Call:
         guard: Circuit breaker, argument schema and statistics of the tool.
         request_id: The ``toolUseId``.
         arguments: The input of the tool.
-        cancel_signal: Event that is set when the agent is cancelled; None if the agent cannot be
+        cancel_signal: Event that is set when the agent is cancelled. None: the agent cannot be
             cancelled.
-        user: User of the call, or None if unknown.
+        user: User for whom the tool is called, or None if unknown.
 
     Attributes:
         result: Final event of the call. None before the end, and if the tool requested an
             interrupt.
-        verdict: Classification of the call, or None if the call was rejected or interrupted.
-        unavailable: Failure of the call if a fallback tool or an earlier result may answer instead,
-            otherwise None.
+        verdict: Classification of the call. None if the call was rejected or interrupted.
+        unavailable: Failure of the call, if the result of a fallback tool or an earlier result may
+            replace it. Otherwise None.
     """
 
     def __init__(
@@ -115,25 +112,25 @@ class Call:
         self.verdict: Verdict | None = None
         self.unavailable: ToolFailure | None = None
 
-    def progressed(self, progress: float, total: float | None, message: str | None) -> None:
-        """Record a progress message of the server.
+    def record_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Record a progress message that the MCP server sent during the call.
 
         If the call fails, the error result shows the latest messages to the model.
         """
         if self._guard.server is not None:
-            self._guard.server.answered()
+            self._guard.server.record_answer()
         # Redacted later: a server may send thousands of messages, and only the last few reach the
         # model.
         self._partial.append(Progress(progress, total, message and message[:_MESSAGE_CHARACTERS]))
 
     async def _admit(self, *, check: bool) -> Permit | None:
-        """Return a permit for the call, or None if the call is rejected.
+        """Ask the circuit breaker for a permit for the call. Return None if the call is rejected.
 
-        Reasons of a rejection are wrong arguments, an unreachable server and an open circuit
-        breaker. ``result`` is then an error for the model.
+        A call is also rejected because of wrong arguments or an unreachable server. After a
+        rejection, ``result`` is an error for the model.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker
-        wrong = guard.schema.problem(self.arguments) if check else None
+        wrong = guard.schema.find_error(self.arguments) if check else None
         if wrong is not None:
             self._reject(
                 BAD_ARGUMENTS.code,
@@ -150,7 +147,7 @@ class Call:
             )
             return None
         start = time.perf_counter()
-        permit = guard.admit(self._user)
+        permit = guard.acquire_permit(self._user)
         note(
             BREAKER_CHECK,
             time.perf_counter() - start,
@@ -166,9 +163,9 @@ class Call:
     async def events(
         self, start: Callable[[], AsyncGenerator[Any, None]], *, check: bool
     ) -> AsyncGenerator[Any, None]:
-        """Call the tool, and yield the events of the call. A rejected call yields no events.
+        """Call the tool, and yield the events of the call before the final event.
 
-        The final event is stored in ``result``.
+        The final event is stored in ``result``. A rejected call yields no events.
 
         Args:
             start: Function that starts the call and returns the stream of its events.
@@ -179,7 +176,10 @@ class Call:
             return
         guard, server = self._guard, self._guard.server
         if server is not None:
-            self._generation, self._number = server.generation, server.asked(guard.remote_name)
+            self._generation, self._number = (
+                server.generation,
+                server.record_call(guard.remote_name),
+            )
         key = guard.log.begin(self.request_id)
         stream: Pump | None = None
         outcome: CallOutcome | None = None
@@ -200,11 +200,11 @@ class Call:
                 result = ToolResultEvent(last)
             outcome = self._answer(result)
         except DeadlineError:
-            outcome = self._ended(timed_out=True)
+            outcome = self._outcome(timed_out=True)
         except BaseException as error:
             if _must_be_raised(error):
                 raise
-            result, outcome = None, self._ended(exception=error)
+            result, outcome = None, self._outcome(exception=error)
         finally:
             # Before the stream is closed, which may take the whole grace period.
             self._end(outcome, result, permit, key)
@@ -220,11 +220,11 @@ class Call:
     ) -> None:
         """Record the end of the call, and set ``result``, ``verdict`` and ``unavailable``.
 
-        The circuit breaker, the statistics and the supervisor of the server's connection get the
-        outcome.
+        The outcome is reported to the circuit breaker, the statistics, and the supervisor of the
+        server.
 
         Args:
-            outcome: End of the call. None if the call was interrupted, cancelled or abandoned; the
+            outcome: End of the call. None if the call was interrupted, cancelled or abandoned. The
                 breaker ignores such a call.
             event: Final event of the tool, if there is one.
             permit: Permit of the tool's breaker.
@@ -235,10 +235,10 @@ class Call:
             permit.ignore()
             guard.log.end(key, CANCELLED)
             if guard.server is not None:
-                guard.server.withdrawn(self._number)
+                guard.server.remove_call(self._number)
             return
         self.verdict = verdict = self._judge(outcome)
-        guard.settle(verdict, permit, self._user)
+        guard.report_outcome(verdict, permit, self._user)
         if event is not None and verdict in _PASSED_ON:
             guard.log.end(key, verdict)
             self.result = event
@@ -258,53 +258,50 @@ class Call:
 
     def _answer(self, event: ToolResultEvent | None) -> CallOutcome:
         if event is None:
-            return self._ended(exception=RuntimeError("the tool returned no result"))
+            return self._outcome(exception=RuntimeError("the tool returned no result"))
         result, exception = event.tool_result, event.exception
         if not isinstance(result, dict) or "content" not in result:
             wrong = TypeError(
                 f"the tool returned {type(result).__name__}, which is not a tool result"
             )
-            return self._ended(exception=exception if exception is not None else wrong)
+            return self._outcome(exception=exception if exception is not None else wrong)
         if exception is None and isinstance(result, FailedResult):
             exception = result.exception
         # Bypasses overridden methods of a subclass.
         plain: dict[str, Any] = dict(dict.items(cast("dict[str, Any]", result)))
-        return self._ended(result=plain, exception=exception)
+        return self._outcome(result=plain, exception=exception)
 
-    def _ended(self, **how: Any) -> CallOutcome:
+    def _outcome(self, **how: Any) -> CallOutcome:
         cancelled = self.cancel_signal is not None and self.cancel_signal.is_set()
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome) -> Verdict:
-        """Return the classification of the call.
-
-        The supervisor of the server's connection is informed whether the server answered.
-        """
+        """Classify the ended call, and report to the supervisor whether the server answered."""
         server, number = self._guard.server, self._number
-        verdict = self._guard.judge(outcome)
+        verdict = self._guard.classify_call(outcome)
         if server is None:
             # Without a supervisor, the tool itself has opened the lost connection.
             return TOOL_ERROR if verdict == NO_SERVER else verdict
         if verdict == NO_SERVER:
-            server.lost(self._generation)
-            server.withdrawn(number)
+            server.report_loss(self._generation)
+            server.remove_call(number)
         elif verdict == BAD_ANSWER and rpc_code(outcome.exception) == STREAM_DROPPED:
-            if server.dropped():
+            if server.is_server_drop():
                 return Verdict(Outcome.IGNORED, verdict.code)
         elif verdict == TIMEOUT:
-            if server.blocked_by_another(number):
+            if server.is_blocked_by_another(number):
                 return SERVER_BLOCKED
         elif verdict == CANCELLED or outcome.timed_out:
-            server.withdrawn(number)
+            server.remove_call(number)
         else:
-            server.answered()
+            server.record_answer()
         return verdict
 
     def _problem(self, outcome: CallOutcome, verdict: Verdict, duration: float) -> ToolFailure:
         guard, code = self._guard, verdict.code
         reason = REASONS.get(code, "{tool} failed.")
         sent = not isinstance(outcome.exception, MCPClientInitializationError)
-        return guard.problem(
+        return guard.describe_failure(
             code,
             reason.format(
                 tool=guard.tool_name, server=guard.server_name, timeout=guard.policy.timeout
@@ -314,14 +311,16 @@ class Call:
             retryable=code not in _CALLER_IS_WRONG,
             side_effects_unknown=sent and not guard.read_only and code not in _NO_SIDE_EFFECTS,
             partial=[
-                event.as_json() if isinstance(event, Progress) else partial_of(event)
+                event.as_json() if isinstance(event, Progress) else progress_text(event)
                 for event in self._partial
             ],
         )
 
     def _reject(self, code: str, reason: str, *, retryable: bool = True) -> None:
-        problem = self._guard.problem(code, reason, request_id=self.request_id, retryable=retryable)
-        self._guard.log.rejected(code, reason if retryable else redact_secrets(reason))
+        problem = self._guard.describe_failure(
+            code, reason, request_id=self.request_id, retryable=retryable
+        )
+        self._guard.log.count_rejection(code, reason if retryable else redact_secrets(reason))
         self.result = result_event(error_result(problem))
         self.unavailable = problem if retryable else None
 
@@ -329,7 +328,7 @@ class Call:
 def result_event(
     result: Mapping[str, Any], exception: BaseException | None = None
 ) -> ToolResultEvent:
-    """Return the final event of a call, with the exception that caused the tool result."""
+    """Return the final event of a tool call: its result, and the exception that caused it."""
     return ToolResultEvent(
         cast("ToolResult", result),
         exception=exception if isinstance(exception, Exception) else None,
@@ -344,10 +343,10 @@ def _error_text(outcome: CallOutcome) -> str:
 
 
 def _must_be_raised(error: BaseException) -> bool:
-    """Return whether an exception of a tool must reach the agent's caller.
+    """Return whether an exception of a tool must reach the caller of the agent.
 
     Examples are an interrupt of the agent and a cancellation that the caller requested. A
-    cancellation that the tool caused itself does not reach the caller.
+    cancellation that the tool itself caused is a failure of the tool.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -363,8 +362,8 @@ _RANDOM_SESSION = re.compile(r"[0-9a-f]{0,8}")
 def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
     """Return the tenant and the user for whom a tool is called.
 
-    Cached results are used only for the same tenant and user. The result comes from the first of
-    these sources that exists:
+    A cached result is used only for the same tenant and user. The first of these sources that
+    exists is used:
 
     1. The keys ``user_id`` and ``tenant`` of the invocation state.
     2. The user in the id of the agent's session.
@@ -390,5 +389,8 @@ def user_of_call(invocation_state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def known_user(user: tuple[str, str]) -> tuple[str, str] | None:
-    """Return a result of ``user_of_call``, or None if neither a user nor a session is known."""
+    """Return the tenant and user from ``user_of_call``, or None for an unknown user.
+
+    A user is unknown if ``user_of_call`` found neither a user nor a session.
+    """
     return None if user == _NOBODY or user[1].startswith(_AGENT) else user

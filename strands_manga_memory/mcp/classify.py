@@ -1,13 +1,13 @@
-"""Classification of ended tool calls as success, failure of the tool, or failure of its server.
+"""Classification of ended tool calls: success, failure of the tool, or failure of its server.
 
 Cancelled calls and timeouts are recognized first. For other calls, the first of these sources that
 exists is used:
 
 1. The text of an MCP result with ``isError``, because servers on the 1.x SDK report every error by
-  such a result.
+   such a result.
 2. The exception of the call, with its JSON-RPC code.
 3. The text of a Strands result with the status ``error``, because Strands converts exceptions of
-  MCP calls to results.
+   MCP calls to results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from strands.types.exceptions import (
 
 
 class Outcome(StrEnum):
-    """Effect of a call on the health of the tool and its server."""
+    """Effect of a tool call on the tool's circuit breaker and on the connection to the server."""
 
     SUCCESS = "success"
     """The tool works."""
@@ -54,7 +54,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Classification of a tool call, with a code such as ``timeout`` for results and statistics."""
+    """Classification of a tool call: its effect, and a code such as ``timeout`` for statistics."""
 
     outcome: Outcome
     code: str
@@ -165,12 +165,12 @@ _FAILED_PREFIX = "Tool execution failed: "
 
 
 def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
-    """Classify an ended tool call by the built-in rules, without ever raising an exception.
+    """Classify an ended tool call by the built-in rules. The function raises no exception.
 
     Args:
         call: The end of the call.
-        tool_errors: Effect of an error that the server reported (``isError``). ``failure``: a
-            failure of the tool. ``ignore``: no effect.
+        tool_errors: Meaning of an error that the server reported (``isError``). ``failure``: a
+            failure of the tool. ``ignore``: neither success nor failure.
     """
     try:
         result, exception = call.result or {}, call.exception
@@ -190,7 +190,7 @@ def classify(call: CallOutcome, *, tool_errors: str = "failure") -> Verdict:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return the text of a tool result, truncated to 10,000 characters."""
+    """Return the text blocks of a tool result as one text of at most 10,000 characters."""
     content = result.get("content")
     texts: list[str] = []
     left = MOST_CHARACTERS
@@ -204,9 +204,9 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 
 def text_of(value: object) -> str:
-    """Convert an object to a text of at most 10,000 characters.
+    """Return the ``str()`` of an object, up to 10,000 characters.
 
-    If the conversion fails, return the name of the object's type.
+    If ``str()`` raises an exception, return the name of the object's type.
     """
     try:
         return str(value)[:MOST_CHARACTERS]
@@ -215,14 +215,14 @@ def text_of(value: object) -> str:
 
 
 def is_control_flow(exception: BaseException) -> bool:
-    """Return whether an exception is a cancellation, an interrupt or an exit, not a failure."""
+    """Return whether an exception of a tool is a cancellation, interrupt or exit, not a failure."""
     if isinstance(exception, BaseExceptionGroup):
         return exception.subgroup(_CONTROL_FLOW) is not None
     return isinstance(exception, _CONTROL_FLOW)
 
 
 def rpc_code(exception: BaseException | None) -> int | None:
-    """Return the JSON-RPC code of an MCP error, or None for other exceptions."""
+    """Return the JSON-RPC error code of an MCP exception, or None for other exceptions."""
     try:
         code = getattr(getattr(exception, "error", None), "code", None)
         return code if isinstance(code, int) else None
@@ -231,7 +231,6 @@ def rpc_code(exception: BaseException | None) -> int | None:
 
 
 def _reported(call: CallOutcome, result: Mapping[str, Any], *, tool_errors: str) -> Verdict:
-    """Classify an error result that the server itself reported (``isError``)."""
     text = error_text(result).removeprefix(f"Error executing tool {call.tool}: ")
     if _UNKNOWN_TOOL_TEXT.match(text):
         return UNKNOWN_TOOL

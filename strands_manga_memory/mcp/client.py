@@ -1,4 +1,4 @@
-"""Access to private attributes of Strands' ``MCPClient``, which no other module uses.
+"""Access to private attributes of Strands' ``MCPClient``. No other module uses private attributes.
 
 If Strands removes an attribute, the functions still work without it. A test detects the removal.
 """
@@ -21,13 +21,13 @@ _ERROR_HANDLER = "_handle_tool_execution_error"
 
 
 class FailedResult(dict[str, Any]):
-    """Error result of a failed tool call, with the exception that the call raised."""
+    """Error result of an MCP tool, with the exception that the call raised."""
 
     exception: Exception | None = None
 
 
 def restart(client: MCPClient) -> None:
-    """Restart an MCP client that has lost its connection; consumers and loaded tools stay.
+    """Restart an MCP client that has lost its connection. Agents keep the client and its tools.
 
     The function blocks. Do not call it on the event loop or on the client's own thread.
 
@@ -75,9 +75,9 @@ def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: 
 
 
 def keep_exceptions(client: MCPClient) -> None:
-    """Make an MCP client keep the exception of each failed call, in a ``FailedResult``.
+    """Make an MCP client return the exception of each failed call, in a ``FailedResult``.
 
-    Strands keeps only the text of the exception, without the JSON-RPC code.
+    Strands returns only the text of the exception, without the JSON-RPC code.
     """
     handle = getattr(client, _ERROR_HANDLER, None)
     if handle is None or getattr(handle, "keeps_exceptions", False):
@@ -93,8 +93,8 @@ def keep_exceptions(client: MCPClient) -> None:
 
 
 def progress_callback_of(client: MCPClient) -> Any:
-    """Return the callback for progress messages that a client was created with, or None.
+    """Return the callback for progress messages that an MCP client was created with, or None.
 
-    A callback that is passed to a single call replaces this callback.
+    A callback that is passed to a single call would replace this callback.
     """
     return getattr(client, "_progress_callback", None)

@@ -1,4 +1,4 @@
-"""State of a guarded tool between calls: policy, breaker, argument schema, statistics."""
+"""State of a guarded tool between calls: policy, circuit breaker, argument schema, statistics."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ GRACE = 0.25
 @with_known_fields
 @dataclass(frozen=True)
 class BreakerPolicy:
-    """Settings of a circuit breaker: thresholds, waiting times, and the longest duration of a call.
+    """Settings of a tool's circuit breaker, and the longest duration of a call.
 
     An open breaker rejects calls. After a wait, it allows one trial call, the probe.
 
     Args:
-        failures: Consecutive failures that open the breaker. Default 5.
+        failures: Number of failures in a row that open the breaker. Default 5.
         reset_after: Seconds an open breaker waits before it allows a probe. Default 30.
-        timeout: Seconds a call may take. Default 2; give slow tools their own policy.
-        tool_errors: Effect of a result with ``isError``: ``"failure"`` counts the result as a
-            failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
+        timeout: Seconds a call may take. Default 2. Give slow tools a policy of their own.
+        tool_errors: Meaning of a result with ``isError``. ``"failure"`` (default) counts the result
+            as a failure, ``"ignore"`` does not. Use ``"ignore"`` for tools that report findings as
             errors.
         users: Number of different users who must get an error of the tool before such errors open
             the breaker. Default 2, so that wrong arguments of one user do not make the tool
@@ -63,7 +63,7 @@ class BreakerPolicy:
         classify: Function that takes a ``CallOutcome`` and returns a ``Verdict``, or None to apply
             the built-in rules. Default: the built-in rules.
         read_only: Whether the tool has no side effects, so that an earlier result may replace a
-            call. None: as the tool's ``readOnlyHint`` declares.
+            call. Default None: the tool's ``readOnlyHint`` decides.
 
     Raises:
         ValueError: A number is out of range, or another argument is invalid. The message names the
@@ -106,22 +106,23 @@ class ToolStatus(TypedDict):
     """Health, breaker state and call statistics of one tool.
 
     Attributes:
-        server: Name of the tool's server, or None.
+        server: Name of the tool's MCP server, or None.
         server_state: ``up``, ``down`` or ``reconnecting``; None without a server.
         health: ``healthy``, ``degraded`` (breaker half open, or closed with at least half of the
             failures that open it) or ``unavailable`` (breaker open, or server not up).
         state: State of the breaker: ``closed``, ``open`` or ``half_open``.
         retry_after_s: Seconds until a call may be allowed; 0 for immediately.
-        failures_in_a_row: Consecutive failures.
+        failures_in_a_row: Number of failures in a row.
         calls: Number of calls that reached the tool.
-        failures: Number of failed calls, keyed by error code, including failures that do not count
-            for the breaker.
+        failures: Number of failed calls, keyed by error code, including failures that the breaker
+            ignores.
         rejected: Number of calls that were rejected, for example because the breaker was open.
-        fallbacks: Number of calls that a fallback tool answered instead.
-        stale: Number of calls that an earlier result answered instead.
+        fallbacks: Number of calls that got the result of a fallback tool.
+        stale: Number of calls that got an earlier result.
         latency_ms: Mean, median (``p50``) and percentiles of the durations of the last 512 calls,
             in milliseconds. All values are None without calls.
-        last_error: Error code, redacted text and age in seconds of the last failure, or None.
+        last_error: Error code, text without secrets, and age in seconds of the last failure, or
+            None.
         in_flight: Seconds since the start of each running call, keyed by request id.
     """
 
@@ -158,7 +159,7 @@ class CallLog:
         self._in_flight: dict[tuple[str, int], float] = {}
 
     def begin(self, request_id: str) -> tuple[str, int]:
-        """Record the start of a call and return the key to pass to ``end``."""
+        """Record the start of a tool call, and return the key to pass to ``end``."""
         with self._lock:
             self._counts["calls"] += 1
             key = (request_id, self._counts["calls"])  # a retried request has the same id
@@ -166,9 +167,12 @@ class CallLog:
         return key
 
     def end(self, key: tuple[str, int], verdict: Verdict, text: str = "") -> float:
-        """Record the end of a call, and return the duration of the call in seconds.
+        """Record the end of a tool call, and return the duration of the call in seconds.
 
-        ``text`` is the error text without secrets.
+        Args:
+            key: Result of ``begin``.
+            verdict: Classification of the call.
+            text: Error text of the call, without secrets.
         """
         now = self._clock()
         with self._lock:
@@ -181,25 +185,24 @@ class CallLog:
                     self._last_error = (verdict.code, text, now)
         return now - began
 
-    def rejected(self, code: str, text: str = "") -> None:
-        """Count a call that was rejected before it reached the tool."""
+    def count_rejection(self, code: str, text: str = "") -> None:
+        """Count a tool call that was rejected before it reached the tool."""
         with self._lock:
             self._counts["rejected"] += 1
             self._failures[code] += 1
             if text:
                 self._last_error = (code, text, self._clock())
 
-    def stood_in(self, *, stale: bool) -> None:
-        """Count a call that was answered without the tool.
+    def count_substitute(self, *, stale: bool) -> None:
+        """Count a tool call that got a substitute result.
 
-        ``stale`` is True for an answer by an earlier result, and False for an answer by a fallback
-        tool.
+        The substitute is an earlier result (``stale`` is True), or the result of a fallback tool.
         """
         with self._lock:
             self._counts["stale" if stale else "fallbacks"] += 1
 
-    def facts(self) -> dict[str, Any]:
-        """Return the statistics of the tool's calls."""
+    def statistics(self) -> dict[str, Any]:
+        """Return the statistics of a tool's calls, as in ``ToolStatus``."""
         with self._lock:
             now, seconds = self._clock(), sorted(self._seconds)
             last = self._last_error
@@ -219,9 +222,9 @@ class CallLog:
 
 
 def latency(seconds: list[float]) -> dict[str, float | None]:
-    """Return the mean and the percentiles of durations, in milliseconds.
+    """Return the mean and the percentiles of call durations, in milliseconds.
 
-    ``seconds`` must be sorted.
+    ``seconds`` contains the durations in ascending order.
     """
 
     def rank(share: float) -> float | None:
@@ -232,10 +235,10 @@ def latency(seconds: list[float]) -> dict[str, float | None]:
 
 
 class ArgumentSchema:
-    """Input schema of a tool, against which the arguments of calls are checked.
+    """JSON Schema of a tool's arguments, against which calls are checked before they are sent.
 
-    An invalid schema accepts all arguments, and so does a schema that refers to another document.
-    The server checks the arguments, too. Other documents are never read.
+    Without a valid schema, all arguments are accepted, and the server checks them. The same applies
+    to a schema that refers to another document, because other documents are never read.
 
     Args:
         schema: JSON Schema of the arguments. Default draft: 2020-12, as in MCP.
@@ -258,8 +261,8 @@ class ArgumentSchema:
                 error,
             )
 
-    def problem(self, arguments: Any) -> str | None:
-        """Return a description of an error in the arguments, or None if the arguments are valid."""
+    def find_error(self, arguments: Any) -> str | None:
+        """Return a description of an error in the tool's arguments, or None if they are valid."""
         if self._validator is None:
             return None
         try:
@@ -279,10 +282,12 @@ class ArgumentSchema:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the JSON text of a value with sorted keys and without optional spaces.
+    """Return the JSON text of a value, which is the same for all equal values.
+
+    Keys are sorted, and there are no optional spaces.
 
     Raises:
-        TypeError: The value is not JSON.
+        TypeError: The value cannot be represented in JSON.
         ValueError: The value contains NaN, an infinity, or a cycle.
     """
     return json.dumps(
@@ -296,10 +301,10 @@ class Guard:
     Args:
         spec: Specification of the tool.
         policy: Policy of the tool's breaker.
-        remote_name: Name of the tool at its server. Default: the name in ``spec``.
-        server: Supervisor of the tool's server, or None.
+        remote_name: Name of the tool at its MCP server. Default: the name in ``spec``.
+        server: Supervisor of the connection to the MCP server, or None.
         clock: Function that returns monotonic seconds.
-        on_event: Function that is called with a ``BreakerEvent`` at each change of a breaker's
+        on_event: Function that is called with a ``BreakerEvent`` at each change of the breaker's
             state.
     """
 
@@ -338,10 +343,10 @@ class Guard:
 
     @classmethod
     def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
-        """Create the guard (circuit breaker, argument schema and statistics) of a tool.
+        """Create the circuit breaker, argument schema and statistics of a tool.
 
-        The guards of all MCP tools of one client share the supervisor of the server's connection.
-        ``settings`` are further arguments of the constructor.
+        All MCP tools of one client share the supervisor of the server's connection. ``settings``
+        are further arguments of ``Guard``.
         """
         if not isinstance(tool, MCPAgentTool):
             return cls(tool.tool_spec, policy, **settings)
@@ -362,11 +367,11 @@ class Guard:
         if self._on_event is not None:
             self._on_event(event)
 
-    def judge(self, call: CallOutcome) -> Verdict:
-        """Classify an ended call of the tool.
+    def classify_call(self, call: CallOutcome) -> Verdict:
+        """Classify an ended call by the classifier of the tool's policy.
 
-        The classifier of the policy decides. The built-in rules apply if there is no classifier, or
-        if the classifier fails or returns None.
+        The built-in rules apply if the policy has no classifier, or if the classifier fails or
+        returns None.
         """
         if self.policy.classify is not None:
             with logged_errors(
@@ -377,11 +382,11 @@ class Guard:
                     return Verdict(Outcome(verdict.outcome), str(verdict.code))
         return classify(call, tool_errors=self.policy.tool_errors)
 
-    def admit(self, user: Hashable | None) -> Permit | None:
-        """Return a permit for a user's call, or None if the circuit breaker rejects the call.
+    def acquire_permit(self, user: Hashable | None) -> Permit | None:
+        """Ask the tool's circuit breaker for a permit. Return None if the breaker rejects the call.
 
-        If only errors of fewer than ``policy.users`` users opened the breaker, the first call of
-        another user closes the breaker.
+        Errors of fewer than ``policy.users`` users may have opened the breaker. Then the first call
+        of another user closes the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers
@@ -391,8 +396,8 @@ class Guard:
             permit = self.breaker.try_acquire()
         return permit
 
-    def settle(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
-        """Report the outcome of a user's call to the circuit breaker.
+    def report_outcome(self, verdict: Verdict, permit: Permit, user: Hashable | None) -> None:
+        """Report the outcome of a user's call to the tool's circuit breaker.
 
         An error of the tool may be caused by wrong arguments of one user, such as an order id that
         does not exist. Such errors open the breaker only after ``policy.users`` different users got
@@ -422,10 +427,10 @@ class Guard:
             self._reporters.add(user)
         return len(self._reporters) >= len(self._callers)
 
-    def problem(self, code: str, reason: str, **details: Any) -> ToolFailure:
-        """Return a failure for the model, with the state of breaker and server.
+    def describe_failure(self, code: str, reason: str, **details: Any) -> ToolFailure:
+        """Return the description of a failed call, with the state of the tool's breaker and server.
 
-        ``details`` are further fields of the ``ToolFailure``.
+        ``details`` are further fields of ``ToolFailure``.
         """
         return ToolFailure(
             code=code,
@@ -451,7 +456,7 @@ class Guard:
             "retry_after_s": round(retry_after, 3) if math.isfinite(retry_after) else None,
             "failures_in_a_row": self.breaker.failures,
         }
-        return cast("ToolStatus", {**status, **self.log.facts()})
+        return cast("ToolStatus", {**status, **self.log.statistics()})
 
     def _health(self) -> Health:
         unreachable = self.server is not None and self.server.state is not ServerState.UP

@@ -25,13 +25,13 @@ from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, can
 
 
 class ToolOwner(Protocol):
-    """Object that is notified when a guarded tool is called."""
+    """Protocol of objects that are notified when a guarded tool is called."""
 
-    def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Receive the notification that a call of a guarded tool begins."""
+    def on_call(self, invocation_state: Mapping[str, Any]) -> None:
+        """Handle the start of a guarded tool's call."""
 
-    def unknown(self) -> None:
-        """Receive the notification that the MCP server has no tool of the called name."""
+    def on_unknown_tool(self) -> None:
+        """Handle the error that the MCP server does not have a called tool."""
 
 
 class GuardedTool(AgentTool):
@@ -45,7 +45,7 @@ class GuardedTool(AgentTool):
     Args:
         tool: The wrapped tool.
         guard: Circuit breaker, argument schema and call statistics of the tool.
-        last_good: Cache of good results for a read-only tool, or None.
+        last_good: Cache of earlier results, for a read-only tool; None for no cache.
         owner: Object that is notified of calls of the tool, or None.
     """
 
@@ -70,8 +70,8 @@ class GuardedTool(AgentTool):
         is_mcp = isinstance(tool, MCPAgentTool)
         self._calls_server = is_mcp and type(tool).stream is MCPAgentTool.stream
 
-    def fall_back_on(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the tools to call, in this order, while this tool is unavailable.
+    def set_fallbacks(self, tools: Sequence[GuardedTool]) -> None:
+        """Set the tools that are called instead, in this order, while this tool is unavailable.
 
         The fallback tools get the same arguments. Fallbacks of fallback tools are not used.
         """
@@ -110,7 +110,7 @@ class GuardedTool(AgentTool):
         return self.tool.supports_hot_reload
 
     def get_display_properties(self) -> dict[str, str]:
-        """Return the tool's display properties."""
+        """Return the display properties of the wrapped tool."""
         return self.tool.get_display_properties()
 
     # --- a call -----------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class GuardedTool(AgentTool):
         """
         invocation_state = CallState(invocation_state)  # before the first await
         if self.owner is not None:
-            self.owner.called(invocation_state)
+            self.owner.on_call(invocation_state)
         call, events = self._begin(tool_use, invocation_state, kwargs)
         async with aclosing(events):
             async for event in events:
@@ -140,7 +140,7 @@ class GuardedTool(AgentTool):
             if instead.result is None:
                 return  # the tool interrupted the agent
             if instead.verdict == OK and call.unavailable is not None:
-                self.guard.log.stood_in(stale=False)
+                self.guard.log.count_substitute(stale=False)
                 answer, used = instead.result.tool_result, other.tool_name
                 yield result_event(fallback_result(answer, call.unavailable, used=used))
                 return
@@ -150,7 +150,7 @@ class GuardedTool(AgentTool):
     def _begin(
         self, tool_use: ToolUse, invocation_state: dict[str, Any], kwargs: dict[str, Any]
     ) -> tuple[Call, AsyncGenerator[Any, None]]:
-        """Return a new call of the wrapped tool, and a generator that runs the call."""
+        """Prepare a call of the wrapped tool. Return the call, and the stream of its events."""
         signal = getattr(invocation_state.get("agent"), "cancel_signal", None)
         user = known_user(user_of_call(invocation_state))
         call = Call(self.guard, tool_use["toolUseId"], tool_use["input"], signal, user=user)
@@ -163,19 +163,19 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call, or an earlier result if the tool is unavailable.
+        """Return the final event of a call or, if the tool is unavailable, an earlier result.
 
-        A good result is cached under ``key``. If ``key`` is None, no result is cached.
+        A successful result is cached under ``key``. Nothing is cached if ``key`` is None.
         """
         if call.verdict == UNKNOWN_TOOL and self.owner is not None:
-            self.owner.unknown()
+            self.owner.on_unknown_tool()
         cache, result = self._last_good, call.result
         if cache is None or key is None or result is None:
             return result
         if call.verdict == OK:
             cache.keep(key, result.tool_result)
         elif call.unavailable is not None and (good := cache.find(key)) is not None:
-            self.guard.log.stood_in(stale=True)
+            self.guard.log.count_substitute(stale=True)
             return result_event(stale_result(call.unavailable, good))
         return result
 
@@ -194,11 +194,11 @@ class GuardedTool(AgentTool):
 
 
 async def _call_server(tool: MCPAgentTool, tool_use: ToolUse, call: Call) -> ToolGenerator:
-    """Call a tool of an MCP server, and record the progress of the tool in ``call``."""
+    """Call a tool of an MCP server, and record the progress messages of the server in ``call``."""
     theirs = progress_callback_of(tool.mcp_client)
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        call.progressed(progress, total, message)
+        call.record_progress(progress, total, message)
         if theirs is not None:
             await theirs(progress, total, message)
 
@@ -223,7 +223,7 @@ def guard_tool(
     clock: Callable[[], float] = time.monotonic,
     on_event: Callable[[BreakerEvent], None] | None = None,
 ) -> Any:
-    """Guard a tool with its own circuit breaker and a deadline.
+    """Add a circuit breaker and a deadline to a tool.
 
     Args:
         tool: Any value that ``Agent(tools=[...])`` accepts: a function decorated with ``@tool``, a
@@ -251,7 +251,7 @@ def guard_tool(
     last_good = None if stale_ttl is None else ResultCache(stale_ttl, clock=clock)
     settings: dict[str, Any] = {"clock": clock, "on_event": on_event}
     tools = [other for each in fallbacks for other in _tools_of(each)]
-    others = [guarded_once(other, policy, **settings) for other in tools]
+    others = [guard_unless_guarded(other, policy, **settings) for other in tools]
 
     def guard(one: AgentTool) -> GuardedTool:
         if isinstance(one, GuardedTool):
@@ -260,7 +260,7 @@ def guard_tool(
                 f" {one.tool_name!r:.80}"
             )
         guarded = GuardedTool(one, Guard.of(one, policy, **settings), last_good=last_good)
-        guarded.fall_back_on(others)
+        guarded.set_fallbacks(others)
         return guarded
 
     if isinstance(tool, ToolProvider):
@@ -273,8 +273,8 @@ def guard_tool(
     return found[0] if len(found) == 1 else found
 
 
-def guarded_once(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
-    """Return a tool with a circuit breaker; a guarded tool is returned unchanged."""
+def guard_unless_guarded(tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> GuardedTool:
+    """Add a circuit breaker to a tool. A tool that has one already is returned unchanged."""
     if isinstance(tool, GuardedTool):
         return tool
     return GuardedTool(tool, Guard.of(tool, policy, **settings))
@@ -296,7 +296,7 @@ class GuardedToolProvider(ToolProvider):
         self._tools: list[GuardedTool] = []
 
     async def load_tools(self, **kwargs: Any) -> Sequence[AgentTool]:
-        """Load the provider's tools and return them with circuit breakers.
+        """Load the tools of the wrapped provider, and return them with circuit breakers.
 
         A tool that was loaded before keeps its breaker.
 
@@ -311,16 +311,19 @@ class GuardedToolProvider(ToolProvider):
         return list(self._tools)
 
     def add_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Register a consumer, such as an agent, at the wrapped provider."""
+        """Register a consumer of the tools, such as an agent, with the wrapped provider."""
         self.provider.add_consumer(consumer_id, **kwargs)
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer, such as an agent, from the wrapped provider."""
+        """Remove a consumer of the tools, such as an agent, from the wrapped provider."""
         self.provider.remove_consumer(consumer_id, **kwargs)
 
 
 def _tools_of(tool: Any) -> list[AgentTool]:
-    """Return the tools of one element of ``Agent(tools=[...])``. A module or file is loaded."""
+    """Return the Strands tools in one element of ``Agent(tools=[...])``.
+
+    A module or file is loaded, and may contain several tools.
+    """
     if isinstance(tool, AgentTool):
         return [tool]
     registry = ToolRegistry()

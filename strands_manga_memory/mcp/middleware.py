@@ -57,7 +57,7 @@ class BreakerMiddleware:
     async def __call__(
         self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncGenerator[Any, None]:
-        """Run one call of a tool, or reject it while the tool's breaker is open."""
+        """Run one call of a tool, or reject it while the tool's circuit breaker is open."""
         context = with_own_state(context)
         if context.tool is not None and not isinstance(context.tool, GuardedTool):
             context = replace(context, tool=GuardedTool(context.tool, self._guard(context.tool)))
@@ -65,7 +65,7 @@ class BreakerMiddleware:
             yield event
 
     def status(self) -> dict[str, ToolStatus]:
-        """Return the status of each tool that was called, keyed by tool name."""
+        """Return health, breaker state and statistics of each called tool, keyed by tool name."""
         return {guard.tool_name: guard.status() for guard in list(self._guards.values())}
 
     def _guard(self, tool: AgentTool) -> Guard:

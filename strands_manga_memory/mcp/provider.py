@@ -22,7 +22,7 @@ from strands_manga_memory.html_tables import ReportDict
 from strands_manga_memory.mcp.answers import ResultCache
 from strands_manga_memory.mcp.client import stop
 from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus
-from strands_manga_memory.mcp.guarded_tools import GuardedTool, guarded_once
+from strands_manga_memory.mcp.guarded_tools import GuardedTool, guard_unless_guarded
 from strands_manga_memory.mcp.supervisor import ServerSupervisor
 
 logger = logging.getLogger(__name__)
@@ -35,22 +35,23 @@ _REFRESH_AT_MOST_EVERY = 5.0
 
 
 class GuardedMCPTools(ToolProvider, HookProvider):
-    """Guarded tools of an MCP server for ``Agent(tools=[...])``.
+    """Tools of an MCP server with circuit breakers, for ``Agent(tools=[...])``.
 
     A failing tool or server never makes the agent fail. Each tool has a circuit breaker of its own.
+    A lost connection to the server is restored.
 
     Any number of agents in any threads may share one object. Create one object per client, so that
-    a breaker counts the failures of all agents. If the object has started the client, the object
-    stops the client after the last agent is gone.
+    a breaker counts the failures of all agents. If the object has started the client, it stops the
+    client after the last agent is gone.
 
-    When the server's tools change, the tools of an agent are updated if the agent has called one of
-    them. To update an agent from the start, pass this object in ``hooks`` too:
+    When the tools of the server change, the tools of an agent are updated if the agent has called
+    one of them. To update an agent from the start, pass this object in ``hooks`` too:
     ``Agent(tools=[guarded], hooks=[guarded])``.
 
     Args:
         client: Client of the MCP server, started or not.
-        policy: Policy of tools without an override. Default: 5 consecutive failures open a breaker
-            for 30 s, and calls may take 2 s.
+        policy: Policy of tools without an override. Default: 5 failures in a row open a breaker for
+            30 s, and calls may take 2 s.
         overrides: Policies of single tools, keyed by the server's tool name or by the name with the
             client's prefix.
         fallbacks: Tools to call with the same arguments while a tool is unavailable, keyed by the
@@ -118,7 +119,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         return list(self._tools.values())
 
     def status(self) -> dict[str, ToolStatus]:
-        """Return the status of each tool, keyed by the tool name that the model uses."""
+        """Return health, breaker state and statistics of each tool, keyed by tool name."""
         return ReportDict({name: tool.status() for name, tool in self._tools.items()})
 
     # --- ToolProvider -----------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             self.client.add_consumer(id(self))
 
     def remove_consumer(self, consumer_id: Any, **kwargs: Any) -> None:
-        """Remove a consumer, such as an agent.
+        """Remove a consumer of the tools, such as an agent.
 
         If this provider started the client, the removal of the last consumer stops the client.
         """
@@ -182,9 +183,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register hooks that update the tools of an agent before each invocation."""
         registry.add_callback(AgentInitializedEvent, lambda event: self._agents.add(event.agent))
-        registry.add_callback(
-            BeforeInvocationEvent, lambda event: self._bring_up_to_date(event.agent)
-        )
+        registry.add_callback(BeforeInvocationEvent, lambda event: self._update_agent(event.agent))
 
     def refresh(self) -> None:
         """Read the list of the server's tools again, and update the tools of the agents.
@@ -192,13 +191,13 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         This method blocks.
 
         Raises:
-            MCPClientInitializationError: There is no connection.
+            MCPClientInitializationError: There is no connection to the server.
         """
         self._refreshed_at = self._clock()
         self._update(self._listed_tools(start=False))
 
     def reconnected(self) -> None:
-        """Read the server's tools again after a reconnection, and ignore errors."""
+        """Read the list of the server's tools again after a reconnection. Errors are ignored."""
         try:
             self.refresh()
         except Exception as error:  # noqa: BLE001 - the refresh is optional
@@ -237,12 +236,12 @@ class GuardedMCPTools(ToolProvider, HookProvider):
             for name, guarded in now.items():
                 listed = self._fallbacks
                 others = listed.get(guarded.guard.remote_name) or listed.get(name) or ()
-                guarded.fall_back_on([each for each in map(self._other, others) if each])
+                guarded.set_fallbacks([each for each in map(self._other, others) if each])
             agents = list(self._agents) if now != before else []
             if is_first:
                 self._warn_of_unknown_names()
         for agent in agents:
-            self._bring_up_to_date(agent)
+            self._update_agent(agent)
 
     def _warn_of_unknown_names(self) -> None:
         tools = (*self._tools.values(), *self._others.values())
@@ -272,34 +271,34 @@ class GuardedMCPTools(ToolProvider, HookProvider):
                 )
             return found
         if id(other) not in self._others:
-            self._others[id(other)] = guarded_once(
+            self._others[id(other)] = guard_unless_guarded(
                 other, self._overrides.get(other.tool_name) or self.policy, **self._settings
             )
         return self._others[id(other)]
 
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
-    def called(self, invocation_state: Mapping[str, Any]) -> None:
-        """Update the tools of an agent that calls a tool, now and after each change."""
+    def on_call(self, invocation_state: Mapping[str, Any]) -> None:
+        """Update the tools of the calling agent now, and after each later change."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
-            self._bring_up_to_date(agent)
+            self._update_agent(agent)
 
-    def unknown(self) -> None:
-        """Read the server's tools again, because the server did not know a called tool.
+    def on_unknown_tool(self) -> None:
+        """Read the list of the server's tools again, because the server lacks a called tool.
 
-        A thread reads the tools, at most every 5 seconds.
+        The list is read in a thread, at most every 5 seconds.
         """
         if self._clock() - self._refreshed_at < _REFRESH_AT_MOST_EVERY:
             return
         self._refreshed_at = self._clock()
         threading.Thread(target=self.reconnected, name="mcp-refresh", daemon=True).start()
 
-    def _bring_up_to_date(self, agent: Agent) -> None:
+    def _update_agent(self, agent: Agent) -> None:
         """Replace an agent's tools of the server by the server's current tools.
 
-        Unchanged tools keep their positions.
+        Unchanged tools keep their positions, so that the request to the model stays the same.
         """
         with self._lock:
             registry, tools = agent.tool_registry, self._tools

@@ -40,10 +40,10 @@ class ServerState(StrEnum):
 
 
 class ServerSupervisor:
-    """Supervisor that reconnects to an MCP server after a lost connection.
+    """Supervisor that restores the lost connection to an MCP server.
 
-    A tool call that finds the connection lost calls ``lost``. After a pause, the next tool call
-    starts a reconnection in a thread, and waits for the new connection. Until then, all other calls
+    A tool call that fails because of a lost connection calls ``report_loss``. After a pause, the
+    next tool call starts a reconnection in a thread, and waits for it. Until then, all other calls
     are rejected. The pause grows after each failed attempt.
 
     A timeout of a call causes no reconnection, because a reconnection would end the calls of all
@@ -59,7 +59,7 @@ class ServerSupervisor:
         name: Name of the server: the client's name, or ``mcp-1``, ``mcp-2``, ... in the order of
             creation.
         generation: Number of the current connection, incremented by each reconnection. Read the
-            number before a call, and pass it to ``lost`` if the call fails.
+            number before a call, and pass it to ``report_loss`` if the call fails.
         reconnects: Number of reconnections so far.
     """
 
@@ -95,7 +95,7 @@ class ServerSupervisor:
     def of(
         cls, client: MCPClient, *, clock: Callable[[], float] = time.monotonic
     ) -> ServerSupervisor:
-        """Return the supervisor of a client, which all agents and tools of the client share."""
+        """Return the supervisor of an MCP client. All agents and tools of the client share it."""
         attached = attachments(client)
         found: ServerSupervisor = attached.get("supervisor") or attached.setdefault(
             "supervisor", cls(client, clock=clock)
@@ -106,7 +106,7 @@ class ServerSupervisor:
 
     @property
     def is_up(self) -> bool:
-        """Whether the server's connection worked at the last call or connection attempt."""
+        """Whether the MCP server was connected at the last call or connection attempt."""
         return self._next_attempt is None
 
     @property
@@ -118,7 +118,7 @@ class ServerSupervisor:
 
     @property
     def retry_after(self) -> float:
-        """Seconds until a call may try to reconnect to the MCP server.
+        """Seconds until a tool call may try to reconnect to the MCP server.
 
         The value is 0 while there is a connection, and 0.5 while an attempt to connect runs.
         """
@@ -131,8 +131,8 @@ class ServerSupervisor:
                 else max(0.0, self._next_attempt - self._clock())
             )
 
-    def lost(self, generation: int) -> None:
-        """Report that a call found the connection to the MCP server lost.
+    def report_loss(self, generation: int) -> None:
+        """Report that a tool call failed because the connection to the MCP server was lost.
 
         ``generation`` is the number of the connection that the call used. Nothing happens if there
         has been a newer connection since.
@@ -147,7 +147,9 @@ class ServerSupervisor:
     async def ready(self, within: float) -> bool:
         """Return whether the MCP server can be called.
 
-        If the connection is lost and the waiting time is over, reconnect first.
+        If the connection is lost, try to restore it.
+
+        No attempt is made during the pause after a failed attempt.
 
         Args:
             within: Seconds to wait for the new connection. A longer attempt to connect continues in
@@ -167,7 +169,7 @@ class ServerSupervisor:
         return self._next_attempt is None
 
     def connect(self) -> None:
-        """Connect to the MCP server now, even during the wait after a failed attempt.
+        """Connect to the MCP server now, even during the pause after a failed attempt.
 
         This method blocks. If an attempt to connect is already running, its result is awaited.
 
@@ -202,7 +204,7 @@ class ServerSupervisor:
         return attempt
 
     def _run(self, attempt: Future[Exception | None]) -> None:
-        """Make an attempt to connect, and store the error or None in the future ``attempt``."""
+        """Try to connect to the MCP server. The future ``attempt`` gets the error, or None."""
         failed: Exception | None = None
         try:
             self._connect(self.client)
@@ -235,16 +237,16 @@ class ServerSupervisor:
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
     def listen(self, listener: Any) -> None:
-        """Register a listener, whose method ``reconnected()`` is called after each reconnection.
+        """Register an object whose method ``reconnected()`` is called after each reconnection.
 
         The method runs in the thread that has reconnected, and must not raise errors. The
-        supervisor has only a weak reference to the listener.
+        supervisor has only a weak reference to the object.
         """
         self._listeners.add(listener)
 
     # --- causes of missing answers ----------------------------------------------------------------
 
-    def asked(self, tool: str) -> int:
+    def record_call(self, tool: str) -> int:
         """Record the start of a tool call, and return a number that identifies the call."""
         with self._lock:
             self._asked += 1
@@ -254,12 +256,12 @@ class ServerSupervisor:
             )
             return self._asked
 
-    def answered(self) -> None:
-        """Record that the server answered a call, which proves that the server is not blocked."""
+    def record_answer(self) -> None:
+        """Record that the server answered a call, which proves that no tool blocks the server."""
         with self._lock:
             self._unanswered = {}
 
-    def dropped(self) -> bool:
+    def is_server_drop(self) -> bool:
         """Record that a call ended without an answer, and return whether the server is the cause.
 
         The server is the cause if another call ended without an answer in the last half second.
@@ -272,16 +274,17 @@ class ServerSupervisor:
             self._dropped_at = now
             return one_of_several
 
-    def withdrawn(self, number: int) -> None:
-        """Remove a call, such as a cancelled call, from the calls that wait for an answer."""
+    def remove_call(self, number: int) -> None:
+        """Remove an ended call, such as a cancelled one, from the calls that wait for an answer."""
         with self._lock:
             self._unanswered.pop(number, None)
 
-    def blocked_by_another(self, number: int) -> bool:
-        """Return whether a call probably timed out because another tool blocks the server.
+    def is_blocked_by_another(self, number: int) -> bool:
+        """Return whether a tool call probably timed out because another tool blocks the server.
 
         The result is True if a call of another tool was waiting for an answer when this call began,
-        and the server has answered no call since then.
+        and the server has answered no call since then. The call is removed from the calls that wait
+        for an answer.
         """
         with self._lock:
             return self._unanswered.pop(number, ("", False))[1]

@@ -265,7 +265,7 @@ class HotProfile:
 
         Return the epoch, a number that each erasure increments.
         """
-        return self._hot.put_tombstone(self.name, epoch=1, ttl=ttl)
+        return self._hot.put_tombstone(self.name, ttl=ttl)
 
     # Cached memories
 

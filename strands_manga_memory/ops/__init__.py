@@ -1,8 +1,8 @@
-"""Tools for operators of a deployment. A running agent imports none of these tools.
+"""Tools for the operators of a deployment. A running agent imports none of these tools.
 
-``diagnose`` checks a deployment. ``CostModel`` and ``ttl_advice`` help to plan a deployment.
-``import_user`` and ``import_sessions`` import data. ``inspect`` shows a stored conversation.
-``iam_policy`` and ``cloudformation_yaml`` help to set up a deployment.
+``diagnose`` checks a deployment. ``CostModel`` and ``ttl_advice`` help to plan it. ``iam_policy``
+and ``cloudformation_yaml`` help to set it up. ``import_user`` and ``import_sessions`` import data.
+``inspect`` shows a stored conversation.
 """
 
 from __future__ import annotations

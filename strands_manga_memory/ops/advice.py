@@ -1,4 +1,4 @@
-"""Recommends a TTL for the hot tier from the recorded gaps between turns."""
+"""Recommendation of a time to live (TTL) for conversations in the hot store."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ LEAST_GAPS = 100
 
 @dataclass(frozen=True)
 class TtlAdvice:
-    """Recommended TTL and the data behind the recommendation.
+    """Recommended time to live (TTL) of conversations, and the data behind the recommendation.
 
     Attributes:
-        gaps: Number of recorded gaps between turns.
+        gaps: Number of recorded gaps. A gap is the time between two turns of a conversation.
         enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
-        curve: Pairs of a time in seconds and the share of recorded gaps up to this time.
+        curve: Pairs of a time in seconds and the share of gaps that are not longer.
         knee: Recommended TTL in seconds. A longer TTL covers few further gaps, because ``curve``
             rises only slowly beyond this point.
     """
@@ -27,7 +27,7 @@ class TtlAdvice:
     knee: float
 
     def resumed(self, seconds: float) -> float:
-        """Return the share of gaps that are at most ``seconds`` long.
+        """Return the share of gaps between turns that are at most ``seconds`` long.
 
         The share is interpolated between the points of ``curve``.
         """
@@ -42,7 +42,9 @@ class TtlAdvice:
 
 
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
-    """Recommend a TTL for the hot tier from a histogram of the seconds between turns.
+    """Recommend a time to live (TTL) for conversations in the hot store.
+
+    ``histogram`` contains the seconds between two turns of a conversation.
 
     Raises:
         ValueError: The histogram is empty.

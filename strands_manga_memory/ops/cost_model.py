@@ -1,4 +1,4 @@
-"""Estimates the monthly cost of a deployment from its resources and the providers' list prices.
+"""Estimate of a deployment's monthly cost, from its resources and the providers' list prices.
 
 ``CostModel.measured(workload)`` uses measurements of this package and current prices.
 ``CostModel.paper()`` uses the figures of a published design, for comparison. ``differences()``
@@ -37,7 +37,7 @@ _PAPER_HOT_BYTES = 2_000.0
 
 @dataclass(frozen=True)
 class NodePrice:
-    """Price of a node of the hot tier.
+    """Price of a server (node) of the hot store.
 
     Attributes:
         usd_hour: US dollars per hour.
@@ -139,20 +139,20 @@ class Cost:
 
     @property
     def total_usd_month(self) -> float:
-        """Total cost per month in US dollars."""
+        """Total cost of the deployment per month in US dollars."""
         return self.redis_usd_month + self.dynamodb_usd_month + self.model_usd_month
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
-    """Model of the resources and the cost of a workload.
+    """Model that calculates the resources and the cost of a deployment.
 
     Args:
         workload: Load of the deployment.
         prices: List prices.
-        preset: Figures for the calculation: ``measured`` for this package, ``paper`` for the design
-            of ``CostModel.paper``.
-        node: Node type of the hot tier. None: the cheapest type that has enough memory.
+        preset: ``measured`` calculates with measurements of this package, ``paper`` with the
+            figures of the published design in ``CostModel.paper``.
+        node: Node type of the hot store. None: the cheapest type that has enough memory.
 
     Raises:
         ValueError: The list has no price for ``node`` or for a model of the workload.
@@ -176,7 +176,7 @@ class CostModel:
 
     @classmethod
     def measured(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
-        """Return a cost model with the measurements of this package.
+        """Return a cost model that calculates with measurements of this package.
 
         Args:
             workload: Load of the deployment. Default: ``Workload()``.
@@ -186,11 +186,11 @@ class CostModel:
 
     @classmethod
     def paper(cls, workload: Workload | None = None, *, at: Prices | None = None) -> CostModel:
-        """Return a cost model of the published design with which this package compares its costs.
+        """Return a cost model of a published design, for comparison with this package.
 
         For 1 million messages per day, the design assumes 400,000 writes and 1 million reads per
         day, each of one unit. It has 200,000 users of 250 KB, and two indexes of 30 GB that receive
-        every write. The hot tier has 10,000 sessions of 2 KB on one ``cache.r6g.large`` without a
+        every write. The hot store has 10,000 sessions of 2 KB on one ``cache.r6g.large`` without a
         replica. The design's price of this node is 188 US dollars per month, which is above the
         list price of us-east-1.
 
@@ -205,15 +205,15 @@ class CostModel:
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of each hot-tier shard; 0 in a model from ``CostModel.paper``."""
+        """Number of replicas per shard of the hot store; 0 in a model from ``CostModel.paper``."""
         return 0 if self.preset == "paper" else self.workload.replicas
 
     def use(self) -> MonthlyUse:
-        """Return the resources that the workload uses per month."""
+        """Return the resources that the deployment uses per month."""
         return _paper_use(self.workload) if self.preset == "paper" else measured_use(self.workload)
 
     def cost(self) -> Cost:
-        """Return the monthly cost of the workload."""
+        """Return the cost of the deployment per month."""
         use, ask = self.use(), self.prices
         node, nodes = self._nodes(use)
         parts = {
@@ -245,7 +245,7 @@ class CostModel:
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
-        """Return the cheapest node type for the hot tier's data, and the number of all nodes."""
+        """Return the cheapest node type that has enough memory, and the number of nodes."""
         peak_bytes = use.hot_gb * 1e9 * (self.workload.peak if self.preset == "measured" else 1.0)
         counts = []
         for name, node in self.prices.nodes.items():
@@ -258,7 +258,7 @@ class CostModel:
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:
-    """Return the resources of the published design of ``CostModel.paper``, for a workload."""
+    """Return the resources that the design in ``CostModel.paper`` needs for a workload."""
     load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
     writes = 400_000 * load * DAYS_A_MONTH
     live = 10_000 * load
@@ -277,11 +277,11 @@ def _paper_use(workload: Workload) -> MonthlyUse:
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference between the published design of ``CostModel.paper`` and this package.
+    """Difference in resources or cost between a published design and this package.
 
     Attributes:
         what: Name of the compared quantity.
-        paper: Value of the quantity in the published design.
+        paper: Value of the quantity in the design of ``CostModel.paper``.
         measured: Value of the quantity in this package.
         why: Reason of the difference.
     """
@@ -293,7 +293,10 @@ class Difference:
 
 
 def differences(workload: Workload | None = None) -> list[Difference]:
-    """Return the differences in resources and cost between a published design and this package."""
+    """Return the differences in resources and cost between a published design and this package.
+
+    The design is that of ``CostModel.paper``.
+    """
     paper, ours = CostModel.paper(workload).cost(), CostModel.measured(workload).cost()
     rows: list[tuple[str, Any, str]] = [
         (

@@ -1,4 +1,4 @@
-"""Finds problems of a deployment and suggests remedies.
+"""Doctor of a deployment, which finds problems and suggests remedies.
 
 ``diagnose`` connects to each store, tries every operation of the package on temporary records, and
 reads the status that the servers report. The command ``strands-manga-memory doctor`` prints the
@@ -86,7 +86,7 @@ _MOST_COUNTED = 1000
 
 
 def _check_vocabulary() -> Finding:
-    """Check for the vocabulary of a tokenizer.
+    """Check whether a tokenizer's vocabulary is installed.
 
     Without a vocabulary, numbers of tokens are estimated.
     """

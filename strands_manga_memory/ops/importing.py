@@ -1,4 +1,4 @@
-"""Imports sessions that other Strands session managers stored, and exported data of a user."""
+"""Import of sessions from other Strands session managers, and of a user's exported data."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of sessions, keyed by outcome, and of imported messages under ``messages``."""
+        """Number of imported sessions by outcome, and of messages under the key ``messages``."""
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -168,10 +168,10 @@ def _read_repository(
     agent_id: str,
     conversation_manager: Callable[[], ConversationManager] | None,
 ) -> TransferredConversation | None:
-    """Read an agent's conversation from a repository, with the history that Strands restores.
+    """Read an agent's conversation from a Strands session repository.
 
-    Return None if the repository does not have the agent. Also return None if the agent has neither
-    messages nor state.
+    The history is the one that Strands would restore. The result is None if the repository does not
+    have the agent, or if the agent has neither messages nor state.
     """
     session_agent = (
         repository.read_agent(session_id, agent_id) if repository.read_session(session_id) else None
@@ -203,7 +203,7 @@ def _read_repository(
 def _read_snapshot(
     manager: SnapshotSessionManager, agent_id: str
 ) -> TransferredConversation | None:
-    """Return the conversation from an agent's latest snapshot.
+    """Read an agent's conversation from its latest snapshot in a ``SnapshotSessionManager``.
 
     The messages get the current time.
     """
@@ -223,7 +223,7 @@ def _read_snapshot(
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
     """Return an agent with the history and state that Strands restores from a stored session.
 
-    The agent is never run, so its model is a stand-in.
+    The agent is never run. Its model has a fixed answer.
     """
     return Agent(
         model=StandInModel(),
@@ -237,7 +237,7 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Return an imported conversation, ready to be stored.
+    """Build an imported conversation that can be stored: its log, history and states.
 
     Return None if the conversation has neither messages nor agent state.
     """
@@ -273,9 +273,9 @@ def _checked_message(value: object, *, record: str) -> Message:
 
 
 def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
-    """Return the messages, with times changed so that tracking id and time identify a message.
+    """Change the times of messages, so that no two messages have the same tracking id and time.
 
-    A message with the id and time of an earlier message gets a slightly later time.
+    Of two such messages, the second one gets a slightly later time.
     """
     seen: set[tuple[Any, float]] = set()
     result = []
@@ -288,10 +288,10 @@ def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float
 
 
 class _ReadOnlyRepository:
-    """Repository of the sessions to import, which rejects writes.
+    """Wrapper of a Strands session repository that rejects writes, for an import.
 
-    Messages of early Strands releases have no tracking id. Such a message gets a tracking id that
-    is the same at each read.
+    Messages of early Strands releases have no tracking id. The wrapper gives such a message a
+    tracking id that is the same at each read.
     """
 
     def __init__(self, repository: SessionRepository) -> None:
@@ -317,7 +317,8 @@ class _ReadOnlyRepository:
 class _RestoredHistory(ConversationManager):
     """Conversation manager that restores the stored history of an agent, and removes no messages.
 
-    The stored state contains the number of removed messages, and may contain a summary of them.
+    It is used for an import. The stored state contains the number of messages that the original
+    manager had removed, and possibly a summary of them.
     """
 
     def __init__(self) -> None:
@@ -326,7 +327,7 @@ class _RestoredHistory(ConversationManager):
 
     @property
     def summary(self) -> Message | None:
-        """Summary of the messages that were removed from the history, or None if there is none."""
+        """Summary of the messages that the original manager removed, or None without summary."""
         return self._state.get("summary_message")
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
@@ -465,8 +466,8 @@ def _remembered(
 ) -> Literal["stored", "exists", "left out"]:
     """Store an imported memory, and return the outcome.
 
-    ``stored``: the memory is new. ``exists``: the target has a memory with the same id, which is
-    not changed. ``left out``: the user was deleted in the target.
+    The outcome is ``stored`` for a new memory. It is ``exists`` if the target has a memory with the
+    same id, which is not changed. It is ``left out`` if the user was deleted in the target.
     """
     there: list[MemoryRecord | None] = []
 
@@ -481,7 +482,7 @@ def _remembered(
 def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversation:
     """Convert an exported conversation to the argument of ``TieredSessionManager.transfer``.
 
-    Invalid data raise errors such as ``KeyError`` or ``CorruptRecordError``, which the caller
+    Invalid data raises errors such as ``KeyError`` or ``CorruptRecordError``, which the caller
     handles.
     """
     name = f"{session['session_id']}/{session['agent_id']}"

@@ -1,4 +1,4 @@
-"""Shows the stored data of a conversation and an agent's history without changing them."""
+"""Display of a stored conversation, without changing it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BREAKER = ("state", "failures", "retry_after", "rejected_at")
 
 @dataclass(frozen=True)
 class InspectedMessage:
-    """Message of a stored conversation, with its importance and outcome.
+    """Message of a stored conversation, with its importance and its place in the agent's history.
 
     The log has all messages of a conversation. The history has the messages that the model sees. A
     message is in the log, in the history or in both.
@@ -120,8 +120,8 @@ def places(
         user: User of the session.
         tenant: Tenant of the user.
         agent: Id of the only agent whose key is returned. Default: all agents of the session.
-        durable: Table of the durable tier, which lists the agents of a session. If the table
-            lists no agent, the key of the agent ``default`` is returned.
+        durable: Durable table, which lists the agents of a session. If the table lists no agent,
+            the key of the agent ``default`` is returned.
     """
     if user is not None:
         storage = ConversationScope(user, session, tenant=tenant).storage_session_id
@@ -144,18 +144,18 @@ def inspect(
 ) -> Inspection | None:
     """Return the stored data of a conversation, or None if nothing is stored.
 
-    The TTL is not extended.
+    The time to live of the conversation is not extended.
 
     Args:
         place: Storage key of the conversation, as returned by ``places``.
-        hot: Store of the hot tier, if there is one.
-        durable: Table of the durable tier, if there is one.
+        hot: Hot store, if there is one.
+        durable: Durable table, if there is one.
         codec: Codec of the session managers.
         ttl: Time-to-live policy of the session managers.
         clock: Function that returns seconds since 1970.
 
     Raises:
-        StoreUnavailableError: A tier does not answer.
+        StoreUnavailableError: A store does not answer.
         CorruptRecordError: A record is damaged.
     """
     tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
@@ -194,12 +194,12 @@ def inspect(
 
 
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
-    """Return the state, version, remaining time and TTL of a conversation in the hot tier.
+    """Return the properties of a conversation in the hot store, such as its remaining time.
 
-    Return None if the hot tier does not have the conversation.
+    Return None if the hot store does not have the conversation.
 
     Raises:
-        StoreUnavailableError: The hot tier does not answer.
+        StoreUnavailableError: The hot store does not answer.
     """
     assert tiers.hot is not None  # noqa: S101 - the tier has a store
     if not tier.is_known:
@@ -213,13 +213,13 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
 
 
 def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) -> dict[str, Any]:
-    """Return the properties of a conversation in the durable tier, such as its version.
+    """Return the properties of a conversation in the durable table, such as its version.
 
     Args:
-        head: Conversation as stored in the durable tier.
-        base: Conversation joined from both tiers. A version newer than that of ``head`` means that
-            the hot tier may have newer data.
-        tier: Durable tier of this conversation.
+        head: Conversation as stored in the durable table.
+        base: Conversation joined from both stores. A version newer than that of ``head`` means that
+            the hot store may have newer data.
+        tier: Access to this conversation in the durable table.
         tiers: Stores and settings.
     """
     is_behind = base.version[:2] > head.version[:2] or not (head.is_closed or head.is_empty)
@@ -276,7 +276,7 @@ def display_text(message: Any) -> str:
 
 
 def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]:
-    """Return calls, errors and breaker state of each tool, keyed by tool name."""
+    """Return calls, errors and circuit breaker state of each tool in a log, keyed by tool name."""
     names: dict[str, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for at, block in ((entry.at, block) for entry in entries for block in entry.message["content"]):
@@ -294,7 +294,7 @@ def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]
 def _breaker(
     result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
 ) -> dict[str, Any]:
-    """Return the state of a tool's circuit breaker after a call; an empty dict if unknown.
+    """Return the state of a tool's circuit breaker after a call in the log; empty if unknown.
 
     The result of a failed call contains the state. A successful call of a guarded tool closes the
     breaker.

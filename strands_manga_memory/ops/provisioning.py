@@ -36,7 +36,7 @@ def iam_policy(
     setup: bool = False,
     stream: str | None = None,
 ) -> dict[str, Any]:
-    """Return an IAM policy for a worker (runs agents) or a sweeper (ends expired sessions).
+    """Return an IAM policy for a process that runs agents, or that ends expired sessions (sweeper).
 
     Args:
         sessions: ARN of the sessions table.

@@ -1,4 +1,4 @@
-"""Model with a fixed answer, for agents that call no model provider."""
+"""Model with a fixed answer, for agents that must not call a model provider."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Output = TypeVar("_Output", bound=BaseModel)
 
 
 class StandInModel(Model):
-    """Model that answers every request with the fixed text ``text``."""
+    """Model that answers every request with the text ``text``, without calling a provider."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""Checks of a deployment's stores, for the doctor."""
+"""Checks of the stores for ``diagnose``, the doctor of a deployment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from strands_manga_memory.exceptions import CorruptRecordError, StoreError
 from strands_manga_memory.stores.dynamodb import DynamoDBTable
-from strands_manga_memory.stores.dynamodb_requests import table_definition, translated
+from strands_manga_memory.stores.dynamodb_requests import package_error, table_definition
 from strands_manga_memory.stores.hot import HotStore, HotWrite
 from strands_manga_memory.stores.redis_hot_store import RedisHotStore
 from strands_manga_memory.stores.table import ABSENT, Condition, Table, Write
@@ -50,22 +50,22 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Return the result of a check with the level ``OK``."""
+    """Return the result of a check that found no problem."""
     return Finding(check, Level.OK, detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Return the result of a check with the level ``WARNING``."""
+    """Return the result of a check that found a possible problem, with a remedy."""
     return Finding(check, Level.WARNING, detail, remedy)
 
 
 def problem(check: str, detail: str, remedy: str) -> Finding:
-    """Return the result of a check with the level ``PROBLEM``."""
+    """Return the result of a check that found a problem, with a remedy."""
     return Finding(check, Level.PROBLEM, detail, remedy)
 
 
 def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
-    """Check that calls of a store succeed, up to the first failure, and return the result.
+    """Call functions of a store until one fails, and return the result of this check.
 
     Args:
         tier: Prefix for the name of the check.
@@ -80,7 +80,7 @@ def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Findin
 
 
 def _clock_finding(check: str, skew: float, where: str) -> Finding:
-    """Compare a server's clock with this machine's clock, and return the result of the check.
+    """Check the difference between the clock of a server and the clock of this machine.
 
     Args:
         check: Name of the check.
@@ -100,19 +100,19 @@ _CREATE, _TYPES = "strands-manga-memory init-table", "AttributeDefinitions"
 
 
 def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Iterator[Finding]:
-    """Check a table of a deployment, and yield the results of the checks.
+    """Check a durable table of a deployment, and yield the result of each check.
 
     Args:
         table: Table to check.
-        tier: Prefix for the names of the checks: ``durable`` for the durable tier, ``users`` for
-            the memory table.
+        tier: Prefix for the names of the checks: ``durable`` for the table of conversations,
+            ``users`` for the memory table.
         clock: Function that returns seconds since 1970.
     """
     if isinstance(table, DynamoDBTable):
         try:
             described = table.client.describe_table(TableName=table.name)
         except (ClientError, BotoCoreError) as error:
-            yield _failure(tier, translated(error, f"table=<{table.name}>"))
+            yield _failure(tier, package_error(error, f"table=<{table.name}>"))
             return
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
         yield from _shape(table, described["Table"], tier)
@@ -141,7 +141,7 @@ _CONNECT = (
 
 
 def _failure(tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a check in which a call of a store failed, with a remedy.
+    """Return the result of a check in which a call of a store raised an error.
 
     ``step`` is a text before the error, such as the name of the call.
     """
@@ -218,7 +218,7 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
 
 
 def _table_calls(table: Table, tier: str) -> Finding:
-    """Check each method of a table that this package uses, with temporary records."""
+    """Call each table method that this package uses, with temporary records, for the doctor."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
     extra = {index.sort: 0 if index.sort_is_number else "doctor" for index in schema.indexes}
@@ -283,14 +283,14 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
 
 
 def not_opened(error: ValueError | StoreError) -> Finding:
-    """Return the result of the check of a hot store that could not be opened."""
+    """Return the result of a check for a hot store that could not be opened."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)
 
 
 def _reached(store: RedisHotStore, shown: str) -> Finding:
-    """Check that the Redis server of the hot tier answers a read."""
+    """Check that the hot store's Redis server answers a read."""
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
@@ -307,7 +307,7 @@ def _one_node(client: Any) -> dict[str, Any]:
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return a Redis server's answer to INFO, or None if the command fails."""
+    """Return the answer of a Redis server to the command INFO, or None if the command fails."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -315,7 +315,7 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
 
 
 def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check version, eviction policy, memory and persistence in a Redis server's answer to INFO."""
+    """Check version, eviction policy, memory and persistence of a Redis server."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:
@@ -360,9 +360,10 @@ def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
-    """Check the use of a Redis cluster; yield nothing for a single server.
+    """Check the slots and the URL of a Redis cluster; yield nothing for a single server.
 
-    The store's URL must be for a cluster. Each slot (part of the keys) must be served by a node.
+    Each slot (part of the keys) must be served by a node, and the store's URL must be one for a
+    cluster.
     """
     if not int(info.get("cluster_enabled", 0)):
         return
@@ -409,7 +410,7 @@ def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding
 
 
 def _hot_calls(store: HotStore) -> Finding:
-    """Check each method of a hot store that this package uses, on a temporary conversation."""
+    """Call each hot store method that this package uses, with a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)
     steps: dict[str, Callable[[], object]] = {
@@ -424,6 +425,6 @@ def _hot_calls(store: HotStore) -> Finding:
         "put_value": lambda: store.put_value(name, b"", ttl=1.0),
         "replace_value": lambda: store.replace_value(name, b"", expect=b"", ttl=1.0),
         "get_value": lambda: store.get_value(name),
-        "put_tombstone": lambda: store.put_tombstone(name, epoch=2, ttl=0.001),
+        "put_tombstone": lambda: store.put_tombstone(name, ttl=0.001),
     }
     return _check_calls("hot", steps)

@@ -1,4 +1,4 @@
-"""Calculates monthly DynamoDB units, storage, hot-tier memory and tokens of a deployment."""
+"""Calculation of a deployment's DynamoDB units, storage, memory and tokens per month."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ class Workload:
 
     @property
     def known_sessions(self) -> float:
-        """Mean number of a user's earlier sessions with stored memories."""
+        """Mean number of a user's earlier sessions whose memories are still stored."""
         if self.earlier_sessions is not None:
             return self.earlier_sessions
         return self.sessions_per_day * self.memory_days / self.users if self.users else 0.0
 
     @property
     def live_sessions(self) -> float:
-        """Mean number of conversations in the hot tier, including idle ones before their TTL."""
+        """Mean number of conversations in the hot store, including idle ones."""
         return (
             self.sessions_per_day
             * (self.turns_per_session * self.seconds_per_turn + self.ttl_seconds)
@@ -191,7 +191,7 @@ _COPY_SHARE = 0.6
 
 
 def session_use(workload: Workload) -> SessionUse:
-    """Return the resources that one session of a workload uses."""
+    """Return the resources that one session of a workload uses, from measurements."""
     turns, kilobytes = (
         workload.turns_per_session,
         2 * workload.turns_per_session * workload.bytes_per_message / 1000,
@@ -233,10 +233,9 @@ def _turn_bytes(workload: Workload) -> float:
 
 
 def _hot_bytes(workload: Workload) -> float:
-    """Return the bytes of a session in the hot tier.
+    """Return the bytes of a session in the hot store.
 
-    The hot tier has the turns of the agent's history, and the turns that are not yet written to the
-    durable tier.
+    These are the turns in the agent's history, and the turns that are not yet in the durable table.
     """
     tokens = 2 * (workload.bytes_per_message / _BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE)
     shown = max(1.0, workload.history_tokens / tokens)
@@ -273,7 +272,7 @@ class MonthlyUse:
 
 
 def measured_use(workload: Workload) -> MonthlyUse:
-    """Return a workload's resources per month, from measurements of single sessions."""
+    """Return the resources that a workload uses per month, from measurements of single sessions."""
     one, sessions = session_use(workload), workload.sessions_per_day
     memories = (
         sessions * one.memory_bytes * workload.memory_days

@@ -1,4 +1,8 @@
-"""Plugin that measures how often the prompt cache serves requests, and finds causes of misses."""
+"""Plugin that measures how well a provider's prompt cache works, and explains its misses.
+
+A provider caches the beginning (prefix) of a request. The next request of the conversation is
+cheaper if it begins in the same way.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Cause(StrEnum):
-    """Reason why the cache could not serve a prompt.
+    """Reason why the provider's prompt cache could not serve a request.
 
     ``CONSTRAINTS`` means a change of the text that plugins add to the system prompt. ``DEPLOY``
     means that this process has not seen an earlier request of the conversation, as after a
@@ -52,7 +56,7 @@ OF_PREFIX = frozenset({Cause.PROMPT, Cause.CONSTRAINTS, Cause.TOOLS, Cause.VARIA
 
 @dataclass(frozen=True)
 class CacheMiss:
-    """Model call that missed the prompt cache or had a changed prefix.
+    """Model call that the provider's prompt cache did not serve, or whose prefix has changed.
 
     The prefix is the system prompt, the tools, the model and the prompt variant.
 
@@ -145,7 +149,7 @@ _HIT = 0.5
 
 @dataclass
 class _Request:
-    """Hashes of the last request in a conversation, with which the next request is compared."""
+    """Hashes of the parts of a request, with which the conversation's next request is compared."""
 
     parts: Mapping[Cause, int]
     messages: Sequence[int]
@@ -202,7 +206,7 @@ class PromptCacheMonitor(Plugin):
         return f"PromptCacheMonitor(lifetime={self._lifetime})"
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that compares requests, and the hook that records cache use."""
+        """Register middleware and a hook that observe the agent's model calls."""
         # Wrap handlers run after all Input handlers, so they see the request with everything that
         # those added.
         agent.add_middleware(InvokeModelStage, self._compare_request)
@@ -316,15 +320,16 @@ class PromptCacheMonitor(Plugin):
 
     @property
     def drops(self) -> list[CacheMiss]:
-        """Last 200 model calls that missed the prompt cache or had a changed prefix, oldest first.
+        """Last 200 model calls that the prompt cache did not serve, or whose prefix has changed.
 
-        The prefix is the system prompt, the tools, the model and the prompt variant.
+        The prefix is the system prompt, the tools, the model and the prompt variant. The oldest
+        call comes first.
         """
         with self._lock:
             return list(self._drops)
 
     def stats(self) -> CacheStats:
-        """Return the prompt cache statistics of the recorded model calls."""
+        """Return the statistics of the prompt cache over all recorded model calls."""
         with self._lock:
             hours = {hour: Counter(counts) for hour, counts in sorted(self._hours.items())}
             causes, compared, changed, whole = (
@@ -363,7 +368,7 @@ class PromptCacheMonitor(Plugin):
         )
 
     def report(self) -> str:
-        """Return the prompt cache statistics as a few lines of text."""
+        """Return the statistics of the prompt cache as a few lines of text."""
         stats = self.stats()
         lines = [
             (

@@ -1,4 +1,4 @@
-"""Instruction files in the system prompt, read only once so that the prompt stays the same."""
+"""Instruction files such as ``AGENT.md``, whose text is added to the system prompt."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class InstructionFiles:
         return f"InstructionFiles({folders})"
 
     def read(self, tools: Iterable[Mapping[str, Any]] = ()) -> str:
-        """Return the text of all instruction files; empty if there are none, or if all are refused.
+        """Read all instruction files, and return their text; empty if no file can be used.
 
         Args:
             tools: Specifications of the agent's tools, without the tools of this package.
@@ -186,7 +186,7 @@ class StableTexts(Plugin):
         super().__init__()
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the middleware that adds the files to the system prompt of each model call."""
+        """Register middleware that adds the instruction files to each model call of an agent."""
         if self._agent is not None:
             raise ValueError("these StableTexts already serve an agent; give each agent its own")
         self._agent = weakref.ref(agent)
@@ -203,7 +203,7 @@ class StableTexts(Plugin):
         return self._text or ""
 
     def load(self, agent: Agent) -> None:
-        """Read the instruction files for an agent. A second call does nothing."""
+        """Read the instruction files for an agent. Further calls do nothing."""
         if self._text is None:
             registry = agent.tool_registry
             own = {name for name, tool in registry.registry.items() if _is_own(tool)}
@@ -263,7 +263,7 @@ def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> boo
     """Return whether this process can change or replace a file.
 
     It can if it owns or may write to the file or a folder above. In a folder with the sticky bit,
-    such as ``/tmp``, only ownership counts. True if the path cannot be inspected.
+    such as ``/tmp``, only ownership counts. If the path cannot be inspected, the result is True.
 
     Args:
         path: Absolute path of the file.

@@ -1,4 +1,4 @@
-"""Connection of Strands agents and their sessions with Agent Squad. Needs the extra ``squad``."""
+"""Integration of Strands agents and their sessions with Agent Squad. Needs the extra ``squad``."""
 
 try:
     import agent_squad.agents  # noqa: F401 - fails here, with the name of the extra, if it is not installed

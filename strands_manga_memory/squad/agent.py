@@ -1,4 +1,4 @@
-"""Agent for Agent Squad with a Strands session as its history."""
+"""Agent for Agent Squad that runs a Strands agent and keeps the history in a Strands session."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class SessionStrandsAgent(SquadAgent):
         chat_history: list[ConversationMessage],
         additional_params: dict[str, Any] | None = None,
     ) -> ConversationMessage | AsyncIterable[AgentStreamResponse]:
-        """Answer a request.
+        """Answer a request of a user with a Strands agent.
 
         Args:
             input_text: Message of the user.
@@ -164,10 +164,10 @@ class SessionStrandsAgent(SquadAgent):
     async def _replies(
         self, text: str, user_id: str, session_id: str, params: dict[str, Any]
     ) -> AsyncGenerator[AgentStreamResponse, None]:
-        """Answer a request in a separate task, and yield the chunks of the answer.
+        """Answer a request in a task of its own, and yield the chunks of the answer.
 
-        Closing the stream before its end cancels the agent, and cancels the task after the grace
-        period. If the caller only stops reading, the task continues.
+        If the caller closes the stream early, the agent is cancelled, and the task ends at the
+        latest after ``grace`` seconds. If the caller only stops reading, the task continues.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()
@@ -283,7 +283,7 @@ class SessionStrandsAgent(SquadAgent):
         return agent
 
     async def _close_turn(self, event: AfterInvocationEvent) -> None:
-        """Add an answer to a failed or cancelled turn.
+        """Add an answer to a failed or cancelled turn of the conversation.
 
         Otherwise, the model would answer the request of this turn together with the next request.
         """
@@ -316,7 +316,7 @@ def _open_questions(agent: Agent) -> list[str]:
 
 
 def _text(result: AgentResult) -> str:
-    """Return the text of an agent's answer, followed by the reasons of interrupts."""
+    """Return the text of an agent's answer, followed by the reasons of its interrupts."""
     reasons = [
         one.reason if isinstance(one.reason, str) else f"{one.name}: {one.reason}"
         for one in result.interrupts or []

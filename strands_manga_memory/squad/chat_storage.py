@@ -1,4 +1,4 @@
-"""Chat storage for Agent Squad that uses the sessions of this package."""
+"""Chat storage for Agent Squad that keeps messages in the sessions of this package."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class _Exchange:
 
 
 class SessionChatStorage(ChatStorage):
-    """Chat storage for Agent Squad that uses the sessions of this package.
+    """Chat storage for Agent Squad that keeps messages in the sessions of this package.
 
-    Agent Squad can read the sessions of Strands agents, and the messages of other agents are stored
-    in sessions, too. The storage returns the question and the final answer of each turn as text,
-    without tool calls, tool results and handoffs. Reading does not extend any TTL. Store calls run
-    on threads and never block the event loop.
+    Agent Squad then sees the sessions of Strands agents, and messages of agents of other frameworks
+    are stored as sessions, too. The storage returns the question and the final answer of each turn
+    as text, without tool calls, tool results and handoffs. Reading does not extend any TTL. Stores
+    are called in threads, so that the event loop is never blocked.
 
     Example::
 
@@ -252,7 +252,7 @@ class SessionChatStorage(ChatStorage):
 
     @property
     def _has_logs(self) -> bool:
-        """Whether the durable store, which has the logs, is available."""
+        """Whether the durable store, which keeps the logs of the conversations, is available."""
         hot = self._memory.hot
         return shared_writer(
             hot if hot.survives_process else None, self._memory.durable
@@ -290,9 +290,9 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of a store error by a text that is suitable for users.
+    """Replace the text of a store's error in a ``with`` block by a text for users.
 
-    Agent Squad shows the texts of errors to users.
+    Agent Squad shows the texts of errors to its users.
     """
     try:
         yield
@@ -303,7 +303,7 @@ def _user_facing_errors() -> Iterator[None]:
 
 
 def _exchanges(records: Iterable[dict[str, Any]], agent_id: str) -> Iterator[_Exchange]:
-    """Yield the question and the answer (text after the last tool call) of each turn."""
+    """Yield the user's question and the agent's final answer of each turn in a list of messages."""
     at: float | None = None
     question: str | None = None
     answer, is_final = "", False

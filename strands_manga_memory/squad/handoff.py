@@ -49,7 +49,7 @@ class Handoff:
 
     @property
     def text(self) -> str:
-        """Text of the handoff in a ``<handoff>`` tag, to be placed after the user's message."""
+        """Text of the handoff for the receiving model, in the tag ``<handoff>``."""
         summary = redact_identifiers(self.summary)
         shown = summary if len(summary) <= MAX_CHARACTERS else f"{summary[:MAX_CHARACTERS]}…"
         sender = quoteattr(escape_line(self.from_agent))
@@ -66,9 +66,9 @@ HANDOFF_TAG = "<handoff"
 
 
 class Handoffs:
-    """Store of the handoffs (messages) between the agents of a session.
+    """Store of messages (handoffs) that agents of a session leave for each other.
 
-    A receiver gets only the newest handoff of each sender. Handoffs are metadata of the receiver's
+    An agent gets only the newest handoff of each sender. Handoffs are stored with the receiver's
     conversation. They survive a restart and are deleted with the conversation.
 
     Args:
@@ -84,7 +84,7 @@ class Handoffs:
     def write(
         self, handoff: Handoff, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> None:
-        """Store a message to another agent until that agent answers the user's next message.
+        """Store a message to another agent, which gets it with the user's next message.
 
         Args:
             handoff: Message to store.
@@ -102,7 +102,7 @@ class Handoffs:
         self._memory.session(scope).set_metadata(None, **{f"{_PREFIX}{handoff.from_agent}": record})
 
     def read(self, scope: ConversationScope) -> list[Handoff]:
-        """Return the handoffs (messages from other agents) that wait for the agent of a scope.
+        """Return the messages from other agents (handoffs) that wait for the agent in ``scope``.
 
         Raises:
             StoreUnavailableError: The stores cannot be read.
@@ -114,7 +114,7 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove delivered handoffs (messages from one agent to another). Newer handoffs stay."""
+        """Remove messages between agents (handoffs) that were delivered. Newer handoffs stay."""
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:
@@ -129,7 +129,7 @@ class Handoffs:
         sets, never from the model.
 
         Args:
-            agents: Purpose of each possible receiver, keyed by agent id.
+            agents: Description of each agent that may receive the user, keyed by agent id.
         """
 
         async def hand_over(agent_id: str, summary: str, tool_context: ToolContext) -> str:

@@ -55,13 +55,13 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait until the earlier requests of a conversation have ended.
+        """Wait until the earlier requests of a conversation have ended, and run a ``with`` block.
 
-        Later requests wait for the end of the ``with`` block.
+        Later requests of the conversation wait for the end of the block.
 
         Args:
-            scope: Scope of the conversation.
-            wait: Seconds to wait at most.
+            scope: Ids of the conversation.
+            wait: Longest wait in seconds.
 
         Raises:
             BusyError: Earlier requests took too long. Requests that wait for each other end in this
@@ -89,9 +89,9 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:
-        """Wait until all earlier requests of a conversation have ended.
+        """Wait until the earlier requests of a conversation in this process have ended.
 
-        The end of the ``with`` block admits the next request.
+        The next request may run after the ``with`` block.
         """
         mine = Future[None]()
         # so that the cancellation of a waiting request does not cancel the future
@@ -115,9 +115,9 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _holding_lease(self, hot: HotStore, scope: ConversationScope) -> AsyncIterator[None]:
-        """Wait for the lease of a conversation, and hold the lease during a ``with`` block.
+        """Hold the lock of a conversation in the hot store during a ``with`` block.
 
-        If the store fails, the block runs without a lease.
+        If the store fails, the block runs without the lock.
         """
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = (
@@ -154,10 +154,10 @@ class ConversationTurns:
 
 
 async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
-    """Acquire a lease by a call of ``acquire`` in a thread, and return the result.
+    """Acquire a lock by the function ``acquire`` in a thread, even if the caller is cancelled.
 
-    If the caller is cancelled, the end of the call is awaited first. Otherwise the lease could be
-    acquired after the caller has released it.
+    The end of the call is always awaited. Otherwise a cancelled caller could release the lock
+    before the thread acquires it.
     """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:

@@ -1,6 +1,7 @@
-"""Stores of the memory layer, and functions that open stores from a URL.
+"""Stores for conversations and user memories, and functions that open a store from a URL.
 
-The protocols ``Table`` (durable tier) and ``HotStore`` (hot tier) have one adapter per database.
+A ``HotStore`` keeps the conversations in use, for example in Redis. A ``Table`` keeps data
+permanently, for example in DynamoDB, PostgreSQL or a SQLite file.
 """
 
 from __future__ import annotations

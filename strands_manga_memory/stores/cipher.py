@@ -20,7 +20,7 @@ _NONCE_BYTES = 12
 
 
 class DataKey(NamedTuple):
-    """Encryption key with its name. ``repr`` does not show the key."""
+    """Key that encrypts data, and its name. ``repr`` shows only the name."""
 
     id: str
     key: bytes
@@ -30,14 +30,15 @@ class DataKey(NamedTuple):
 
 
 class KeyProvider(Protocol):
-    """Thread-safe provider of the tenants' encryption keys.
+    """Source of the encryption keys of each tenant, for ``TenantCipher``.
 
-    A tenant's id is passed in percent-encoding, as ``scope.encoded_id`` returns it. The empty id
-    stands for data without a tenant.
+    ``TenantKeys`` is a provider for keys in memory. Write your own class for keys in a key
+    management service. The methods are called from several threads. A tenant's id is passed in
+    percent-encoding. The empty string stands for data without a tenant.
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values.
+        """Return the key that encrypts a tenant's new values, and the name of the key.
 
         Raises:
             KeyError: The tenant has no key.
@@ -45,7 +46,7 @@ class KeyProvider(Protocol):
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``.
+        """Return the encryption key of a tenant that has the name ``key_id``.
 
         Raises:
             KeyError: The tenant has no such key.
@@ -54,11 +55,12 @@ class KeyProvider(Protocol):
 
 
 class TenantKeys:
-    """Key provider for keys that the application passes in, for example from a secret store.
+    """Encryption keys of tenants, which the application has loaded into memory.
 
     Args:
         keys: For each tenant, a mapping from key names to keys of 32 bytes. The last key of a
-            tenant encrypts the tenant's new values. The tenant None is for data without a tenant.
+            tenant encrypts new values. Earlier keys only decrypt old values. The tenant None is for
+            data without a tenant.
 
     Raises:
         ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no
@@ -70,18 +72,18 @@ class TenantKeys:
             if not named:
                 raise ValueError(f"keys of the tenant {tenant!r:.80} must be one or more, got none")
             for name, key in named.items():
-                _check_key(name, key, sizes=(32,))
+                _check_key(name, key)
         self._keys = {escaped_tenant(tenant): dict(named) for tenant, named in keys.items()}
 
     def __repr__(self) -> str:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values."""
+        """Return the key that encrypts a tenant's new values, and the name of the key."""
         return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return a tenant's key with the name ``key_id``."""
+        """Return the encryption key of a tenant that has the name ``key_id``."""
         return self._keys[tenant][key_id]
 
 
@@ -94,27 +96,27 @@ def escaped_tenant(tenant: str | None) -> str:
 
 
 class AesGcmCipher:
-    """Cipher by AES-GCM with one set of keys for all tenants.
+    """Cipher that encrypts all stored values with AES-256-GCM and one set of keys.
 
-    A value can be decrypted only under the storage key for which it was encrypted. Each encrypted
-    value has a random nonce, and contains the name of its encryption key. To change the key, add
-    another key and name it as ``current``. Old values stay readable while ``keys`` contains their
-    key. For separate keys of each tenant, use ``TenantCipher``.
+    The cipher binds each value to its storage key, the key under which the store keeps the value. A
+    value that is copied to another storage key cannot be decrypted. To change the encryption key,
+    add a key to ``keys`` and set ``current`` to its name. Old values stay readable while ``keys``
+    contains their encryption key. For separate keys of each tenant, use ``TenantCipher``.
 
     Args:
-        keys: Keys of 16, 24 or 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
+        keys: Encryption keys of 32 bytes, keyed by name. A name has 1 to 255 bytes of UTF-8.
         current: Name of the key that encrypts new values.
 
     Raises:
-        ValueError: A key has another size, a key's name is empty or too long, or no key is named
+        ValueError: A key has another size, a name is empty or too long, or ``keys`` lacks the name
             ``current``.
-        ImportError: ``cryptography`` is not installed.
+        ImportError: The package ``cryptography`` is not installed.
     """
 
     @checked
     def __init__(self, keys: Mapping[str, bytes], *, current: str) -> None:
         for name, key in keys.items():
-            _check_key(name, key, sizes=(16, 24, 32))
+            _check_key(name, key)
         if current not in keys:
             raise ValueError(
                 f"current must name one of the keys {sorted(keys)}, got {current!r:.80}"
@@ -125,38 +127,40 @@ class AesGcmCipher:
     def __repr__(self) -> str:
         return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
-    def encrypt(self, data: bytes, place: str) -> bytes:
-        """Return ``data`` encrypted for the storage key ``place``."""
-        return _sealed(self._current, self._keys[self._current], data, place.encode())
+    def encrypt(self, data: bytes, storage_key: str) -> bytes:
+        """Return ``data`` in encrypted form, bound to the key ``storage_key`` of the store."""
+        return _sealed(self._current, self._keys[self._current], data, storage_key.encode())
 
-    def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return the decrypted value.
+    def decrypt(self, data: bytes, storage_key: str) -> bytes:
+        """Return the original bytes of an encrypted value.
 
         Raises:
             ValueError: The value is damaged, or was encrypted for another storage key than
-                ``place``.
-            KeyMissingError: The cipher does not have the value's encryption key.
+                ``storage_key``.
+            KeyMissingError: The cipher does not have the encryption key of the value.
         """
         name, rest = _named(data)
         if name not in self._keys:
             raise KeyMissingError(
-                f"record={place!r} cannot be read: its key {name!r} is missing in keys; add it",
-                record=place,
+                f"record={storage_key!r} cannot be read: its key {name!r} is missing in keys; add"
+                " it",
+                record=storage_key,
             )
-        return _opened(self._keys[name], rest, place.encode())
+        return _opened(self._keys[name], rest, storage_key.encode())
 
 
 class TenantCipher:
-    """Cipher by AES-256-GCM with separate keys for each tenant.
+    """Cipher that encrypts stored values with AES-256-GCM and separate keys of each tenant.
 
-    The storage key of a value contains its tenant. A value can be decrypted only under the storage
-    key for which it was encrypted, so that a copy under another storage key is rejected.
+    The tenant is read from the value's storage key, the key under which the store keeps the value.
+    The cipher binds each value to its storage key. A value that is copied to another storage key
+    cannot be decrypted.
 
     Args:
-        keys: Provider of the keys: ``TenantKeys``, or your own.
+        keys: Provider of the encryption keys: ``TenantKeys``, or your own.
 
     Raises:
-        ImportError: ``cryptography`` is not installed.
+        ImportError: The package ``cryptography`` is not installed.
     """
 
     def __init__(self, keys: KeyProvider) -> None:
@@ -166,53 +170,51 @@ class TenantCipher:
     def __repr__(self) -> str:
         return f"TenantCipher({self._keys!r})"
 
-    def encrypt(self, data: bytes, place: str) -> bytes:
-        """Return ``data`` encrypted for the storage key ``place``.
+    def encrypt(self, data: bytes, storage_key: str) -> bytes:
+        """Return ``data`` in encrypted form, bound to the key ``storage_key`` of the store.
 
         Raises:
-            KeyMissingError: The tenant has no key.
+            KeyMissingError: The tenant has no encryption key.
         """
-        tenant = tenant_of(place)
+        tenant = tenant_of(storage_key)
         try:
             id_, key = self._keys.current(tenant)
         except KeyError as error:
             raise KeyMissingError(
-                f"record={place!r} cannot be stored: the tenant {tenant!r} has no key, or it"
+                f"record={storage_key!r} cannot be stored: the tenant {tenant!r} has no key, or it"
                 " is destroyed; to store data again, add a key to the key provider",
-                record=place,
+                record=storage_key,
             ) from error
-        return _sealed(id_, _aead(key), data, _bound(id_, place))
+        return _sealed(id_, _aead(key), data, _bound(id_, storage_key))
 
-    def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return the decrypted value.
+    def decrypt(self, data: bytes, storage_key: str) -> bytes:
+        """Return the original bytes of an encrypted value.
 
         Raises:
             ValueError: The value is damaged, or was encrypted for another storage key than
-                ``place``.
-            KeyMissingError: The provider does not have the encryption key; it may be destroyed.
+                ``storage_key``.
+            KeyMissingError: The key provider does not have the encryption key. It may be destroyed.
         """
-        tenant, (id_, rest) = tenant_of(place), _named(data)
+        tenant, (id_, rest) = tenant_of(storage_key), _named(data)
         try:
             key = self._keys.get(tenant, id_)
         except KeyError as error:
             raise KeyMissingError(
-                f"record={place!r} cannot be read: the key {id_!r} of the tenant {tenant!r} was not"
-                " given, or is destroyed; if it exists, add it to the key provider",
-                record=place,
+                f"record={storage_key!r} cannot be read: the key {id_!r} of the tenant {tenant!r}"
+                " was not given, or is destroyed; if it exists, add it to the key provider",
+                record=storage_key,
             ) from error
-        return _opened(_aead(key), rest, _bound(id_, place))
+        return _opened(_aead(key), rest, _bound(id_, storage_key))
 
 
-def _bound(key_id: str, place: str) -> bytes:
-    return f"{key_id}\0{place}".encode()
+def _bound(key_id: str, storage_key: str) -> bytes:
+    return f"{key_id}\0{storage_key}".encode()
 
 
-def _check_key(name: str, key: object, *, sizes: tuple[int, ...]) -> None:
-    if not isinstance(key, bytes) or len(key) not in sizes:
+def _check_key(name: str, key: object) -> None:
+    if not isinstance(key, bytes) or len(key) != 32:
         got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-        raise ValueError(
-            f"key {name!r:.80} must have {' or '.join(map(str, sizes))} bytes, got {got}"
-        )
+        raise ValueError(f"key {name!r:.80} must have 32 bytes, got {got}")
     if not 1 <= len(name.encode()) <= 255:
         raise ValueError(
             f"key name {name!r:.80} must have 1 to 255 bytes, got {len(name.encode())}"

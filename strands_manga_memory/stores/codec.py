@@ -1,6 +1,6 @@
-"""Conversion of values to stored bytes: JSON with compression, encryption and a checksum.
+"""Conversion of Python values to stored bytes: JSON with compression, encryption and a checksum.
 
-Bytes and some numbers have no JSON form. They are stored as an object with one key, such as
+JSON cannot represent bytes and some numbers. They are stored as an object with one key, such as
 ``{"$bytes": "/9j/4AAQ"}``.
 """
 
@@ -50,184 +50,194 @@ _COMPRESSED, _ENCRYPTED = 1, 2
 
 
 class Cipher(Protocol):
-    """Protocol of ciphers, which encrypt values before they are stored.
+    """Protocol of ciphers, which encrypt values before a store gets them.
 
-    ``place`` is the storage key of a value. A value can be decrypted only under the storage key for
-    which it was encrypted.
+    The storage key of a value is the key under which the store keeps the value. A cipher must
+    refuse to decrypt a value under another storage key than that of its encryption.
     """
 
-    def encrypt(self, data: bytes, place: str) -> bytes:
-        """Return ``data`` encrypted for the storage key ``place``."""
+    def encrypt(self, data: bytes, storage_key: str) -> bytes:
+        """Return ``data`` in encrypted form, bound to the key ``storage_key`` of the store."""
 
-    def decrypt(self, data: bytes, place: str) -> bytes:
-        """Return the decrypted value.
+    def decrypt(self, data: bytes, storage_key: str) -> bytes:
+        """Return the original bytes of an encrypted value.
 
         Raises:
-            ValueError: The data or the storage key ``place`` was changed.
-            KeyMissingError: The cipher lacks the encryption key.
+            ValueError: The data is damaged, or was encrypted for another storage key than
+                ``storage_key``.
+            KeyMissingError: The cipher does not have the encryption key.
         """
 
 
-def check_version(version: int, place: str) -> None:
-    """Raise ``CorruptRecordError`` unless ``version`` is the current format version of records.
+def check_version(version: int, storage_key: str) -> None:
+    """Raise ``CorruptRecordError`` if a stored record does not have the current format version.
 
-    ``place`` is the storage key of the record, for the error message.
+    Args:
+        version: Format version of the record.
+        storage_key: Key of the record in its store, for the error message.
     """
     if version != VERSION:
         advice = "; upgrade it" if version > VERSION else ""
         raise CorruptRecordError(
-            f"record={place!r} has version {version}, this package reads {VERSION}{advice}",
-            record=place,
+            f"record={storage_key!r} has version {version}, this package reads {VERSION}{advice}",
+            record=storage_key,
         )
 
 
 class Codec:
-    """Converter of values to stored bytes and back, with compression, encryption and a checksum.
+    """Converter of Python values to stored bytes, with compression, encryption and a checksum.
 
-    The checksum covers the content of a value, its storage key, and its header (format version,
-    flags for compression and encryption). Flipped bits, truncated values and values copied to
-    another storage key are therefore detected.
+    The checksum covers the content of a value, its header, and its storage key (the key under which
+    the store keeps the value). ``decode`` therefore rejects damaged values, and values that were
+    copied to another storage key.
 
     Args:
-        cipher: Cipher that encrypts each value. None: values are stored in clear text.
-        compress_from: Least size in bytes of values that are compressed with zlib. Default 1,024,
-            so that smaller values stay readable in the store.
-        allow_plain: Whether a codec with a cipher also reads unencrypted values, while encryption
-            is being introduced. Default False: such values are rejected, because anyone with write
-            access could have stored one.
+        cipher: Cipher that encrypts each value. Default None: values are not encrypted.
+        compress_from: Smallest size in bytes of values that are compressed. Default 1,024, so that
+            smaller values stay readable in the store.
+        allow_plain: Whether a codec with a cipher also reads unencrypted values. Use True while you
+            introduce encryption. Default False: unencrypted values are rejected, because anyone
+            with write access to the store could have written them.
+
+    Attributes:
+        cipher: Cipher that encrypts each value, or None.
     """
 
     @checked
     def __init__(
         self, *, cipher: Cipher | None = None, compress_from: int = 1024, allow_plain: bool = False
     ) -> None:
-        self._cipher = cipher
+        self.cipher = cipher
         self._compress_from = compress_from
         self._allow_plain = allow_plain
 
     def __repr__(self) -> str:
         return f"Codec(encrypts={self.encrypts}, compress_from={self._compress_from})"
 
-    def check_plain(self, place: str) -> None:
-        """Raise ``CorruptRecordError`` if this codec must reject unencrypted records.
+    def check_plain(self, storage_key: str) -> None:
+        """Raise ``CorruptRecordError`` if the codec does not accept unencrypted records.
 
-        ``place`` is the storage key of an unencrypted record, for the error message.
+        A codec accepts unencrypted records if it has no cipher, or with ``allow_plain=True``.
+        ``storage_key`` is the key of the record in its store, for the error message.
         """
         if self.encrypts and not self._allow_plain:
             advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
-            raise CorruptRecordError(f"record={place!r} is not encrypted; {advice}", record=place)
-
-    @property
-    def cipher(self) -> Cipher | None:
-        """Cipher of the values, or None without encryption."""
-        return self._cipher
+            raise CorruptRecordError(
+                f"record={storage_key!r} is not encrypted; {advice}", record=storage_key
+            )
 
     @property
     def encrypts(self) -> bool:
         """Whether this codec encrypts values."""
-        return self._cipher is not None
+        return self.cipher is not None
 
-    def seal(self, dumped: bytes, place: str) -> bytes:
-        """Convert a serialized value to the stored form: compressed, encrypted, with a checksum.
+    def seal(self, dumped: bytes, storage_key: str) -> bytes:
+        """Convert the bytes from ``dump`` to stored bytes: compressed, encrypted, with a checksum.
 
         Args:
-            dumped: Serialized value, as returned by ``dump``.
-            place: Storage key of the value. The value can be read only with the same key.
+            dumped: Value in the JSON format of ``dump``.
+            storage_key: Key under which the store keeps the value. Only ``unseal`` with the same
+                key can read the value.
         """
         payload, flags = dumped, 0
-        smaller = packed(payload) if len(payload) >= self._compress_from else None
+        smaller = compress(payload) if len(payload) >= self._compress_from else None
         if smaller is not None:
             payload, flags = smaller, _COMPRESSED
-        if self._cipher is not None:
-            payload, flags = self._cipher.encrypt(payload, place), flags | _ENCRYPTED
-        return bytes((_MAGIC, VERSION, flags)) + _checksum(VERSION, flags, place, payload) + payload
+        if self.cipher is not None:
+            payload, flags = self.cipher.encrypt(payload, storage_key), flags | _ENCRYPTED
+        return (
+            bytes((_MAGIC, VERSION, flags))
+            + _checksum(VERSION, flags, storage_key, payload)
+            + payload
+        )
 
-    def unseal(self, data: object, place: str) -> bytes:
-        """Convert a value from the stored form to the serialized form, which ``load`` reads.
+    def unseal(self, data: object, storage_key: str) -> bytes:
+        """Verify, decrypt and decompress stored bytes. The result is JSON that ``load`` parses.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, belong to another storage key than ``place``,
-                have another version, or are not encrypted although they must be. The message names
-                ``place``.
+            CorruptRecordError: The bytes are damaged, belong to another key than ``storage_key``,
+                have another format version, or are not encrypted although they must be. The message
+                contains ``storage_key``.
             KeyMissingError: The value is encrypted, and the cipher or its key is missing.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
             raise CorruptRecordError(
-                f"record={place!r} is damaged: it has no valid header", record=place
+                f"record={storage_key!r} is damaged: it has no valid header", record=storage_key
             )
         version, flags, payload = data[1], data[2], data[7:]
-        check_version(version, place)
-        if data[3:7] != _checksum(version, flags, place, payload):
+        check_version(version, storage_key)
+        if data[3:7] != _checksum(version, flags, storage_key, payload):
             raise CorruptRecordError(
-                f"record={place!r} is damaged: its checksum does not match", record=place
+                f"record={storage_key!r} is damaged: its checksum does not match",
+                record=storage_key,
             )
         try:
             if flags & _ENCRYPTED:
-                if self._cipher is None:
+                if self.cipher is None:
                     raise KeyMissingError(
-                        f"record={place!r} is encrypted and no cipher was given; pass"
+                        f"record={storage_key!r} is encrypted and no cipher was given; pass"
                         " codec=Codec(cipher=...)",
-                        record=place,
+                        record=storage_key,
                     )
-                payload = self._cipher.decrypt(payload, place)
+                payload = self.cipher.decrypt(payload, storage_key)
             else:
-                self.check_plain(place)
-            return unpacked(payload) if flags & _COMPRESSED else payload
+                self.check_plain(storage_key)
+            return decompress(payload) if flags & _COMPRESSED else payload
         except (ValueError, zlib.error) as error:
             raise CorruptRecordError(
-                f"record={place!r} is damaged: {error}", record=place
+                f"record={storage_key!r} is damaged: {error}", record=storage_key
             ) from error
 
-    def encode(self, value: Any, place: str) -> bytes:
-        """Convert a value from Python to its stored form, for the storage key ``place``."""
-        return self.seal(dump(value), place)
+    def encode(self, value: Any, storage_key: str) -> bytes:
+        """Convert a Python value to stored bytes, which can be read only under ``storage_key``."""
+        return self.seal(dump(value), storage_key)
 
-    def decode(self, data: object, place: str) -> Any:
-        """Convert a value from its stored form to Python.
+    def decode(self, data: object, storage_key: str) -> Any:
+        """Convert stored bytes to the Python value that was passed to ``encode``.
 
         Raises:
-            CorruptRecordError: The bytes are damaged, or are not a valid record of ``place``.
+            CorruptRecordError: The bytes are damaged, or are not a valid record of ``storage_key``.
             KeyMissingError: The value is encrypted, and the cipher or its key is missing.
         """
-        return load_stored(self.unseal(data, place), place)
+        return load_stored(self.unseal(data, storage_key), storage_key)
 
 
 def dump(value: Any) -> bytes:
-    """Serialize a value as compact JSON, from which ``load`` restores the value.
+    """Serialize a Python value as compact JSON, which ``load`` converts back.
 
-    Texts, numbers, booleans, None, bytes, lists, and dicts with texts as keys are restored
-    unchanged. Bytes are stored as ``{"$bytes": "BASE64"}``, numbers such as NaN as
-    ``{"$float": "nan"}``, and integers of over 63 bits as ``{"$int": "HEX"}``. If the single key of
-    a dict begins with ``$``, one more ``$`` is stored before the key.
+    These values are restored unchanged: texts, numbers, booleans, None, bytes, lists, and dicts
+    whose keys are texts. Bytes are stored as ``{"$bytes": "BASE64"}``, NaN and infinities as
+    ``{"$float": "nan"}``, and integers of over 63 bits as ``{"$int": "HEX"}``. A dict with a single
+    key that begins with ``$`` gets one more ``$`` before the key.
 
-    All other values are converted, and ``load`` does not restore the original value. Tuples and
-    sets become lists. Keys of dicts become texts. Dates, times and ``Decimal`` become their
-    ``str()``. Any other object also becomes its ``str()``, and a warning is logged. The same
-    applies to a container that contains itself or is nested deeper than ``MOST_LEVELS``.
+    Other values are changed. Tuples and sets become lists. Keys of dicts become texts. Dates, times
+    and ``Decimal`` become their ``str()``. Any other object also becomes its ``str()``, and a
+    warning is logged. So does a container that contains itself, or that is nested deeper than
+    ``MOST_LEVELS``.
     """
     tags = 0
 
     def tag(item: bytes) -> dict[str, str]:
         nonlocal tags
         tags += 1
-        return _tagged_bytes(item)
+        return _json_of_bytes(item)
 
     if is_json(value, levels=MOST_LEVELS - 1, plain=_PLAIN | {bytes}):
         with suppress(TypeError):  # bytes and a lone surrogate
             text = json_bytes(value, tag)
             if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
                 return text
-    return json_bytes(_tagged(value))
+    return json_bytes(_json_values(value))
 
 
 def load(data: bytes) -> Any:
-    """Return the value that ``dump`` serialized.
+    """Parse JSON bytes from ``dump``, and return the original value.
 
     Raises:
-        Exception: The bytes are invalid, or contain JSON that is nested more deeply than ``dump``
-            allows. The type of the error is in ``MALFORMED``.
+        Exception: The bytes are not valid JSON, or are nested too deeply. ``MALFORMED`` lists the
+            possible types of the error.
     """
-    value = json_value(data, _untagged if _TAG in data else None)
+    value = json_value(data, _restore_value if _TAG in data else None)
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_nested_deeper(value, MOST_LEVELS):
         raise ValueError(f"it has over {MOST_LEVELS} levels")
     return value
@@ -246,8 +256,8 @@ _TAGS: dict[str, Callable[[str], Any]] = {
 """Parsers of the values that JSON cannot represent, by the key of their JSON object."""
 
 
-def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
-    """Convert a value to values that JSON has, such as bytes to ``{"$bytes": "BASE64"}``.
+def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
+    """Replace all parts of a value that JSON cannot represent, such as bytes.
 
     ``path`` contains the ``id()`` of each container around the value, to detect cycles.
     """
@@ -260,16 +270,16 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
-        return _tagged_bytes(value)
+        return _json_of_bytes(value)
     is_stored = _is_container(value) and id(value) not in path
     if is_stored and (not value or len(path) < MOST_LEVELS - 1):
         path |= {id(value)}
         if not isinstance(value, Mapping):
             if isinstance(value, set | frozenset):
                 value = sorted(value, key=partial(text_of, written=repr))
-            return [_tagged(item, path) for item in value]
+            return [_json_values(item, path) for item in value]
         named = {
-            str.__str__(key) if isinstance(key, str) else text_of(key): _tagged(item, path)
+            str.__str__(key) if isinstance(key, str) else text_of(key): _json_values(item, path)
             for key, item in value.items()
         }
         is_escaped = len(named) == 1 and next(iter(named))[:1] == "$"
@@ -281,14 +291,14 @@ def _tagged(value: Any, path: frozenset[int] = frozenset()) -> Any:
     return text_of(value)
 
 
-def _tagged_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
+def _json_of_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
     return {"$bytes": base64.b64encode(value).decode("ascii")}
 
 
-def _untagged(found: dict[str, Any]) -> Any:
-    """Restore a value from a JSON object, such as bytes from ``{"$bytes": "BASE64"}``.
+def _restore_value(found: dict[str, Any]) -> Any:
+    """Convert a parsed JSON object such as ``{"$bytes": "BASE64"}`` back to its value.
 
-    An unknown key with ``$`` raises ``LookupError``.
+    Objects without such a key are returned unchanged. An unknown key raises ``LookupError``.
     """
     if len(found) == 1 and (key := next(iter(found)))[:1] == "$":
         return {key[1:]: found[key]} if key[1:2] == "$" else _TAGS[key](found[key])
@@ -300,10 +310,11 @@ def _is_container(value: Any) -> bool:
 
 
 def load_stored(data: bytes, record: object) -> Any:
-    """Return the value that ``dump`` serialized and a store returned.
+    """Parse JSON bytes from ``dump`` that a store returned, and return the original value.
 
     Raises:
-        CorruptRecordError: The bytes are invalid. The message names ``record``.
+        CorruptRecordError: The bytes are invalid. ``record`` is the name of the record in the
+            message.
     """
     with trusted(record):
         return load(data)
@@ -315,12 +326,13 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def trusted(record: object) -> Iterator[None]:
-    """Convert parse errors of a ``with`` block to ``CorruptRecordError``.
+    """Convert errors of a ``with`` block that parses a stored record to ``CorruptRecordError``.
 
-    Errors of this package, and errors that malformed data do not cause, are raised unchanged.
+    Errors that damaged data can cause, such as ``KeyError`` and ``ValueError``, are converted.
+    Other errors, and those of this package, are raised unchanged.
 
     Args:
-        record: Name of the stored record that is parsed, or an object whose ``str()`` is the name.
+        record: Name of the record for the error message, or an object whose ``str()`` is the name.
     """
     try:
         yield
@@ -343,8 +355,11 @@ _SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """Serialize a value as compact JSON.
 
-    ``default`` converts values of types that JSON lacks. ``TypeError`` is raised for such a value
-    without ``default``, and in a value that also has a lone surrogate (half a UTF-16 character).
+    Args:
+        value: The value.
+        default: Function that replaces objects of types that JSON lacks. Default: such objects
+            raise ``TypeError``. They also raise ``TypeError`` if a text of the value contains half
+            a UTF-16 surrogate pair.
     """
     try:  # a copy, because orjson's result holds its whole buffer
         return bytes(memoryview(orjson.dumps(value, default)))
@@ -355,10 +370,11 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 
 def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Parse JSON that :func:`json_bytes` has written.
+    """Parse JSON bytes from ``json_bytes``. Invalid JSON raises ``ValueError``.
 
-    The function ``restored`` converts each JSON object, if given. Invalid JSON raises
-    ``ValueError``.
+    Args:
+        text: The bytes.
+        restored: Function that converts each JSON object. Default: objects become dicts.
     """
     if restored is None:
         with suppress(orjson.JSONDecodeError):
@@ -366,12 +382,12 @@ def json_value(text: bytes, restored: Callable[[dict[str, Any]], Any] | None = N
     return json.loads(text, object_hook=restored)
 
 
-def _checksum(version: int, flags: int, place: str, payload: bytes) -> bytes:
-    seed = zlib.crc32(place.encode(), zlib.crc32(bytes((version, flags))))
+def _checksum(version: int, flags: int, storage_key: str, payload: bytes) -> bytes:
+    seed = zlib.crc32(storage_key.encode(), zlib.crc32(bytes((version, flags))))
     return zlib.crc32(payload, seed).to_bytes(4, "big")
 
 
-MOST_UNPACKED = 64 * 1024 * 1024
+MOST_DECOMPRESSED = 64 * 1024 * 1024
 """Largest value that is compressed, in bytes.
 A larger decompressed size indicates a decompression bomb.
 """
@@ -382,38 +398,33 @@ _MOST_TIMES, _SMALLEST = 16, 1024
 _LEVEL = 6
 
 
-def packed(payload: bytes) -> bytes | None:
-    """Compress serialized bytes.
-
-    Return None for more than 64 MiB, or if compression does not make the bytes smaller.
-    """
-    if len(payload) > MOST_UNPACKED:
+def compress(payload: bytes) -> bytes | None:
+    """Compress bytes. Return None if compression does not save space, or for over 64 MiB."""
+    if len(payload) > MOST_DECOMPRESSED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
     least = 0 if len(payload) <= _SMALLEST else -(-len(payload) // _MOST_TIMES)
-    data = data.ljust(least, b"\0")  # the limit of ``unpacked`` depends on the size
+    data = data.ljust(least, b"\0")  # the limit of ``decompress`` depends on the size
     return data if len(data) < len(payload) else None
 
 
-def unpacked(payload: bytes) -> bytes:
-    """Decompress serialized bytes.
+def decompress(payload: bytes) -> bytes:
+    """Decompress bytes from ``compress``, with protection against decompression bombs.
 
-    The size of ``payload`` limits the size of the result, as a protection against decompression
-    bombs.
+    The result has at most 16 times the size of ``payload`` (at least 1 KiB), and at most 64 MiB.
 
     Raises:
-        ValueError: The value is truncated, or exceeds the limit.
-        zlib.error: The value is damaged.
+        ValueError: The bytes are truncated, or the result exceeds the limit.
+        zlib.error: The bytes are damaged.
     """
-    unpacking = zlib.decompressobj(-15)
-    most = min(MOST_UNPACKED, max(_SMALLEST, _MOST_TIMES * len(payload)))
-    data = unpacking.decompress(payload, most + 1)
+    decompressor = zlib.decompressobj(-15)
+    most = min(MOST_DECOMPRESSED, max(_SMALLEST, _MOST_TIMES * len(payload)))
+    data = decompressor.decompress(payload, most + 1)
     if len(data) > most:
         raise ValueError(
-            f"it unpacks to over {most:,} bytes, the most that {len(payload):,} stored bytes may"
-            " hold"
+            f"it decompresses to over {most:,} bytes, the limit for {len(payload):,} stored bytes"
         )
-    if not unpacking.eof or unpacking.unused_data.strip(b"\0"):
+    if not decompressor.eof or decompressor.unused_data.strip(b"\0"):
         raise ValueError("it is truncated, or other bytes follow it")
     return data
 
@@ -426,14 +437,14 @@ def is_json(
     exponents: int = 1 << 11,
     plain: frozenset[type] = _PLAIN,
 ) -> bool:
-    """Return whether JSON represents a value exactly.
+    """Return whether a value consists only of values that JSON represents exactly.
 
     Args:
         value: The value.
-        levels: Most levels of nested containers.
-        bits: Most bits of an integer, because some JSON readers change larger integers.
+        levels: Largest depth of nested containers.
+        bits: Largest number of bits of an integer. Some JSON readers change larger integers.
         exponents: Largest binary exponent of a float, positive or negative.
-        plain: Types of values that are not checked.
+        plain: Types of values that are accepted without a check.
     """
     level: list[Any] = [[value]]
     for left in reversed(range(levels + 1)):
@@ -463,11 +474,11 @@ def is_json(
 
 
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
-    """Return a value as JSON text.
+    """Return JSON text for a value of any type, to show the value or measure its length.
 
-    An object without a JSON form is written as its type, such as ``"<date>"``. A value that
-    Python's JSON encoder rejects, such as a dict with a tuple as a key, is first converted as in
-    ``dump``.
+    An object without a JSON form is replaced by the name of its type, such as ``"<date>"``. A value
+    that Python's JSON encoder rejects, such as a dict with a tuple as a key, is first converted as
+    in ``dump``.
     """
     try:
         return json.dumps(
@@ -477,11 +488,11 @@ def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -
             sort_keys=sort_keys,
         )
     except (TypeError, ValueError, RecursionError):  # another key, a long number, deep nesting
-        return json.dumps(_tagged(value), ensure_ascii=ensure_ascii)
+        return json.dumps(_json_values(value), ensure_ascii=ensure_ascii)
 
 
 def is_nested_deeper(value: Any, levels: int) -> bool:
-    """Return whether containers in a value are nested deeper than ``levels`` levels."""
+    """Return whether containers in a value, such as lists, are nested deeper than ``levels``."""
     level = [value] if _is_container(value) else []
     for _ in range(levels + 1):
         if not level:

@@ -1,4 +1,4 @@
-"""Table in Amazon DynamoDB."""
+"""Durable table in Amazon DynamoDB."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from strands_manga_memory.stores.dynamodb_requests import (
     MISSING,
     NOT_MET,
     attributes_of,
-    code_of,
+    error_code,
     expression_of,
-    is_whole,
+    has_body,
     item_of,
+    package_error,
     table_definition,
-    translated,
     value_of,
 )
 from strands_manga_memory.stores.table import (
@@ -57,23 +57,23 @@ _RANGES = {
 class DynamoDBTable:
     """Durable table in Amazon DynamoDB.
 
-    The client must not retry; see ``dynamodb_client``. This class retries requests after
-    throttling, server errors and broken connections. The waits between attempts are random.
+    Pass a client that does not retry, such as that of ``dynamodb_client``. This class itself
+    retries requests after throttling, server errors and broken connections, with random waits.
 
-    A conditional write may succeed although its answer is lost. A retry then finds that the
-    condition is no longer met, and the write returns False. After False, the caller must therefore
-    compare the stored record with the intended one. A transaction is never executed twice, because
-    the attempts of one ``transact`` call have the same token.
+    A conditional write may succeed although its response is lost. The retry then finds that the
+    condition is no longer met, and the write returns False. After False, callers must therefore
+    read the record and compare it with theirs. A transaction is never executed twice, because all
+    attempts of one ``transact`` call send the same token.
 
-    Whole numbers are returned as ``int``, other numbers as ``float``. Sets become lists.
+    Reads return whole numbers as ``int``, other numbers as ``float``, and sets as lists.
 
     Args:
         client: ``boto3.client("dynamodb")``. Its timeouts limit one attempt.
         schema: Names of the keys and indexes. Default ``SESSIONS``.
         name: Name of the table. Default ``schema.name``.
-        deadline: Seconds from the start of a request during which failed attempts are retried.
-            Default 1. A batch sends one request per 100 reads or 25 writes. The deadline of such a
-            request restarts after partial success.
+        deadline: Seconds after the start of a request during which failed attempts are retried.
+            Default 1. A batch sends one request for each 100 reads or 25 writes. If DynamoDB
+            processes only a part of such a request, the deadline of the rest starts again.
 
     Attributes:
         schema: Names of the keys and indexes.
@@ -105,12 +105,13 @@ class DynamoDBTable:
         return f"DynamoDBTable({self.name!r})"
 
     def create_if_missing(self) -> None:
-        """Create the table with its indexes if it is missing, and enable its TTL.
+        """Create the DynamoDB table with its indexes if it is missing, and enable its TTL.
 
         A new table is billed on demand. An existing table gets no new indexes.
 
         Raises:
-            StoreError: The TTL is enabled for another attribute, or cannot be enabled now.
+            StoreError: The TTL cannot be enabled, for example because it is enabled for another
+                attribute.
             StoreUnavailableError: The table is not ready within 120 seconds.
         """
         status = self._status()
@@ -132,17 +133,20 @@ class DynamoDBTable:
                 )
             time.sleep(min(2.0, 0.1 * 2**tries))
             status = self._status()
-        self._switch_ttl_on()
+        self._enable_ttl()
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return a record, or None if the record is absent."""
-        answer = self._ask(
+        """Return the record of a partition and a sort value, or None if it is missing."""
+        answer = self._call(
             "get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True
         )
         return item_of(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys, with up to 100 records per request."""
+        """Read many records, up to 100 per request.
+
+        The result contains only existing records, by key.
+        """
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
         for start in range(0, len(places), _GETS):
@@ -153,24 +157,26 @@ class DynamoDBTable:
         return found
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet ``when``.
+        """Write a record, in place of an earlier record with the same key.
 
-        ``scrub`` (immediate removal of replaced data from files) has no effect.
+        ``when`` is a condition on the stored record. If the condition is not met, nothing is
+        written, and the result is False. ``scrub`` has no effect in DynamoDB.
         """
         key_of(self.schema, item)
         return self._changed("put_item", when, Item=attributes_of(item))
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet ``when``.
+        """Delete a record, if there is one.
 
-        A missing record is no error.
+        ``when`` is a condition on the stored record. If the condition is not met, nothing is
+        deleted, and the result is False.
         """
         return self._changed("delete_item", when, Key=self._place((partition, sort)))
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
 
-        If two puts have the same key, the last put counts.
+        If several writes have the same key, only the last put is executed.
         """
         requests: dict[Key, dict[str, Any]] = {
             key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes
@@ -192,9 +198,10 @@ class DynamoDBTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
+        """Yield the records of a partition, in the order of their sort values.
 
-        Pages are read on demand.
+        Only records whose sort value is between ``first`` and ``last`` are returned. DynamoDB
+        returns results in pages. The next page is requested when the caller needs it.
         """
         # DynamoDB rejects an empty key, and no key sorts before it
         bounds = ({":first": first} if first else {}) | ({} if last is None else {":last": last})
@@ -222,7 +229,8 @@ class DynamoDBTable:
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
-        Return True. If a condition is not met, write nothing and return False.
+        Returns:
+            True. False if a condition of a write is not met; nothing is written then.
 
         Raises:
             ValueError: There are more than 100 writes, or two of the same record.
@@ -242,43 +250,39 @@ class DynamoDBTable:
         return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 
     def renew_after_fork(self) -> None:
-        """Close the connections that a forked process has inherited from its parent."""
+        """Close the connections to DynamoDB that a forked process has inherited from its parent."""
         self.close()
 
     def close(self) -> None:
-        """Close the connections of the client. The table remains usable, and opens new ones."""
+        """Close the connections to DynamoDB. The table stays usable, and opens new connections."""
         self.client.close()
 
     def _status(self) -> str:
         answer = self._call("describe_table", TableName=self.name, expected=MISSING)
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
-    def _switch_ttl_on(self) -> None:
-        """Enable the TTL (automatic deletion of expired records), unless it is enabled."""
-        if self._has_ttl():
-            return
-        wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
-        request = {"TableName": self.name, "TimeToLiveSpecification": wanted}
-        answer = self._call("update_time_to_live", expected="ValidationException", **request)
-        if answer is None and not self._has_ttl():  # neither by this call nor by another process
-            raise StoreError(
-                f"table=<{self.name}> | its TTL cannot be enabled now, perhaps because it was just"
-                " disabled; try again in an hour"
-            )
+    def _enable_ttl(self) -> None:
+        """Make DynamoDB delete expired records, unless it already does."""
+        if not self._has_ttl():
+            wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
+            try:
+                self._call(
+                    "update_time_to_live", TableName=self.name, TimeToLiveSpecification=wanted
+                )
+            except StoreError:
+                if not self._has_ttl():  # nor has another process enabled it at this moment
+                    raise
 
     def _has_ttl(self) -> bool:
-        """Return whether the TTL (automatic deletion of expired records) is enabled.
-
-        Raises:
-            StoreError: The TTL is enabled for another attribute than that of the schema.
-        """
-        ttl = self._ask("describe_time_to_live", TableName=self.name)["TimeToLiveDescription"]
+        answer = self._call("describe_time_to_live", TableName=self.name)
+        ttl = answer["TimeToLiveDescription"]
         if ttl["TimeToLiveStatus"] not in ("ENABLED", "ENABLING"):
             return False
         if ttl["AttributeName"] != self.schema.ttl:
             raise StoreError(
-                f"table=<{self.name}> | its TTL is on for the attribute {ttl['AttributeName']!r};"
-                f" disable it, so that it can be enabled for {self.schema.ttl!r}"
+                f"table=<{self.name}> | its TTL is enabled for the attribute"
+                f" {ttl['AttributeName']!r}; disable it, so that it can be enabled for"
+                f" {self.schema.ttl!r}"
             )
         return True
 
@@ -292,9 +296,10 @@ class DynamoDBTable:
         return self._call(operation, expected=NOT_MET, **request) is not None
 
     def _pages(self, request: dict[str, Any], limit: int | None) -> Iterator[Item]:
-        """Yield the records of a query, read page by page: at most ``limit``, or all for None."""
         while limit is None or limit > 0:
-            answer = self._ask("query", **request, **({} if limit is None else {"Limit": limit}))
+            if limit is not None:
+                request["Limit"] = limit
+            answer = self._call("query", **request)
             for stored in answer["Items"]:
                 yield item_of(stored)
             if "LastEvaluatedKey" not in answer:
@@ -303,23 +308,24 @@ class DynamoDBTable:
             limit = None if limit is None else limit - len(answer["Items"])
 
     def _batch(self, operation: str, entries: list[Any]) -> Iterator[Mapping[str, Any]]:
-        """Send a batch of reads or writes, and yield the responses.
+        """Send a batch of reads or writes to DynamoDB, and yield each response.
 
-        Entries that DynamoDB did not process are sent again.
+        DynamoDB may process only a part of a batch, for example because of throttling. The
+        remaining entries are sent again.
 
         Args:
             operation: ``batch_get_item`` or ``batch_write_item``.
             entries: Keys to read, or write requests.
 
         Raises:
-            StoreUnavailableError: No further entry was processed within the deadline.
+            StoreUnavailableError: DynamoDB processed no further entry within the deadline.
         """
         reads = operation == "batch_get_item"
         left = "UnprocessedKeys" if reads else "UnprocessedItems"
         pauses = self._pauses()
         while entries:
             wanted: Any = {"Keys": entries, "ConsistentRead": True} if reads else entries
-            answer = self._ask(operation, RequestItems={self.name: wanted})
+            answer = self._call(operation, RequestItems={self.name: wanted})
             yield answer
             rest: Any = answer.get(left, {}).get(self.name, ())
             rest = list(rest["Keys"]) if reads and rest else list(rest)
@@ -335,37 +341,29 @@ class DynamoDBTable:
                     )
                 time.sleep(pause)
 
-    def _ask(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        """Send a request to DynamoDB, and return the answer. Each error is raised."""
-        answer = self._call(operation, **request)
-        assert answer is not None  # noqa: S101 - no error was expected
-        return answer
-
-    def _call(
-        self, operation: str, *, expected: str = "", **request: Any
-    ) -> Mapping[str, Any] | None:
-        """Send a request to DynamoDB, with retries after temporary errors.
+    def _call(self, operation: str, *, expected: str = "", **request: Any) -> Any:
+        """Send a request to DynamoDB, with retries after temporary errors, and return the response.
 
         Args:
             operation: Name of the boto3 method, such as ``put_item``.
-            expected: Error code that returns None instead of raising an error. Default: no code.
+            expected: Error code for which the result is None. All other errors are raised.
             **request: Arguments of the method.
 
         Raises:
-            StoreError: The request failed with any other error.
+            StoreError: The request failed.
         """
         pauses = self._pauses()
         while True:
             problem: StoreError
             try:
-                answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
+                answer = getattr(self.client, operation)(**request)
             except Exception as error:  # noqa: BLE001 - a source of credentials may raise anything
-                if expected and code_of(error) == expected:
+                if expected and error_code(error) == expected:
                     return None
-                problem = translated(error, f"table=<{self.name}>")
+                problem = package_error(error, f"table=<{self.name}>")
                 problem.__cause__ = error
             else:
-                if operation not in _HAS_BODY or is_whole(answer):
+                if operation not in _HAS_BODY or has_body(answer):
                     return answer
                 problem = StoreUnavailableError(
                     f"table=<{self.name}> | the connection ended before the answer"

@@ -1,4 +1,4 @@
-"""Client of DynamoDB, and conversion of its errors, values, conditions and table definitions."""
+"""DynamoDB client, and conversion of errors, records and conditions for DynamoDB requests."""
 
 from __future__ import annotations
 
@@ -33,15 +33,12 @@ NOT_MET = "ConditionalCheckFailedException"
 MISSING = "ResourceNotFoundException"
 
 _PASSING = {  # error codes after which a retry may succeed
-    "InternalFailure",
-    "InternalServerError",
     "LimitExceededException",
     "ProvisionedThroughputExceededException",
     "ReplicatedWriteConflictException",
     "RequestLimitExceeded",
     "RequestTimeout",
     "RequestTimeoutException",
-    "ServiceUnavailable",
     "Throttling",
     "ThrottlingError",
     "ThrottlingException",
@@ -70,16 +67,13 @@ _REFUSALS = (
                 "ExpiredTokenException",
                 "IncompleteSignature",
                 "IncompleteSignatureException",
-                "InvalidAccessKeyId",
                 "InvalidClientTokenId",
                 "InvalidSignatureException",
                 "MissingAuthenticationToken",
                 "MissingAuthenticationTokenException",
-                "NotSignedUp",
                 "OptInRequired",
                 "RequestExpired",
                 "SignatureDoesNotMatch",
-                "TokenRefreshRequired",
                 "UnrecognizedClientException",
             }
         ),
@@ -106,10 +100,10 @@ _OF_THE_REQUEST = {
 }
 
 
-def code_of(error: Exception) -> str:
-    """Return the code of an error response; empty if the error is no response of DynamoDB.
+def error_code(error: Exception) -> str:
+    """Return the error code of a DynamoDB response; empty for errors of other kinds.
 
-    For a cancelled transaction, the result is the code of the reason for the cancellation.
+    For a cancelled transaction, the code of the cancellation's reason is returned.
     """
     if not isinstance(error, ClientError):
         return ""
@@ -120,14 +114,14 @@ def code_of(error: Exception) -> str:
     return given[0] if given else str(error.response.get("Error", {}).get("Code", ""))
 
 
-def translated(error: Exception, where: str) -> StoreError:
-    """Convert an error of the boto3 client, or of its credentials, to an error of this package.
+def package_error(error: Exception, where: str) -> StoreError:
+    """Convert an error of boto3 to the corresponding ``StoreError`` of this package.
 
-    ``where`` is the description of the request in the error message.
+    ``where`` is the beginning of the new error message, such as the table's name.
     """
     what = f"{where} | {error}"
     if isinstance(error, ClientError):
-        return _answered(error, what)
+        return _response_error(error, what)
     if isinstance(error, ConnectionError | HTTPClientError | OSError):
         return StoreUnavailableError(what)
     if isinstance(error, ParamValidationError):
@@ -139,12 +133,8 @@ def translated(error: Exception, where: str) -> StoreError:
     )
 
 
-def _answered(error: ClientError, what: str) -> StoreError:
-    """Convert an error response of DynamoDB to an error of this package.
-
-    ``what`` is the message of the new error.
-    """
-    code = code_of(error)
+def _response_error(error: ClientError, what: str) -> StoreError:
+    code = error_code(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _PASSING or status >= 500:
         return StoreUnavailableError(what)
@@ -159,14 +149,14 @@ def _answered(error: ClientError, what: str) -> StoreError:
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:
-    """Return a boto3 client for ``DynamoDBTable``.
+    """Create a boto3 client with the settings that ``DynamoDBTable`` needs.
 
     The client does not retry, and opens up to 50 connections. The connect timeout is 2 s, and the
-    read timeout is 1 s. The user agent contains the name of this package.
+    read timeout is 1 s.
 
     Args:
-        region: AWS region. Default: that of the AWS configuration.
-        endpoint: URL of the service. Default: that of AWS.
+        region: AWS region. Default: the region of the AWS configuration.
+        endpoint: URL of the service, for example of a local server. Default: the URL of AWS.
     """
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
@@ -186,15 +176,15 @@ def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -
 
 
 def _write_as_utf8(params: dict[str, Any], **_: Any) -> None:
-    """Write a request's body as UTF-8 instead of ASCII escapes, which take twice the bytes."""
+    """Write a request's body as UTF-8, which is shorter than the ASCII escapes of botocore."""
     with suppress(ValueError):  # a lone surrogate, which UTF-8 lacks: the escapes stay
         params["body"] = orjson.dumps(orjson.loads(params["body"]))
 
 
-def is_whole(answer: Mapping[str, Any]) -> bool:
+def has_body(answer: Mapping[str, Any]) -> bool:
     """Return whether a response of DynamoDB has a body, as every complete response has.
 
-    If a connection ends within the headers, botocore returns an empty response. Without this check,
+    botocore returns an empty response if a connection ends within the headers. Without this check,
     the empty response would look like a missing record.
     """
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders")
@@ -205,7 +195,7 @@ def is_whole(answer: Mapping[str, Any]) -> bool:
 
 
 def attributes_of(item: Item) -> dict[str, Any]:
-    """Convert a record from Python to DynamoDB's format.
+    """Convert a record to DynamoDB's format, such as ``{"n": 2}`` to ``{"n": {"N": "2"}}``.
 
     Raises:
         ValueError: A number is not finite.
@@ -215,7 +205,7 @@ def attributes_of(item: Item) -> dict[str, Any]:
 
 
 def item_of(stored: Mapping[str, Any]) -> Item:
-    """Convert a record from DynamoDB's format to Python.
+    """Convert a record from DynamoDB's format, such as ``{"n": {"N": "2"}}`` to ``{"n": 2}``.
 
     Whole numbers become ``int``, other numbers ``float``, and sets become lists.
     """
@@ -223,9 +213,9 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 
 
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
-    """Convert the condition of a write to boto3 arguments; an empty dict without a condition.
+    """Return the boto3 arguments for the condition of a write; empty without a condition.
 
-    ``partition`` is the name of the partition key, which exists in every record.
+    ``partition`` is the name of the partition key. Each existing record has this attribute.
     """
     if when is None:
         return {}
@@ -249,7 +239,7 @@ def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
-    """Convert a Python value to DynamoDB's format.
+    """Convert a Python value to DynamoDB's format, such as 2 to ``{"N": "2"}``.
 
     Raises:
         ValueError: A number is not finite.
@@ -259,7 +249,6 @@ def value_of(value: Any) -> dict[str, Any]:
 
 
 def _typed(value: Any) -> dict[str, Any]:
-    """Convert a normalized Python value to DynamoDB's format, such as 2 to ``{"N": "2"}``."""
     if isinstance(value, dict):
         return {"M": {name: _typed(item) for name, item in value.items()}}
     if isinstance(value, list):
@@ -272,7 +261,6 @@ def _typed(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Mapping[str, Any]) -> Any:
-    """Convert a value from DynamoDB's format to Python, such as ``{"N": "2"}`` to 2."""
     [(kind, content)] = value.items()
     if kind == "N":
         return _number(content)
@@ -291,7 +279,7 @@ def _number(text: str) -> int | float:
 
 
 def table_definition(schema: TableSchema, name: str) -> dict[str, Any]:
-    """Return the request arguments that create a table with a schema's keys and indexes."""
+    """Return the arguments of ``create_table`` for the keys and indexes of a schema."""
     types = {schema.partition: "S", schema.sort: "S"}
     for index in schema.indexes:
         types |= {index.partition: "S", index.sort: "N" if index.sort_is_number else "S"}

@@ -1,4 +1,4 @@
-"""Protocol of hot stores, which hold the active conversations, and a hot store in memory.
+"""Protocol of hot stores, which keep the conversations in use, and a hot store in memory.
 
 A conversation ends at its logical expiry, after its TTL. The store still keeps the conversation for
 a while, so that a sweeper (clean-up job) can finalize it.
@@ -21,24 +21,27 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 
 
 def new_version() -> int:
-    """Return a random version number of at most 14 digits, which every store represents exactly."""
+    """Return a random version number. It has at most 14 digits, which every store keeps exactly."""
     return secrets.randbits(46) or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotWrite:
-    """Conditional write of a conversation, in one atomic step.
+    """Write of a conversation in one atomic step, if nobody else has changed the conversation.
+
+    The version of a conversation changes at each write. Its epoch is a number that grows by 1 each
+    time the conversation is ended or deleted, so that late writes of earlier epochs are recognized.
 
     Args:
-        expect: Epoch and version that the stored conversation must have. None: nothing may be
-            stored, except a tombstone (record of a deletion) with a lower epoch.
-        epoch: Epoch after the write. The epoch grows by 1 at each end or deletion of the
-            conversation.
-        version: Version after the write, from :func:`new_version`. If the store already has this
-            epoch and version, an earlier attempt succeeded.
-        fields: Fields to set. Names match ``[a-z0-9._]+``.
-        removed: Fields to remove, disjoint from ``fields``.
-        ttl: Seconds until the logical expiry, at which the conversation ends.
+        expect: Epoch and version that the stored conversation must have. None: the conversation
+            must not be stored yet. A tombstone (record of a deletion) with a lower epoch is
+            replaced.
+        epoch: Epoch after the write.
+        version: Version after the write, from ``new_version``. If the store already has this epoch
+            and version, an earlier attempt of the write has succeeded.
+        fields: Fields to set, keyed by name. Names match ``[a-z0-9._]+``.
+        removed: Names of the fields to remove.
+        ttl: Seconds until the conversation expires.
         replace: Whether to remove all other fields first.
     """
 
@@ -53,10 +56,10 @@ class HotWrite:
 
 @dataclass(frozen=True, kw_only=True)
 class HotRecord:
-    """Conversation as read from a hot store.
+    """Conversation that was read from a hot store.
 
     Args:
-        epoch: Number that grows by 1 at each end or deletion of the conversation.
+        epoch: Number that grows by 1 each time the conversation is ended or deleted.
         version: Number that each write changes.
         state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has
             only its epoch.
@@ -74,14 +77,15 @@ class HotRecord:
 
 
 class HotStore(Protocol):
-    """Store of active conversations.
+    """Protocol of stores for the conversations in use, such as Redis.
 
-    Each conversation has a state and fields, and expires as a whole. Conversations are named by
-    encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe, independent of
-    event loops, and usable after a fork.
+    A conversation is a set of fields with a version, and expires as a whole. Names of conversations
+    are encoded ids (``[A-Za-z0-9_.~%!:/-]+``). The methods are synchronous, thread-safe,
+    independent of event loops, and usable after a fork.
 
-    Every method raises ``StoreUnavailableError`` if the store does not answer in time. Other errors
-    of the driver raise ``StoreError``. An invalid stored number raises ``CorruptRecordError``.
+    A store that does not respond in time raises ``StoreUnavailableError``. Other errors of the
+    driver raise ``StoreError``. A damaged number in a stored conversation raises
+    ``CorruptRecordError``.
 
     ``survives_process`` is False if the conversations are lost with this process.
     """
@@ -94,8 +98,8 @@ class HotStore(Protocol):
         """Return a conversation with the requested fields.
 
         The read is one request. The result is None if nothing is stored. An expired conversation is
-        returned while the store still keeps it. A deleted conversation is returned as its tombstone
-        (record of the deletion).
+        returned as long as the store keeps it. For a deleted conversation, the result is its
+        tombstone (record of the deletion).
 
         Args:
             conversation: Name of the conversation.
@@ -104,49 +108,47 @@ class HotStore(Protocol):
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return those of the requested fields that a conversation has, keyed by name.
+        """Return the requested fields of a conversation, keyed by name.
 
-        The TTL is not renewed.
+        Missing fields are left out.
+
+        The read does not renew the TTL.
         """
 
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation in one atomic step, and renew its TTL.
 
-        Return True if the values are stored, by this attempt or an earlier one. Return False, and
-        write nothing, if the stored epoch (number of ends and deletions) or version differs from
-        the expected one, or the conversation is not active.
+        Returns:
+            True if the fields are stored, by this attempt or an earlier one. False if nothing was
+            written, because the conversation has another version or epoch than expected, or is not
+            active.
         """
 
-    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
 
-        The epoch of a conversation grows at each end or deletion. Damaged conversations can be
-        replaced, too.
-
-        Args:
-            conversation: Name of the conversation.
-            epoch: Least epoch of the tombstone. The tombstone always gets a higher epoch than the
-                stored conversation.
-            ttl: Seconds until the tombstone expires.
+        The epoch of the tombstone is 1 above the stored epoch; 1 if nothing is stored. Damaged
+        conversations can be replaced, too. The tombstone itself expires after ``ttl`` seconds.
         """
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of at most ``limit`` expired conversations that are still stored.
+        """Yield the names of at most ``limit`` expired conversations that the store still keeps.
 
-        Conversations that another process is ending are included. Deleted ones are not.
+        Conversations that another process has claimed are included. Deleted ones are not.
         """
 
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it.
+        """Reserve a conversation for the calling process, which then summarizes and removes it.
 
         A claimed conversation has the state ``CLOSING``. The result is the conversation without
-        fields, or None if it cannot be claimed.
+        fields. It is None if the conversation is missing, is not expired, or is claimed by another
+        process.
 
         Args:
             conversation: Name of the conversation.
-            lease: Seconds after which the claim of another caller no longer prevents a new claim.
+            lease: Seconds after which another process may claim the conversation again.
             expired_only: Whether only an expired conversation can be claimed. False: also an active
                 one.
         """
@@ -154,55 +156,54 @@ class HotStore(Protocol):
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation that the caller has claimed and ended.
 
-        A conversation that changed after the claim is not removed. The result is then False.
-
         Args:
             conversation: Name of the conversation.
             expect: Epoch and version of the claimed conversation.
+
+        Returns:
+            Whether the conversation was removed. False if it has changed since the claim.
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease, or return False if another owner holds it.
+        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds.
 
-        A lease is a lock that expires after ``ttl`` seconds. Writes do not check for leases.
+        The lock is advisory: ``write`` does not check it. The result is False if another owner
+        holds the lock.
         """
 
-    def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease, or return False if ``owner`` does not hold it."""
+    def release_lease(self, conversation: str, *, owner: str) -> None:
+        """Release the lock of a conversation, if ``owner`` holds the lock."""
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if it is missing or has expired."""
+        """Return the value stored under a name, or None if it is missing or has expired."""
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value.
 
-        The value belongs to no conversation.
+        Such values belong to no conversation, for example cached data of a user.
         """
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value under a name only if the stored value is ``expect``, in one atomic step.
-
-        Returns:
-            Whether ``value`` is stored, by this attempt or an earlier one. If not, the stored value
-            is not ``expect``, and is kept.
+        """Store a value in one atomic step, if the value under the name has not changed.
 
         Args:
             name: Name of the value.
             value: The new value.
             expect: The value that ``get_value`` returned; None if there was no value.
             ttl: Seconds until the new value expires.
+
+        Returns:
+            Whether the new value is stored, by this attempt or an earlier one. False if another
+            process has changed the value, which is then kept.
         """
 
     def close(self) -> None:
-        """Close the connections to the server. The store remains usable, and opens new ones."""
+        """Close the connections to the server. The store stays usable, and opens new ones."""
 
 
 @dataclass(frozen=True)
 class _Conversation:
-    """Immutable conversation in memory.
-
-    Each write replaces the whole object, so that a fork during a write copies a consistent state.
-    """
+    """Conversation in memory. It is immutable, so that a fork copies a consistent state."""
 
     epoch: int
     version: int
@@ -214,7 +215,6 @@ class _Conversation:
     fields: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(self, now: float, fields: Mapping[str, bytes] | None = None) -> HotRecord:
-        """Return the conversation as a ``HotRecord`` at the time ``now``, with the given fields."""
         if self.state == DELETED:
             return HotRecord(epoch=self.epoch, version=self.version, state=DELETED)
         return HotRecord(
@@ -233,7 +233,7 @@ def _named(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class _Value:
-    """Value with the time at which it expires. The value of a lease (lock) is its owner."""
+    """Stored value, or owner of a lock, with the time at which it expires."""
 
     content: Any
     gone_at: float
@@ -243,18 +243,17 @@ _Perishable = TypeVar("_Perishable", _Conversation, _Value)
 
 
 class InMemoryHotStore:
-    """Hot store in the memory of this process.
+    """Hot store in the memory of this process, for one process and for tests.
 
-    The store is thread-safe. Its data is lost with the process. A forked child continues with its
-    own copy.
+    The store is thread-safe. Its data is lost with the process. After a fork, the child continues
+    with its own copy.
 
-    An expired conversation stays readable for ``grace`` seconds. It is then removed at the next
-    access, or by a clean-up of the whole store. The clean-up runs whenever the number of stored
-    objects has doubled.
+    An expired conversation stays readable for ``grace`` seconds. Afterwards it is removed at the
+    next access, or when the number of stored objects has doubled.
 
     Args:
-        clock: Seconds since a fixed moment. Default ``time.time``.
-        grace: Seconds that a conversation stays readable after its logical expiry. Default 3,600.
+        clock: Function that returns the time in seconds. Default ``time.time``.
+        grace: Seconds that a conversation stays readable after it has expired. Default 3,600.
 
     Raises:
         ValueError: ``grace`` is negative.
@@ -277,7 +276,7 @@ class InMemoryHotStore:
         return f"InMemoryHotStore(conversations={len(self._conversations)})"
 
     def renew_after_fork(self) -> None:
-        """Replace the lock, which a thread of the parent process may hold."""
+        """Replace the lock in a forked process, because a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def load(
@@ -296,13 +295,16 @@ class InMemoryHotStore:
         return kept.record(now, kept.fields if fields is None else _named(kept, fields))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return those of the requested fields that a conversation has, keyed by name."""
+        """Return the requested fields of a conversation, keyed by name.
+
+        Missing fields are left out.
+        """
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else _named(kept, fields)
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write a conversation, unless it has changed since the caller read it."""
+        """Write fields of a conversation, unless it has changed since the caller read it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -326,19 +328,18 @@ class InMemoryHotStore:
             self._clean(now)
         return True
 
-    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
-            if kept is not None:
-                epoch = max(epoch, kept.epoch + 1)
+            epoch = 1 if kept is None else kept.epoch + 1
             self._conversations[conversation] = _Conversation(epoch, 0, DELETED, gone_at=now + ttl)
             self._clean(now)
         return epoch
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations that are still stored."""
+        """Yield the names of at most ``limit`` expired conversations that the store still keeps."""
         now = self._clock()
         with self._lock:
             names = [
@@ -351,7 +352,7 @@ class InMemoryHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it."""
+        """Reserve a conversation for the calling process, which then summarizes and removes it."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -373,7 +374,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease, a lock that expires after ``ttl`` seconds."""
+        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -383,17 +384,15 @@ class InMemoryHotStore:
             self._clean(now)
         return True
 
-    def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock); return False if ``owner`` does not hold it."""
+    def release_lease(self, conversation: str, *, owner: str) -> None:
+        """Release the lock of a conversation, if ``owner`` holds the lock."""
         with self._lock:
-            held = self._alive(self._leases, conversation, self._clock())
-            if held is None or held.content != owner:
-                return False
-            del self._leases[conversation]
-        return True
+            held = self._leases.get(conversation)
+            if held is not None and held.content == owner:
+                del self._leases[conversation]
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if it is missing or has expired."""
+        """Return the value stored under a name, or None if it is missing or has expired."""
         with self._lock:
             kept = self._alive(self._values, name, self._clock())
         return None if kept is None else kept.content
@@ -406,7 +405,7 @@ class InMemoryHotStore:
             self._clean(now)
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value under a name only if the stored value is ``expect``."""
+        """Store a value in one atomic step, if the value under the name has not changed."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._values, name, now)
@@ -421,7 +420,6 @@ class InMemoryHotStore:
 
     @staticmethod
     def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
-        """Return a stored object, or None if it is missing. An expired object is removed."""
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]
@@ -429,7 +427,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired objects if the number of objects has doubled since the last clean-up."""
+        """Remove expired objects, if the number of objects has doubled since the last removal."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return
@@ -440,7 +438,6 @@ class InMemoryHotStore:
 
 
 def _may_replace(kept: _Conversation | None, write: HotWrite) -> bool:
-    """Return whether a write may replace the stored conversation ``kept``."""
     if kept is None:
         return write.expect is None
     grows = write.epoch > kept.epoch

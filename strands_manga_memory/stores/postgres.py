@@ -1,8 +1,4 @@
-"""Table on a PostgreSQL server, and a pool of connections whose operations have deadlines.
-
-The pool also works with transaction poolers such as PgBouncer. A forked process opens its own pool.
-Errors of the driver are converted to errors of this package.
-"""
+"""Durable table on a PostgreSQL server, with deadlines for all operations."""
 
 from __future__ import annotations
 
@@ -48,24 +44,28 @@ class _WriteConflict(Exception):  # noqa: N818 - no error: after a write conflic
 class PostgresTable(SQLTable):
     """Durable table on a PostgreSQL server of version 13 or later.
 
-    It needs psycopg 3, from the extra ``postgres``.
+    The class needs psycopg 3, from the extra ``postgres``.
 
-    Each record is a row with its partition value, its sort value and the serialized record.
-    Partition and sort values are stored as UTF-8, which sorts as in DynamoDB.
+    Each record is a row with the columns ``partition``, ``sort`` and ``item`` (the serialized
+    record). Partition and sort values are stored as UTF-8, which sorts as in DynamoDB.
 
     A pool opens up to 16 connections. A forked process opens its own connections. PgBouncer is
     supported in session and transaction mode. A connection that was idle for over a second is
     checked before its next use, because gateways drop idle connections without notice.
 
-    Reads also return records whose TTL attribute has passed, until ``strands-manga-memory sweep``
-    deletes the records.
+    PostgreSQL has no automatic expiry. Expired records are returned until ``strands-manga-memory
+    sweep`` deletes them.
 
     Args:
         conninfo: URL or connection string of libpq:
             ``postgresql://user:password@host:5432/database?sslmode=require``.
         schema: Names of the table and its keys. Default ``SESSIONS``.
-        deadline: Seconds that an operation on a connection may take. Default 2. The wait
-            for a connection before the operation may take the same time again, at least 2 seconds.
+        deadline: Longest time of an operation in seconds. Default 2. An operation may first wait
+            equally long for a free connection, at least 2 seconds.
+
+    Attributes:
+        schema: Names of the table and its keys.
+        conninfo: The URL or connection string.
 
     Raises:
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
@@ -101,7 +101,7 @@ class PostgresTable(SQLTable):
         )
 
     def create_if_missing(self) -> None:
-        """Create the table if it is missing."""
+        """Create the PostgreSQL table if it is missing."""
         columns = (
             "partition bytea NOT NULL, sort bytea NOT NULL, item bytea NOT NULL, PRIMARY KEY"
             " (partition, sort)"
@@ -114,7 +114,7 @@ class PostgresTable(SQLTable):
                     connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name()} ({columns})", ())
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys, in one request."""
+        """Read many records in one request. The result contains only existing records, by key."""
         if not keys:
             return {}
         wanted = [_bytes(key) for key in keys]
@@ -149,7 +149,10 @@ class PostgresTable(SQLTable):
             self.close()
 
     def close(self) -> None:
-        """Close the idle connections. The table remains usable, and opens new connections."""
+        """Close the idle connections to PostgreSQL.
+
+        The table stays usable, and opens new connections.
+        """
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -183,7 +186,7 @@ class PostgresTable(SQLTable):
         )
 
     def _locked(self, connection: Connection, key: Key) -> bytes | None:
-        """Lock the row of a key in the transaction. Return the serialized record, or None."""
+        """Lock the row of a record for the transaction, and return its data; None if missing."""
         statement = f"SELECT item FROM {self._name()} WHERE partition = %s AND sort = %s FOR UPDATE"  # noqa: S608
         row = connection.execute(statement, _bytes(key), binary=True).fetchone()
         return None if row is None else bytes(row[0])
@@ -191,10 +194,10 @@ class PostgresTable(SQLTable):
     def _replace(
         self, connection: Connection, key: Key, data: bytes | None, *, was_absent: bool
     ) -> None:
-        """Write the serialized record ``data``, or delete the record if ``data`` is None.
+        """Write the serialized record ``data``. If ``data`` is None, delete the record.
 
-        ``was_absent`` is true if this transaction found no record, and so could not lock its row. A
-        put then raises ``_WriteConflict`` if another process has stored the record meanwhile.
+        ``was_absent`` means that this transaction found no record, so that it could not lock a row.
+        If another process has stored the record since, ``_WriteConflict`` is raised.
         """
         if data is None:
             where = "WHERE partition = %s AND sort = %s"
@@ -210,9 +213,9 @@ class PostgresTable(SQLTable):
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """Lend a connection of the pool for a ``with`` block.
+        """Provide a connection of the pool during a ``with`` block.
 
-        The connection is closed if a transaction is still open at the end of the block.
+        If the block leaves a transaction open, the connection is closed.
         """
         try:
             pool, connection = self._usable()
@@ -225,10 +228,10 @@ class PostgresTable(SQLTable):
                     connection.close()
                 pool.putconn(connection)
         except (psycopg.Error, OSError) as error:
-            raise translated(error, self.schema.name) from error
+            raise package_error(error, self.schema.name) from error
 
     def _usable(self) -> tuple[ConnectionPool[Connection], Connection]:
-        """Return a connection whose server answers, and its pool.
+        """Return a working connection and its pool.
 
         Connections that the server has ended are replaced.
         """
@@ -258,7 +261,6 @@ class PostgresTable(SQLTable):
             pool.drain()
 
     def _opened(self) -> ConnectionPool[Connection]:
-        """Return the pool of connections, which the first call opens."""
         with self._lock:
             if self._pool is None:
                 self._pool = ConnectionPool(
@@ -282,7 +284,7 @@ class PostgresTable(SQLTable):
     def renew_after_fork(self) -> None:
         """Discard the parent's pool of connections in a forked process.
 
-        The pool stays referenced, because closing it would affect the parent.
+        The pool stays referenced, because closing it would also close the parent's connections.
         """
         _inherited.append(self._pool)
         self._lock, self._pool = threading.Lock(), None
@@ -309,7 +311,7 @@ report to them.
 
 
 class Connection(psycopg.Connection[Any]):
-    """Connection to a PostgreSQL server whose operations end at a deadline."""
+    """Connection to a PostgreSQL server on which each operation has a deadline."""
 
     until: float = math.inf
     used_at: float = -math.inf
@@ -318,10 +320,10 @@ class Connection(psycopg.Connection[Any]):
     def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, owner: weakref.ref[PostgresTable], **options: Any
     ) -> Any:
-        """Connect to the server. An error is raised, and also stored in ``PostgresTable.failure``.
+        """Connect to the PostgreSQL server. If this fails, store the error for the waiting threads.
 
-        Threads that wait for a connection read ``failure``: the pool does not report errors to
-        them.
+        The connection pool does not report errors to threads that wait for a connection. They read
+        the error from ``PostgresTable.failure``.
         """
         try:
             return super().connect(conninfo, **options)
@@ -331,7 +333,7 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run an operation for at most ``timeout`` seconds (default: until the deadline)."""
+        """Run an operation of psycopg for ``timeout`` seconds. Default: until the deadline."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:
@@ -344,9 +346,9 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def is_alive(self, seconds: float) -> bool:
-        """Return whether the server still answers on this connection.
+        """Return whether the PostgreSQL server still responds on this connection.
 
-        A connection that the server has ended by a message is recognized at once. A connection that
+        A connection that the server has closed is recognized without a request. A connection that
         was idle for over a second is also tested by a query, for at most ``seconds``.
         """
         with selectors.DefaultSelector() as selector:
@@ -406,8 +408,8 @@ _PASSING = (
 )
 
 
-def translated(error: psycopg.Error | OSError, table: str) -> StoreError:
-    """Convert an error of psycopg to an error of this package."""
+def package_error(error: psycopg.Error | OSError, table: str) -> StoreError:
+    """Convert an error of psycopg to the corresponding ``StoreError`` of this package."""
     # Without the details of the server's answer, which may quote the record.
     text = (error.diag.message_primary if isinstance(error, psycopg.Error) else None) or str(
         error

@@ -38,14 +38,13 @@ from strands_manga_memory.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from strands_manga_memory.stores.codec import trusted
 from strands_manga_memory.stores.hot import DELETED, HotRecord, HotWrite
 
 _RANDOM = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
 
 
 class _Script(NamedTuple):
-    """Text of a Lua script, and its SHA-1, by which the server identifies the script."""
+    """Lua script, and its SHA-1, with which the Redis server finds the script in its cache."""
 
     text: str
     sha: str
@@ -66,7 +65,7 @@ def _script(*parts: str) -> _Script:
 
 
 def _digest(data: bytes) -> str:
-    """Return the hash of data as the server computes it."""
+    """Return the SHA-1 of data, which ``redis.sha1hex`` computes on the server."""
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
@@ -90,36 +89,38 @@ _Answer = TypeVar("_Answer")
 
 
 class RedisHotStore:
-    """Hot store in Redis or Valkey.
+    """Store of the conversations in use, in Redis or Valkey.
 
-    Any synchronous client of redis-py can be used: standalone, Sentinel or Cluster. Conversations
-    expire by the server's clock. Every method except ``expired`` is one atomic request.
+    All synchronous clients of redis-py can be used: standalone, Sentinel and Cluster. Conversations
+    expire by the server's clock. Each method except ``expired`` is one atomic request.
 
-    Names of conversations and values are distributed over 1,024 buckets by their CRC-32. All keys
-    of one bucket are on the same node of a cluster. A bucket with the number ``NNNN`` has these
-    keys:
+    Conversations and values are distributed over 1,024 buckets by the CRC-32 of their names. All
+    keys of a bucket are on the same node of a cluster. The bucket ``NNNN`` has these keys:
 
     - Conversation: ``prefix:{bNNNN}:c:conversation``.
-    - Expiry index of all conversations in the bucket: ``prefix:{bNNNN}:x``.
-    - Lease: ``prefix:{bNNNN}:l:conversation``.
+    - Index of the bucket's conversations by expiry time: ``prefix:{bNNNN}:x``.
+    - Lock of a conversation: ``prefix:{bNNNN}:l:conversation``.
     - Value: ``prefix:{bNNNN}:v:name``.
 
-    The client should not retry, because ``claim``, ``drop`` and ``release_lease`` must be sent only
-    once. This class itself retries the other operations, with random waits.
+    Pass a client that does not retry, because ``claim``, ``drop`` and ``release_lease`` must be
+    sent only once. This class itself retries the other operations, with random waits.
 
     Args:
         client: ``redis.Redis`` (also from ``Sentinel.master_for``) or
             ``redis.cluster.RedisCluster``, with ``decode_responses`` off. Its socket timeout limits
             one attempt.
         prefix: First part of every key. Default ``"smm"``.
-        deadline: Seconds from the start of an operation during which failed attempts are retried.
+        deadline: Seconds after the start of an operation during which failed attempts are retried.
             Default 0.05.
-        grace: Seconds that a conversation stays readable after its logical expiry, so that a
-            sweeper can finalize it. Default 3,600.
+        grace: Seconds that a conversation stays readable after it has expired, so that a clean-up
+            job can summarize it. Default 3,600.
+
+    Attributes:
+        client: The redis-py client.
 
     Raises:
-        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains
-            a brace, or ``deadline`` or ``grace`` is negative.
+        ValueError: ``client`` decodes responses, ``prefix`` is empty or contains a brace, or
+            ``deadline`` or ``grace`` is negative.
     """
 
     survives_process = True
@@ -141,18 +142,13 @@ class RedisHotStore:
             raise ValueError(
                 f"prefix must be a non-empty string without braces, got {prefix!r:.80}"
             )
-        self._client: Any = client
+        self.client: Any = client
         self._prefix = prefix
         self._deadline = not_negative("deadline", deadline)
         self._grace = _milliseconds(not_negative("grace", grace))
 
     def __repr__(self) -> str:
         return f"RedisHotStore(prefix={self._prefix!r}, deadline={self._deadline})"
-
-    @property
-    def client(self) -> Any:
-        """The redis-py client of the store."""
-        return self._client
 
     def load(
         self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True
@@ -162,18 +158,21 @@ class RedisHotStore:
         return self._record(conversation, _LOAD, int(touch), self._grace, *names)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, without missing fields."""
+        """Return the requested fields of a conversation, keyed by name.
+
+        Missing fields are left out.
+        """
         if not fields:
             return {}
         key = self._key(conversation, "c")
         values = self._tried(
-            lambda: self._client.hmget(key, [f"f:{name}" for name in fields]), key=key
+            lambda: self.client.hmget(key, [f"f:{name}" for name in fields]), key=key
         )
         found = zip(fields, values, strict=True)
         return {name: value for name, value in found if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write a conversation, unless it has changed since the caller read it."""
+        """Write fields of a conversation, unless it has changed since the caller read it."""
         expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
         counts = int(write.replace), len(write.removed)
@@ -181,16 +180,17 @@ class RedisHotStore:
         fields = chain.from_iterable(write.fields.items())
         return bool(self._run(conversation, _WRITE, control, *write.removed, *fields)[1])
 
-    def put_tombstone(self, conversation: str, *, epoch: int, ttl: float) -> int:
+    def put_tombstone(self, conversation: str, *, ttl: float) -> int:
         """Replace a conversation by a record of its deletion, and return the record's epoch."""
-        _, newest = self._run(conversation, _PUT_TOMBSTONE, epoch, _milliseconds(ttl))
+        _, newest = self._run(conversation, _PUT_TOMBSTONE, _milliseconds(ttl))
         return int(newest)
 
     def expired(self, *, limit: int = 100) -> Iterator[str]:
-        """Yield the names of expired conversations that are still stored.
+        """Yield the names of at most ``limit`` expired conversations that the store still keeps.
 
-        The 1,024 expiry indexes of the store are read from a random one on, 64 per request. A
-        conversation may become active again after its name was read. ``claim`` then refuses it.
+        The search begins at a random bucket, and reads the expiry indexes of 64 buckets per
+        request. An agent may use a returned conversation again at any time. ``claim`` then refuses
+        the conversation.
         """
         start = _RANDOM.randrange(BUCKETS)
         now = int(self._evaluated(_NOW, [self._index(start)], ()))
@@ -208,10 +208,10 @@ class RedisHotStore:
     def claim(
         self, conversation: str, *, lease: float = 60.0, expired_only: bool = True
     ) -> HotRecord | None:
-        """Claim an expired conversation, so that only the caller ends it.
+        """Reserve a conversation for the calling process, which then summarizes and removes it.
 
-        The request is not retried. If its answer is lost, the conversation may be claimed without
-        the caller's knowledge. It can be claimed again after ``lease`` seconds.
+        The request is not retried. If the response is lost, the conversation may be reserved
+        although the caller does not know. It can be claimed again after ``lease`` seconds.
         """
         return self._record(
             conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False
@@ -222,74 +222,75 @@ class RedisHotStore:
         return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend a conversation's lease, a lock that expires after ``ttl`` seconds."""
+        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
-    def release_lease(self, conversation: str, *, owner: str) -> bool:
-        """Release a conversation's lease (lock), without retries.
+    def release_lease(self, conversation: str, *, owner: str) -> None:
+        """Release the lock of a conversation, without retries.
 
-        Return False if ``owner`` does not hold the lease.
+        Nothing happens if ``owner`` does not hold the lock.
         """
-        return bool(
-            self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
-        )
+        self._evaluated(_RELEASE, [self._key(conversation, "l")], (owner,), again=False)
 
     def get_value(self, name: str) -> bytes | None:
-        """Return the value stored under ``name``, or None if it is missing or has expired."""
+        """Return the value stored under a name, or None if it is missing or has expired."""
         key = self._key(name, "v")
-        found: bytes | None = self._tried(lambda: self._client.get(key), key=key)
+        found: bytes | None = self._tried(lambda: self.client.get(key), key=key)
         return found
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
         """Store a value under a name for ``ttl`` seconds, in place of an earlier value."""
         key = self._key(name, "v")
-        self._tried(lambda: self._client.set(key, value, px=_milliseconds(ttl)))
+        self._tried(lambda: self.client.set(key, value, px=_milliseconds(ttl)))
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value under a name only if the stored value is ``expect``.
+        """Store a value in one atomic step, if the value under the name has not changed.
 
-        The request contains the hash of ``expect``, which is shorter than the value.
+        The request contains only the hash of ``expect``, because the value may be long.
         """
         expected = "" if expect is None else _digest(expect)
         arguments = expected, value, max(1, _milliseconds(ttl))
         return bool(self._evaluated(_REPLACE, [self._key(name, "v")], arguments))
 
     def close(self) -> None:
-        """Close the connections of the client. The store remains usable, and opens new ones."""
-        if isinstance(self._client, RedisCluster):
+        """Close the connections to Redis. The store stays usable, and opens new connections."""
+        if isinstance(self.client, RedisCluster):
             # RedisCluster.close() would remove the default node.
-            self._client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
+            self.client.disconnect_connection_pools()  # type: ignore[no-untyped-call]
         else:
-            self._client.close()
+            self.client.close()
 
     def _record(
         self, conversation: str, script: _Script, *arguments: Any, again: bool = True
     ) -> HotRecord | None:
-        """Run a Lua script that reads a conversation, and return the conversation, if any."""
         answer = self._run(conversation, script, *arguments, again=again)
         if answer is None:
             return None
         _, epoch, version, state, ttl, expires_in, found = answer
-        with trusted(conversation):
-            return HotRecord(
-                epoch=int(epoch),
-                version=int(version),
-                state=state.decode(),
-                ttl=int(ttl) / 1000,
-                expires_in=int(expires_in) / 1000,
-                fields={
-                    name.decode(): value
-                    for name, value in zip(found[::2], found[1::2], strict=True)
-                },
-            )
+        return HotRecord(
+            epoch=int(epoch),
+            version=int(version),
+            state=state.decode(),
+            ttl=int(ttl) / 1000,
+            expires_in=int(expires_in) / 1000,
+            fields={
+                name.decode(errors="replace"): value
+                for name, value in zip(found[::2], found[1::2], strict=True)
+            },
+        )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return names and states of the conversations in some buckets that expire by ``now``.
+        """Return name and state of the conversations in some buckets that have expired at ``now``.
 
-        A bucket is a group of conversations with one expiry index. Each bucket yields at most
-        ``limit`` conversations. The state is None if a conversation is no longer stored. ``now`` is
-        in milliseconds.
+        Args:
+            buckets: Numbers of the buckets. A bucket is a group of conversations with one expiry
+                index.
+            now: Time of the server in milliseconds.
+            limit: Largest number of conversations per bucket.
+
+        Returns:
+            Pairs of name and state. The state is None for a conversation that is only in the index.
         """
         indexes = [self._index(bucket % BUCKETS) for bucket in buckets]
         members = self._pipelined(
@@ -300,10 +301,10 @@ class RedisHotStore:
         return list(zip(names, states, strict=True))
 
     def _pipelined(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send several Redis commands in one request, and return their answers."""
+        """Send several Redis commands in one request, and return their results."""
 
         def call() -> list[Any]:
-            with self._client.pipeline(transaction=False) as pipeline:
+            with self.client.pipeline(transaction=False) as pipeline:
                 for command in commands:
                     pipeline.execute_command(*command)
                 return cast("list[Any]", pipeline.execute())
@@ -311,10 +312,10 @@ class RedisHotStore:
         return self._tried(call) if commands else []
 
     def _run(self, conversation: str, script: _Script, *arguments: Any, again: bool = True) -> Any:
-        """Run a Lua script with the keys of a conversation, and return its answer.
+        """Run a Lua script on one conversation, and return the result of the script.
 
         Raises:
-            CorruptRecordError: The script found that the stored conversation is damaged.
+            CorruptRecordError: The stored conversation is damaged.
         """
         key = self._key(conversation, "c")
         answer = self._evaluated(
@@ -329,22 +330,22 @@ class RedisHotStore:
     def _evaluated(
         self, script: _Script, keys: Sequence[str], arguments: Sequence[Any], *, again: bool = True
     ) -> Any:
-        """Run a Lua script on the server, and return its answer.
+        """Run a Lua script on the Redis server, and return the result of the script.
 
-        The script is called by its hash. Its text is sent only if the server does not have the
-        script.
+        The request contains only the hash of the script. The text is sent if the server does not
+        know the script.
         """
 
         def call() -> Any:
             try:
-                return self._client.evalsha(script.sha, len(keys), *keys, *arguments)
+                return self.client.evalsha(script.sha, len(keys), *keys, *arguments)
             except NoScriptError:  # a new server, a flush or a failover: EVAL loads the script
-                return self._client.eval(script.text, len(keys), *keys, *arguments)
+                return self.client.eval(script.text, len(keys), *keys, *arguments)
 
         return self._tried(call, key=keys[0], again=again)
 
     def _tried(self, call: Callable[[], _Answer], *, key: str = "", again: bool = True) -> _Answer:
-        """Call a function of the Redis client, and convert its errors to those of this package.
+        """Call a function of the Redis client, and convert its errors to errors of this package.
 
         Temporary errors are retried until the deadline, unless ``again`` is False.
         """
@@ -354,13 +355,13 @@ class RedisHotStore:
             try:
                 return call()
             except Exception as error:
-                problem, may_pass = translated(error, key)
+                problem, may_pass = package_error(error, key)
                 wait = pause * (0.5 + _RANDOM.random())
                 if not again or not may_pass or time.monotonic() + wait >= end:
                     raise problem from error
-                if isinstance(error, ReadOnlyError) and isinstance(self._client, redis.Redis):
+                if isinstance(error, ReadOnlyError) and isinstance(self.client, redis.Redis):
                     # The server became a replica; new connections may lead to the new primary.
-                    self._client.connection_pool.disconnect(inuse_connections=False)
+                    self.client.connection_pool.disconnect(inuse_connections=False)
             time.sleep(wait)
             pause *= 2
 
@@ -382,16 +383,16 @@ def _milliseconds(seconds: float) -> int:
 def redis_client(
     url: str, *, is_cluster: bool = False, **options: Any
 ) -> redis.Redis | RedisCluster:
-    """Return a redis-py client for ``RedisHotStore``.
+    """Create a redis-py client with the settings that ``RedisHotStore`` needs.
 
     The client opens up to 50 connections and does not retry. The connect timeout is 2 s, and the
     socket timeout is 1 s.
 
     Args:
-        url: URL of the server, or of any node of the cluster, as redis-py defines it. Its arguments
-            replace the defaults.
+        url: URL of the server, or of any node of the cluster, in the format of redis-py. Query
+            arguments of the URL replace the settings above.
         is_cluster: Whether the server is a node of a cluster.
-        options: Further arguments of the client's connections.
+        options: Further arguments for the connections of the client.
 
     Raises:
         ValueError: The URL has an invalid argument.
@@ -415,9 +416,9 @@ def redis_client(
 
 
 class _RedisRefusal(NamedTuple):
-    """Error of Redis with a known cause and remedy.
+    """Error of Redis that an operator must repair, with its remedy.
 
-    The regular expression ``words`` recognizes the error by its class name or a word of its text.
+    The regular expression ``words`` finds the error by its class name or a word of its text.
     """
 
     reason: str
@@ -506,15 +507,15 @@ _PASSING = (
 _MOVING = "access a non local key"  # error of a script whose slot is migrating to another node
 
 
-def translated(error: Exception, key: str = "") -> tuple[StoreError, bool]:
-    """Convert an error of the Redis client, or of its credentials, to an error of this package.
+def package_error(error: Exception, key: str = "") -> tuple[StoreError, bool]:
+    """Convert an error of redis-py to the corresponding ``StoreError`` of this package.
 
     Args:
-        error: The error of the client.
+        error: The error.
         key: The requested key, for the error message; empty if unknown.
 
     Returns:
-        The converted error, and whether a retry may succeed within moments.
+        The converted error, and whether a retry within moments may succeed.
     """
     text = str(error)
     what = f"redis | {type(error).__name__}: {text}"

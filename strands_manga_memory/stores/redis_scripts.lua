@@ -136,13 +136,11 @@ redis.call('ZADD', index, text(expiry), member)
 return {'ok', 1}
 
 --- PUT_TOMBSTONE
--- Replaces a conversation by a tombstone. It checks only the epoch, because deletion must work for damaged conversations.
-local epoch, ttl = tonumber(ARGV[1]), ARGV[2]
-local before = whole(redis.call('HGET', key, 'e'))
-if before and before >= epoch then epoch = before + 1 end
+-- Replaces a conversation by a tombstone. A damaged conversation can be replaced, too.
+local epoch = (whole(redis.call('HGET', key, 'e')) or 0) + 1
 redis.call('DEL', key)
 redis.call('HSET', key, 'e', text(epoch), 'v', '0', 's', 'deleted')
-redis.call('PEXPIRE', key, ttl)
+redis.call('PEXPIRE', key, ARGV[1])
 redis.call('ZREM', index, member)
 return {'ok', text(epoch)}
 

@@ -1,4 +1,4 @@
-"""Table in a local SQLite file."""
+"""Durable table in a local SQLite file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ _REFUSED = {
 class SQLiteTable(SQLTable):
     """Durable table in a SQLite file.
 
-    Several processes and threads can use the file safely. Several schemas can share the file.
+    Several processes and threads can use the file at the same time. Several tables can share the
+    file.
 
     The file is in WAL mode with ``synchronous=NORMAL``. A crash of the process loses no data. A
     power failure may lose the last writes, but never damages the file. Each process has one
@@ -84,17 +85,18 @@ class SQLiteTable(SQLTable):
     the write-ahead log. This happens later in two cases: another process reads the log for over a
     second, or the write is a ``put`` with ``scrub=False``.
 
-    Reads also return records whose TTL attribute has passed. The caller checks the attribute.
+    SQLite has no automatic expiry. Reads also return expired records, and the caller checks the TTL
+    attribute.
 
     Args:
         path: Path of the file. A missing file is created with the mode 0600, and missing folders
             with 0700.
-        schema: Names of the table, its keys and its indexes. Default ``SESSIONS``.
+        schema: Names of the table and its keys. Default ``SESSIONS``.
         deadline: Seconds that an operation waits for other threads, and again for other processes.
             Default 5.
 
     Attributes:
-        schema: Names of the table, its keys and its indexes.
+        schema: Names of the table and its keys.
         path: Absolute path of the file.
 
     Raises:
@@ -149,7 +151,7 @@ class SQLiteTable(SQLTable):
             connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys."""
+        """Read many records. The result contains only existing records, by key."""
         found: dict[Key, Item] = {}
         with self._connected() as connection:
             for key in keys:
@@ -183,10 +185,10 @@ class SQLiteTable(SQLTable):
 
     @contextmanager
     def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend the connection to the file to the calling thread for a ``with`` block.
+        """Reserve the connection to the SQLite file for the calling thread during a ``with`` block.
 
-        The connection is opened if necessary. Deleted data that is still in the write-ahead log is
-        removed first, if no other process reads the log.
+        A missing connection is opened. Deleted data that is still in the write-ahead log is removed
+        first, if no other process reads the log.
 
         Args:
             create: Whether to create a missing file. Readers pass False.
@@ -220,12 +222,12 @@ class SQLiteTable(SQLTable):
                 self._scrub(self._connection, wait=0)
             yield self._connection
         except (sqlite3.Error, OSError) as error:
-            raise translated(error, self.schema.name) from error
+            raise package_error(error, self.schema.name) from error
         finally:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the file, check its version, and empty its write-ahead log."""
+        """Open the SQLite file, check its format version, and empty its write-ahead log."""
         is_new = not self.path.exists()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -265,7 +267,7 @@ class SQLiteTable(SQLTable):
         return connection
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return device and inode of the file, or None if there is no file."""
+        """Return device and inode of the SQLite file, which change if the file is replaced."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -273,7 +275,7 @@ class SQLiteTable(SQLTable):
         return found.st_dev, found.st_ino
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Switch the file to a write-ahead log, with retries until the deadline."""
+        """Switch the SQLite file to a write-ahead log, with retries until the deadline."""
         end = time.monotonic() + self._deadline
         while True:
             try:
@@ -288,8 +290,8 @@ class SQLiteTable(SQLTable):
     def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
         """Run the ``with`` block in one transaction, which begins when no other process writes.
 
-        Attempts to begin are at most 3 ms apart. SQLite's own attempts are up to 0.1 s apart, so
-        that busy processes could keep this one waiting until the deadline.
+        This method tries to begin every 3 ms. SQLite itself waits up to 0.1 s between attempts.
+        With many busy processes, a waiting process could then reach its deadline.
         """
         end = time.monotonic() + self._deadline
         connection.execute("PRAGMA busy_timeout = 0")
@@ -313,22 +315,22 @@ class SQLiteTable(SQLTable):
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection to the file. The table remains usable, and opens a new one."""
+        """Close the connection to the SQLite file. The table stays usable, and opens a new one."""
         with self._lock:
             self._close()
 
     def prepare_fork(self) -> None:
-        """Close the connection before a fork, and prevent a new one until ``end_fork``."""
+        """Close the connection before a fork, and prevent a new connection until ``end_fork``."""
         self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()
 
     def end_fork(self) -> None:
-        """Let the parent process open a connection again after a fork."""
+        """Allow the parent process to open a connection again after a fork."""
         self._lock.release()
 
     def renew_after_fork(self) -> None:
-        """Replace the lock in a forked process, where nothing would release the old lock."""
+        """Replace the lock in a forked process, where no thread would release the old lock."""
         self._lock = threading.Lock()
 
     def _close(self) -> None:
@@ -339,10 +341,10 @@ class SQLiteTable(SQLTable):
             connection.close()
 
     def _scrub(self, connection: sqlite3.Connection, *, wait: float = _MOST_SCRUB_SECONDS) -> None:
-        """Empty the write-ahead log, which contains deleted and replaced data.
+        """Empty SQLite's write-ahead log, which still contains deleted and replaced data.
 
-        The call waits up to ``wait`` seconds for other connections that read the log. If they
-        read for longer, the next use or closing of the connection tries again.
+        The call waits up to ``wait`` seconds for other connections that read the log. If they read
+        for longer, the log is emptied at the next use of the connection.
         """
         was_due = self._is_scrub_due
         connection.execute(f"PRAGMA busy_timeout = {int(1000 * min(self._deadline, wait))}")
@@ -362,8 +364,8 @@ class SQLiteTable(SQLTable):
             )
 
 
-def translated(error: sqlite3.Error | OSError, table: str) -> StoreError:
-    """Convert an error of sqlite3 or of the file system to an error of this package."""
+def package_error(error: sqlite3.Error | OSError, table: str) -> StoreError:
+    """Convert an error of sqlite3 or of the file system to a ``StoreError`` of this package."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     what = f"table=<{table}> | {error}"
     if code in _PASSING or isinstance(error, OSError):

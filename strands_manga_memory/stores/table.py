@@ -1,4 +1,4 @@
-"""Protocol of durable tables with conditional writes, and base class of SQL tables."""
+"""Protocol of durable tables with conditional writes, and base class of the SQL tables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Index:
-    """Secondary index of a DynamoDB table, which groups and sorts records by other attributes.
+    """Secondary index of a DynamoDB table, which groups and sorts the records by other attributes.
 
-    The index is for other applications: this package does not query it.
+    The indexes are for other applications. This package does not query them.
     """
 
     name: str
@@ -35,10 +35,14 @@ class Index:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Names of a table, its keys, its TTL attribute and its indexes.
+    """Names of a table, its key attributes, its expiry attribute and its indexes.
 
-    An empty ``sort`` means that the table has no sort key. Only another application creates such a
-    DynamoDB table. This package can read only single records from the table.
+    The key of a record is the pair of a partition value and a sort value. ``partition`` and
+    ``sort`` are the names of these attributes. ``ttl`` is the attribute with the time at which a
+    record expires.
+
+    An empty ``sort`` means a DynamoDB table of another application whose key is only the partition
+    value. This package reads single records from such a table.
     """
 
     name: str
@@ -65,17 +69,17 @@ USER_MEMORY = TableSchema(
 
 @dataclass(frozen=True)
 class Condition:
-    """Condition of a write, checked in the same atomic step as the write.
+    """Condition on the stored record, which is checked in the same atomic step as a write.
 
-    For example, ``Condition(equals={"version": 3})`` allows a write only if version 3 is stored. If
-    ``equals`` and ``below`` are empty, no existing record meets the condition.
+    For example, ``Condition(equals={"version": 3})`` allows a write only if the stored record has
+    version 3. If ``equals`` and ``below`` are empty, no existing record meets the condition.
 
     Attributes:
-        absent: Whether a missing record meets the condition.
+        absent: Whether the condition is met if there is no record.
         equals: Values that an existing record must have, keyed by attribute name. The value None
-            also stands for a missing attribute.
-        below: Limits of numbers in an existing record, keyed by attribute name. Each number must be
-            below its limit.
+            also accepts a missing attribute.
+        below: Upper limits of numbers in an existing record, keyed by attribute name. Each number
+            must be below its limit.
     """
 
     absent: bool = False
@@ -83,7 +87,10 @@ class Condition:
     below: Mapping[str, float] = field(default_factory=dict)
 
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
-        """Return whether a stored record (None if there is none) meets the condition."""
+        """Return whether a stored record meets the condition.
+
+        None means that there is no record.
+        """
         if item is None:
             return self.absent
         if not self.equals and not self.below:
@@ -106,12 +113,12 @@ ABSENT = Condition(absent=True)
 class Write:
     """One write of a transaction: a put, a delete or a check.
 
-    A put stores a whole record, and a delete removes a record. A check changes nothing, but has a
-    condition. The transaction is executed only if the conditions of all its writes are met.
+    A put stores a whole record, and a delete removes a record. A check only tests a condition on a
+    record. The transaction is executed if the conditions of all its writes are met.
 
     Attributes:
         item: New record of a put. None for a delete or a check.
-        key: Key of a delete or a check. None for a put.
+        key: Key of the record for a delete or a check. None for a put.
         when: Condition on the stored record. None for no condition.
         is_check: Whether the write is a check.
     """
@@ -123,47 +130,57 @@ class Write:
 
 
 class Table(Protocol):
-    """Durable table of sorted records.
+    """Protocol of durable tables, whose records are grouped by partition and sorted within it.
 
     The methods are synchronous, thread-safe, independent of event loops, and usable after a fork.
-    Every read is strongly consistent. Every method raises ``StoreUnavailableError`` if the store
-    does not answer within its deadline. Other errors of the driver raise ``StoreError``. A damaged
-    record raises no error: only its key is returned, so that other records stay readable.
+    Every read is strongly consistent. A store that does not respond within its deadline raises
+    ``StoreUnavailableError``. Other errors of the driver raise ``StoreError``. For a damaged
+    record, reads return a record with only its key.
     """
 
     schema: TableSchema
 
     def create_if_missing(self) -> None:
-        """Create the table if it is missing, in DynamoDB with its indexes and its TTL."""
+        """Create the table if it is missing.
+
+        In DynamoDB, also create its indexes and enable its TTL.
+        """
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return a record, or None if the record is absent."""
+        """Return the record of a partition and a sort value, or None if it is missing."""
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys, in as few requests as possible."""
+        """Read many records in as few requests as possible.
+
+        The result contains only existing records.
+        """
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet ``when``.
+        """Write a record, in place of an earlier record with the same key.
 
         Args:
             item: The record.
             when: Condition on the stored record. None for no condition.
-            scrub: Whether replaced data must be unreadable in all files of the store when the call
-                returns. False is faster: replaced data may stay until the next delete or write with
-                ``scrub``.
+            scrub: Whether a replaced record must be unreadable in all files of the store when the
+                call returns. With False, which is faster, it may stay in a file until the next
+                delete, or write with ``scrub``.
+
+        Returns:
+            True. False if the condition is not met; nothing is written then.
         """
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet ``when``.
+        """Delete a record, if there is one.
 
-        A missing record is no error.
+        ``when`` is a condition on the stored record. If the condition is not met, nothing is
+        deleted, and the result is False.
         """
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, in any order.
 
-        If a key is in both ``puts`` and ``deletes``, the record is put. Retries may execute a write
-        more than once.
+        If a key is in both ``puts`` and ``deletes``, the record is written. Retries may execute a
+        write more than once.
         """
 
     def query(
@@ -176,29 +193,30 @@ class Table(Protocol):
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition from ``first`` to ``last``, in the order of sort values.
+        """Yield the records of a partition, in the order of their sort values.
 
         Args:
             partition: Partition value.
             first: Lowest sort value, included; None for no lower limit.
             last: Highest sort value, included; None for no upper limit.
             reverse: Whether to yield the highest sort value first.
-            limit: Most records to yield; None for all.
-            attributes: Attributes to read; None for all. The key is always included.
+            limit: Largest number of records; None for all.
+            attributes: Names of the attributes to read; None for all. The key is always included.
         """
 
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes, of at most 4 MB in total, in one transaction.
 
-        Return True. If a condition is not met, write nothing and return False.
+        Returns:
+            True. False if a condition of a write is not met; nothing is written then.
         """
 
     def close(self) -> None:
-        """Close the connections to the database. The table remains usable, and opens new ones."""
+        """Close the connections to the database. The table stays usable, and opens new ones."""
 
 
 def delete_rows(table: Table, rows: Iterable[Item]) -> None:
-    """Delete the given records by their keys, in batches."""
+    """Delete records from a table, in batches. Only the key of each given record is used."""
     table.batch_write(
         deletes=[(row[table.schema.partition], row[table.schema.sort]) for row in rows]
     )
@@ -209,7 +227,7 @@ MAX_TRANSACT = 100
 
 
 def key_of(schema: TableSchema, item: Item) -> Key:
-    """Return the key of a record.
+    """Return the key of a record: its partition value and its sort value.
 
     Raises:
         ValueError: A part of the key is missing, empty or not a string.
@@ -224,15 +242,12 @@ def key_of(schema: TableSchema, item: Item) -> Key:
 
 
 def target_of(schema: TableSchema, write: Write) -> Key:
-    """Return the key of the record that a write concerns."""
+    """Return the key of the record that a write puts, deletes or checks."""
     return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
 
 
 def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
-    """Raise ``ValueError`` if a transaction is invalid.
-
-    It has at most 100 writes, and no two writes of the same record.
-    """
+    """Raise ``ValueError`` for over 100 writes, or for two writes of the same record."""
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
     keys = [target_of(schema, write) for write in writes]
@@ -241,7 +256,14 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Convert a value to the form in which DynamoDB returns it: 2.0 to 2, a tuple to a list."""
+    """Convert a value to the form in which DynamoDB would return it.
+
+    For example, 2.0 becomes 2, and a tuple becomes a list.
+
+    Raises:
+        ValueError: A number is not finite.
+        TypeError: The value has a type that a record cannot store.
+    """
     if isinstance(value, str | int | bytes) or value is None:
         return value
     if isinstance(value, float):
@@ -261,9 +283,9 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Return the record that ``data`` contains, or only its key if the data is damaged.
+    """Parse the serialized record ``data``. For damaged data, return a record with only its key.
 
-    Data that belongs to another key also counts as damaged.
+    Data of a record with another key is treated as damaged, too.
     """
     with suppress(CorruptRecordError):
         item = load_stored(data, repr(key))
@@ -279,10 +301,10 @@ _PAGE = 64
 
 
 class SQLTable:
-    """Base class of tables in SQL databases.
+    """Base class of the tables in SQL databases.
 
-    Each record is a row with its partition value, its sort value and the serialized record.
-    Secondary indexes of the schema are not created, because only DynamoDB tables have them.
+    Each record is a row with the columns ``partition``, ``sort`` and ``item`` (the serialized
+    record). Secondary indexes are not created, because this package does not query them.
     """
 
     schema: TableSchema
@@ -292,33 +314,31 @@ class SQLTable:
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
         """Execute all writes in one transaction, and return True.
 
-        If a condition is not met, nothing is written, and the result is False. ``scrub``: whether
-        replaced data must also be removed from all files of the store.
+        If a condition is not met, nothing is written, and the result is False. ``scrub`` is as in
+        ``Table.put``.
         """
         raise NotImplementedError
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Execute a SELECT statement with the given values, and return the rows."""
         raise NotImplementedError
 
     def _column(self, value: str) -> Any:
-        """Convert a partition or sort value for its SQL column, with the same sort order."""
+        """Convert a partition or sort value to the type of its SQL column."""
         return value
 
     def _text(self, column: Any) -> str:
-        """Convert a value from the SQL column of partition or sort values back to a string."""
+        """Convert a partition or sort value from the type of its SQL column to a string."""
         return str(column)
 
     def _name(self) -> str:
-        """Return the name of the SQL table in quotes."""
         return '"' + self.schema.name.replace('"', '""') + '"'
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Return the existing records, keyed by their keys."""
+        """Read many records. The result contains only existing records, by key."""
         raise NotImplementedError
 
     def get(self, partition: str, sort: str) -> Item | None:
-        """Return a record, or None if the record is absent."""
+        """Return the record of a partition and a sort value, or None if it is missing."""
         return self.batch_get([(partition, sort)]).get((partition, sort))
 
     def query(
@@ -331,7 +351,7 @@ class SQLTable:
         limit: int | None = None,
         attributes: Sequence[str] | None = None,
     ) -> Iterator[Item]:
-        """Yield the records of a partition from ``first`` to ``last``, in order of sort values."""
+        """Yield the records of a partition, in the order of their sort values."""
         limits = {"partition =": partition, "sort >=": first, "sort <=": last}
         bounds = {column: value for column, value in limits.items() if value is not None}
         return self._rows(bounds, reverse=reverse, limit=limit, attributes=attributes)
@@ -344,9 +364,10 @@ class SQLTable:
         limit: int | None,
         attributes: Sequence[str] | None,
     ) -> Iterator[Item]:
-        """Yield the records within ``bounds``, read in pages of at most 64.
+        """Yield the records that meet some SQL conditions, read in pages of at most 64.
 
-        ``bounds`` limits the partition and sort values: ``{"partition =": "p", "sort >=": "a"}``.
+        ``bounds`` maps the beginning of each condition to its value, such as ``{"partition =": "p",
+        "sort >=": "a"}``.
         """
         data = "NULL" if attributes is not None and not attributes else "item"
         while limit is None or limit > 0:
@@ -368,13 +389,14 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
-        """Validate the writes, serialize their records, and sort the writes by key.
+        """Check the writes of a transaction, serialize their records, and sort the writes by key.
 
-        All processes lock records in this order, which prevents deadlocks. Of several writes with
-        the same key, only the last one is returned.
+        All processes lock records in the order of keys, which prevents deadlocks. Of several writes
+        with the same key, only the last one is returned.
 
         Returns:
-            Key, write, and serialized record (None for a delete or a check).
+            Triples of key, write, and serialized record. The record is None for a delete or a
+            check.
         """
         planned = {}
         for write in writes:
@@ -383,18 +405,14 @@ class SQLTable:
         return [(key, *planned[key]) for key in sorted(planned)]
 
     def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
-        """Return whether a serialized record (None: no record) meets the condition."""
         return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a whole record, or return False if the stored record does not meet ``when``."""
+        """Write a record, in place of an earlier one. Return False if the condition is not met."""
         return self._write([Write(item=item, when=when)], scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:
-        """Delete a record, or return False if the stored record does not meet ``when``.
-
-        A missing record is no error.
-        """
+        """Delete a record, if there is one. Return False if the condition ``when`` is not met."""
         return self._write([Write(key=(partition, sort), when=when)])
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
@@ -404,7 +422,8 @@ class SQLTable:
     def transact(self, writes: Sequence[Write]) -> bool:
         """Execute at most 100 writes in one transaction.
 
-        Return True. If a condition is not met, write nothing and return False.
+        Returns:
+            True. False if a condition of a write is not met; nothing is written then.
 
         Raises:
             ValueError: There are more than 100 writes, or two of the same record.

@@ -1,8 +1,8 @@
-"""Strands ``Storage`` of one user in the durable tier, with a cache in the hot tier.
+"""Strands ``Storage`` of one user: values in a durable table, cached in a hot store.
 
-All records of a user have the same partition. The record ``k/KEY`` has the key, the version, and
-the value if the value is small. A larger value is split into the records
-``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
+All records of a user have the same partition. The record ``k/KEY`` contains the key and the version
+of a value. It also contains the value if that has at most 8 KiB. A larger value is split into the
+records ``p/DIGEST/VERSION/NUMBER``, where ``DIGEST`` is the SHA-256 of the key.
 """
 
 from __future__ import annotations
@@ -65,29 +65,29 @@ _TRIES = 8
 
 
 class TieredStorage(Storage):
-    """Strands ``Storage`` that keeps one user's values, of any size, in the durable tier.
+    """Strands ``Storage`` that keeps one user's values, of any size, in a durable table.
 
     Use this class wherever Strands takes a storage, such as ``SnapshotSessionManager`` or
-    ``Agent(storage=)``. When ``write`` returns, the value is in the durable tier. Each read asks
-    the durable tier for the current version, so that no outdated value is returned. The content of
-    this version comes from the hot tier if it is over 8 KiB and the hot tier has a copy.
+    ``Agent(storage=)``. When ``write`` returns, the value is in the durable table. Each read asks
+    the table for the current version of the value, so that it never returns outdated data. Values
+    of over 8 KiB are then read from the hot store, if that has a copy of this version.
 
     Each user has separate keys. The rules for keys are those of Strands' own storages: repeated
     ``/`` are collapsed, and ``..`` and backslashes are rejected.
 
-    The asynchronous methods raise ``StorageError`` if a tier is unavailable, a key is invalid, or a
-    value is damaged.
+    The asynchronous methods raise ``StorageError`` if a store is unavailable, a key is invalid, or
+    a value is damaged.
 
     Args:
-        durable: The durable tier, or its URL.
-        hot: The hot tier, or its URL. Default None: there is no hot tier.
-        user_id: The user who owns the values.
-        tenant: The user's tenant. Default None: the user has no tenant.
+        durable: The durable table, or its URL.
+        hot: The hot store, or its URL. Default None: values are not cached.
+        user_id: Id of the user who owns the values.
+        tenant: Tenant of the user. Default None: the user has no tenant.
         codec: Codec of the values. Default: no encryption. Keys are always stored in clear text.
-        hot_ttl: Seconds that a value stays in the hot tier. Default 1,800.
-        search_strategy: Strategy that indexes each written value, and answers ``search``. Default:
-            a text search in all values.
-        clock: Seconds since 1970.
+        hot_ttl: Seconds that a value stays in the hot store. Default 1,800.
+        search_strategy: Strategy of Strands that indexes each written value, and executes
+            ``search``. Default: a text search in all values.
+        clock: Function that returns seconds since 1970.
 
     Raises:
         ValueError: An id is invalid, or ``hot_ttl`` is not above 0.
@@ -143,11 +143,11 @@ class TieredStorage(Storage):
         return found
 
     async def delete(self, key: str) -> None:
-        """Delete the value of a key in both tiers, if there is one."""
+        """Delete the value of a key in both stores, if there is one."""
         await self._do(self._delete, self._prefix + _checked(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
-        """Return the stored keys that begin with ``query``, sorted."""
+        """Return the stored keys that begin with the text ``query``, sorted."""
         keys: builtins.list[str] = await self._do(self.keys, _normal(query).lstrip("/"))
         return keys
 
@@ -158,9 +158,9 @@ class TieredStorage(Storage):
         return await super().search(query)
 
     def namespace(self, prefix: str) -> TieredStorage:
-        """Return a storage of the keys that begin with ``prefix/``.
+        """Return a storage of only the keys that begin with ``prefix/``.
 
-        Its methods take and return keys without this prefix.
+        The methods of the returned storage take and return keys without this prefix.
         """
         view = copy.copy(self)
         inner = _normal(prefix).strip("/")
@@ -180,7 +180,7 @@ class TieredStorage(Storage):
         for _ in range(_TRIES):
             version = f"{stamp:020d}{uuid.uuid4().hex[:12]}"
             item = {**self._key(_sort_of(key)), "key": key, "stamp": stamp, "version": version}
-            sealed = self._codec.seal(data, self._place(item))
+            sealed = self._codec.seal(data, self._storage_key(item))
             if len(sealed) <= _INLINE:
                 item["data"] = sealed
             else:
@@ -203,27 +203,26 @@ class TieredStorage(Storage):
         )
 
     def _read(self, key: str) -> bytes | None:
-        with self._trusted(key):
-            return self._current_value(key)
-
-    def _current_value(self, key: str) -> bytes | None:
         seen = ""
-        while (item := self._table.get(self._partition, _sort_of(key))) is not None:
-            sealed = item.get("data")
-            if sealed is None and (value := self._from_hot(item)) is not None:
-                return value
-            if sealed is None:
-                sealed = self._joined(item)
-            if sealed is not None:
-                value = self._codec.unseal(sealed, self._place(item))
-                self._warm(item, sealed)
-                return value
-            if item["version"] == seen:
-                raise CorruptRecordError(
-                    f"record={self._place(item)!r} is damaged: parts of it are missing", record=key
-                )
-            seen = str(item["version"])  # a new version means that it was replaced during the read
-        return None
+        with self._trusted(key):
+            while (item := self._table.get(self._partition, _sort_of(key))) is not None:
+                sealed = item.get("data")
+                if sealed is None and (value := self._from_hot(item)) is not None:
+                    return value
+                if sealed is None:
+                    sealed = self._joined(item)
+                if sealed is not None:
+                    value = self._codec.unseal(sealed, self._storage_key(item))
+                    self._warm(item, sealed)
+                    return value
+                if item["version"] == seen:
+                    raise CorruptRecordError(
+                        f"record={self._storage_key(item)!r} is damaged: parts of it are missing",
+                        record=key,
+                    )
+                # another version means that the value was replaced during the read
+                seen = str(item["version"])
+            return None
 
     def _delete(self, key: str) -> None:
         item = self._table.get(self._partition, _sort_of(key))
@@ -238,13 +237,13 @@ class TieredStorage(Storage):
             before = max(before, f"{version or ''}/~")
         self._clear_parts(key, before=before)
         if item is not None and "version" in item and "data" not in item:
-            self._use_hot(lambda hot: hot.put_value(self._place(item), b"", ttl=1.0))
+            self._use_hot(lambda hot: hot.put_value(self._storage_key(item), b"", ttl=1.0))
 
     def keys(self, prefix: str = "") -> builtins.list[str]:
-        """Return the sorted keys that begin with ``prefix``. The call blocks.
+        """Return the sorted keys of the storage that begin with ``prefix``. The call blocks.
 
         Raises:
-            StoreUnavailableError: The durable tier is unavailable.
+            StoreUnavailableError: The durable table is unavailable.
         """
         return sorted(
             self._key_in(item)[len(self._prefix) :]
@@ -252,17 +251,17 @@ class TieredStorage(Storage):
         )
 
     def erase(self) -> int:
-        """Delete all values of this storage in both tiers, and return their number.
+        """Delete all values of this storage in both stores, and return their number.
 
         A storage from ``namespace`` deletes only the values of the namespace.
 
         Raises:
-            StoreUnavailableError: A tier is unavailable.
+            StoreUnavailableError: A store is unavailable.
         """
         found = list(self._heads(self._prefix, ["key", "version", "parts"]))
         for item in found:
             if "parts" in item and self._hot is not None:
-                self._hot.put_value(self._place(item), b"", ttl=1.0)
+                self._hot.put_value(self._storage_key(item), b"", ttl=1.0)
             if self._prefix:
                 self._delete(self._key_in(item))
         if not self._prefix:  # parts of interrupted writes, too
@@ -270,12 +269,12 @@ class TieredStorage(Storage):
         return len(found)
 
     def value(self, key: str) -> bytes | None:
-        """Return the value of a key that ``keys`` returned; None if deleted meanwhile.
+        """Return the value of a key from ``keys``, or None if it was deleted since.
 
         The call blocks.
 
         Raises:
-            StoreUnavailableError: The durable tier is unavailable.
+            StoreUnavailableError: The durable table is unavailable.
             CorruptRecordError: The value is damaged.
         """
         return self._read(self._prefix + key)
@@ -285,12 +284,12 @@ class TieredStorage(Storage):
     def _key(self, sort: str) -> Item:
         return {self._table.schema.partition: self._partition, self._table.schema.sort: sort}
 
-    def _place(self, item: Item) -> str:
-        """Return the storage key of one version of a value, for the hot tier and the codec."""
+    def _storage_key(self, item: Item) -> str:
+        """Return the key under which one version of a value is cached and encrypted."""
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the given attributes of the main records of keys that begin with ``prefix``."""
+        """Yield the main record of each key that begins with ``prefix``, with some attributes."""
         first = f"k/{_cut(prefix)}"
         found = self._table.query(
             self._partition, first=first, last=first + _LAST, attributes=attributes
@@ -298,24 +297,26 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key to which a main record belongs.
+        """Return the key in a main record.
 
-        In a damaged record, a key over 830 bytes is known only in part.
+        If the record is damaged, a key over 830 bytes is cut off.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
     def _trusted(self, key: str) -> AbstractContextManager[None]:
-        """Return a context manager that turns malformed data into ``CorruptRecordError``."""
         return trusted(f"{self._partition}/{_sort_of(key)}")
 
     def _joined(self, item: Item) -> bytes | None:
-        """Return a large value from the durable tier, or None if a part is missing."""
+        """Read the parts of a large value from the durable table.
+
+        Return None if a part is missing.
+        """
         keys = [(self._partition, _part_of(item, number)) for number in range(int(item["parts"]))]
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the parts of old versions of a large value: versions below the text ``before``."""
+        """Delete the parts of the versions of a large value that sort below the text ``before``."""
         first = f"p/{_digest(key)}/"
         if rows := list(
             self._table.query(self._partition, first=first, last=first + before, attributes=[])
@@ -325,11 +326,11 @@ class TieredStorage(Storage):
     # The hot tier, which may be down
 
     def _from_hot(self, item: Item) -> bytes | None:
-        """Return a large value from the hot tier, or None if the tier has no valid copy."""
-        place = self._place(item)
-        sealed = self._use_hot(lambda hot: hot.get_value(place))
+        """Return the cached copy of a large value, or None if the hot store has no valid copy."""
+        storage_key = self._storage_key(item)
+        sealed = self._use_hot(lambda hot: hot.get_value(storage_key))
         try:
-            return self._codec.unseal(sealed, place) if sealed else None
+            return self._codec.unseal(sealed, storage_key) if sealed else None
         except MangaMemoryError as error:
             logger.warning(
                 "error=<%s> | ignored an invalid value of the hot tier", type(error).__name__
@@ -337,9 +338,11 @@ class TieredStorage(Storage):
         return None
 
     def _warm(self, item: Item, sealed: bytes) -> None:
-        """Store a large value (8 KiB to 8 MiB) in the hot tier; skip other sizes."""
+        """Cache a large value in the hot store. Values below 8 KiB or over 8 MiB are not cached."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
-            self._use_hot(lambda hot: hot.put_value(self._place(item), sealed, ttl=self._hot_ttl))
+            self._use_hot(
+                lambda hot: hot.put_value(self._storage_key(item), sealed, ttl=self._hot_ttl)
+            )
 
     def _use_hot(self, work: Callable[[HotStore], bytes | None]) -> bytes | None:
         hot = self._hot
@@ -347,7 +350,6 @@ class TieredStorage(Storage):
 
 
 def _normal(key: str) -> str:
-    """Return a key without repeated slashes. An invalid key raises ``StorageError``."""
     if "\\" in key:
         raise StorageError(f"key {key!r} must not hold a backslash")
     if ".." in key.split("/"):
@@ -360,10 +362,6 @@ def _normal(key: str) -> str:
 
 
 def _checked(key: str) -> str:
-    """Return a key without repeated or outer slashes.
-
-    An invalid or empty key raises ``StorageError``.
-    """
     found = _normal(key).strip("/")
     if not found:
         raise StorageError(f"key must not be empty, got {key!r}")
@@ -379,10 +377,7 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's main record.
-
-    A long key is shortened, and its hash is appended.
-    """
+    """Return the sort value of a key's main record. A long key is shortened and gets its hash."""
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

@@ -1,4 +1,4 @@
-"""Functions that open the store of a URL, or search for the table of user memories."""
+"""Functions that open the store of a URL, and find the table of user memories."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 
 @checked
 def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
-    """Return the table that a URL names.
+    """Return the durable table that a URL names.
 
     The table is opened at its first use. A missing table is not created.
 
     The URL has one of three forms:
 
-    - SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``. A ``#`` in the path is
-      written ``%23``.
-    - DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``. Each part is
-      optional. By default, the table's name is that of ``schema``, and region and endpoint come
-      from the AWS configuration of the process.
+    - SQLite: ``sqlite:///relative/path`` or ``sqlite:////absolute/path``. Write ``%23`` for a ``#``
+      in the path.
+    - DynamoDB: ``dynamodb://table?region=us-east-1&endpoint=http://127.0.0.1:8000``. All parts are
+      optional. The default name of the table is that of ``schema``. The defaults of region and
+      endpoint come from the AWS configuration of the process.
     - PostgreSQL: a URL of libpq, such as
-      ``postgresql://user:password@host:5432/database?sslmode=require``. The table's name is that of
-      ``schema``.
+      ``postgresql://user:password@host:5432/database?sslmode=require``. The name of the table is
+      that of ``schema``.
 
     Args:
         url: The URL.
@@ -69,13 +69,13 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
 
 
 def users_table_url(users: str | None, durable: str) -> str | None:
-    """Return the URL of the table of user memories, or None if there is no such table.
+    """Return the URL of the table of user memories, or None if the settings name no such table.
 
     Args:
-        users: Value of the setting ``users_url``: the URL, ``true`` for a table in the file or
-            service of the durable tier, or ``none`` or None for no table.
-        durable: URL of the durable tier, which is the result for ``true``. In a URL of DynamoDB,
-            the table's name is removed.
+        users: Value of the setting ``users_url``: a URL, ``true`` for a table in the same file or
+            service as the conversations, ``none`` or None for no table.
+        durable: URL of the table of conversations. For ``true``, the result is this URL, in the
+            case of DynamoDB without the name of the table.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -87,11 +87,7 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 
 @checked
 def open_hot_store(url: str) -> HotStore:
-    """Return the hot store that a URL names.
-
-    By default, a client opens up to 50 connections per node. The connections are opened at the
-    first use. The client of a cluster connects at once, to read the topology. The connect timeout
-    is 2 s, and the socket timeout is 1 s. The client does not retry.
+    """Return the store of the conversations in use that a URL names.
 
     The URL has one of these forms (``rediss`` instead of ``redis`` means TLS):
 
@@ -108,6 +104,10 @@ def open_hot_store(url: str) -> HotStore:
       ``socket_connect_timeout`` and ``socket_timeout``.
     - Of the client, with TLS: ``ssl_ca_certs``, ``ssl_cert_reqs``, ``ssl_certfile``,
       ``ssl_check_hostname`` and ``ssl_keyfile``.
+
+    By default, the client opens up to 50 connections per node, and does not retry. The connect
+    timeout is 2 s, and the socket timeout is 1 s. The client of a cluster connects at once. Other
+    clients connect at their first use.
 
     Raises:
         ValueError: The URL has none of these forms, or an invalid argument. The message does not
@@ -141,7 +141,7 @@ def _sqlite(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -
 
 
 def table_name(url: str, schema: TableSchema) -> str:
-    """Return the name of the table that a URL names, without opening the table.
+    """Return the name of the table that a URL names. The table is not opened.
 
     Raises:
         ValueError: The URL has none of the forms of ``open_table``.
@@ -155,7 +155,7 @@ def table_name(url: str, schema: TableSchema) -> str:
 
 
 def _check_dynamodb(parts: SplitResult, query: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` for an invalid table name, argument or endpoint of DynamoDB."""
+    """Raise ``ValueError`` for an invalid table name, argument or endpoint in a DynamoDB URL."""
     if unknown := sorted(query.keys() - {"region", "endpoint"}):
         raise ValueError(f"unknown arguments {unknown}, dynamodb takes region and endpoint")
     if parts.path.strip("/"):
@@ -210,7 +210,6 @@ _TLS_ARGUMENTS = {
 
 
 def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
-    """Open the hot store of a URL with one Redis server, or with one node of a cluster."""
     from strands_manga_memory.stores.redis_hot_store import RedisHotStore, redis_client
 
     scheme, _, kind = parts.scheme.partition("+")
@@ -243,7 +242,6 @@ def _redis(parts: SplitResult, query: Mapping[str, str]) -> HotStore:
 
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
-    """Split the URL of a store into its parts and query arguments."""
     try:
         parts = urlsplit(url)
         arguments = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -259,9 +257,9 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 @contextmanager
 def _opening(url: object, accepted: str) -> Iterator[None]:
-    """Add details to a ``ValueError`` of a ``with`` block: the URL and the ``accepted`` forms.
+    """Add the URL and the ``accepted`` forms of URLs to a ``ValueError`` of the ``with`` block.
 
-    The password is removed from the URL and the message.
+    The password is removed from the message.
     """
     try:
         yield
@@ -273,9 +271,9 @@ def _opening(url: object, accepted: str) -> Iterator[None]:
 
 
 def without_password(url: str) -> str:
-    """Return a URL without passwords, for logs and errors.
+    """Return a URL with ``***`` instead of passwords, for logs and errors.
 
-    ``***`` replaces user and password (the text between ``//`` and the last ``@``), and the value
+    User and password (the text between ``//`` and the last ``@``) are replaced, and so is the value
     of each query argument whose name ends in ``password``.
     """
     shown = re.sub(r"//.*@", "//***@", url)  # up to the last @: a password may hold any character
@@ -294,15 +292,15 @@ The key of a table also has its schema, and the working directory because paths 
 def table_of(
     given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable"
 ) -> Any:
-    """Return the given table, or the table that a URL names, which is created if missing.
+    """Return the given table. For a URL, open the table, and create it if it is missing.
 
-    While a table is in use, the same URL returns the same object. All callers therefore share the
-    table's connections and the record of its outages.
+    As long as a table is in use, the same URL returns the same object. All callers then share its
+    connections.
 
     Args:
         given: A table, or a URL. For None, the result is None.
         schema: Schema of a table that a URL names.
-        name: Name of the argument, for errors.
+        name: Name of the caller's argument, for error messages.
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a table nor a URL.
@@ -320,13 +318,13 @@ def table_of(
 
 
 def hot_store_of(given: HotStore | str | None) -> Any:
-    """Return the given hot store, or the hot store that a URL names; None for None.
+    """Return the given hot store. For a URL, open the hot store. For None, return None.
 
-    While a store is in use, the same URL returns the same object.
+    As long as a store is in use, the same URL returns the same object.
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a hot store nor a URL.
-        StoreUnavailableError: The URL names a Redis cluster, and none of its nodes is available.
+        StoreUnavailableError: No node of a Redis cluster is available.
     """
     if not isinstance(given, str):
         words = "a HotStore or its URL"
@@ -336,21 +334,20 @@ def hot_store_of(given: HotStore | str | None) -> Any:
 
 
 def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, list[str]]:
-    """Return the given table of user memories, or search for the default one.
-
-    The search covers the file or service of the durable tier. It looks for the table that
-    ``MangaMemory.open(memories=True)`` creates. A table with another name is not found.
+    """Find the table of user memories that belongs to a table of conversations.
 
     Args:
-        memories: The table. False: there is no table. None: search for the default table.
-        durable: The durable tier.
+        memories: The table of user memories, if the caller knows it. False: there is no such table.
+            None: search for the table that ``MangaMemory.open(memories=True)`` creates in the same
+            file or service. A table with another name is not found.
+        durable: The table of conversations.
 
     Returns:
         The table or None, and a list of reasons why the search may have missed an existing table.
         The list is empty in most cases.
 
     Raises:
-        StoreUnavailableError: The file or service of the durable tier is unavailable.
+        StoreUnavailableError: The file or service is unavailable.
     """
     if memories is False:
         return None, []
@@ -373,13 +370,13 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
 
 
 def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the default table of user memories in the file or service of the durable tier.
+    """Return the default table of user memories in the same file or service as a durable table.
 
-    The table may not exist.
+    The table of user memories may not exist.
 
     Returns:
-        The table, and whether its name is certain. The name is uncertain if the durable tier is a
-        DynamoDB table with a custom name. For a durable tier of an unknown type: None and False.
+        The table, and whether its name is certain. The name is uncertain if the durable table is a
+        DynamoDB table with a custom name. For a durable table of an unknown type: None and False.
     """
     if isinstance(path := getattr(durable, "path", None), Path):
         from strands_manga_memory.stores.sqlite import SQLiteTable

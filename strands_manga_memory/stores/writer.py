@@ -1,6 +1,7 @@
-"""Availability of the hot and the durable store, and a queue of background work for them.
+"""Background work for the stores, and the availability of the stores.
 
-All conversations with the same two stores share a queue. Daemon threads run the work.
+All conversations with the same two stores share one queue of background work. Daemon threads run
+the work.
 """
 
 from __future__ import annotations
@@ -42,18 +43,23 @@ _SHORTEST_ANSWER = 0.05
 
 
 class TierHealth:
-    """Availability of a storage tier, for one conversation or for all conversations of a process.
+    """Availability of a store (the hot or the durable one), like a circuit breaker.
 
-    After a failure, callers must wait before the next attempt, and only one of them may try at a
-    time. The wait is 0.1 s at first, and doubles after each failed attempt, up to 5 s. A successful
-    attempt ends the outage. The first failure of an outage is logged with its cause and, if known,
-    a remedy. Later failures with the same cause are not logged.
+    Callers report each failed and successful call. After a failure, they must wait before the next
+    call, and only one of them may call at a time. The wait is 0.1 s at first, and doubles after
+    each failed attempt, up to 5 s. A success ends the outage. The first failure of an outage is
+    logged with its cause and, if known, a remedy. Later failures with the same cause are not
+    logged.
+
+    An object stands for one conversation, or for all conversations of a process. The first kind
+    refers to the second one as ``whole``. An error that concerns only one record counts for its
+    conversation. All other errors count in ``whole``.
 
     Args:
-        tier: Name of the tier in logs. Without a name, no log is written.
-        whole: Health of the tier for all conversations, if this object is for one conversation.
-            Failures that do not concern a single record are counted in ``whole``.
-        clock: Monotonic seconds.
+        tier: Name of the store in logs: ``hot`` or ``durable``. Default: no log is written.
+        whole: Availability of the store for all conversations, if this object is for one
+            conversation.
+        clock: Function that returns monotonic seconds. Default: the clock of ``whole``.
     """
 
     _random = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
@@ -67,39 +73,35 @@ class TierHealth:
     ) -> None:
         self._tier = tier
         self._whole = whole
-        self._clock = clock
+        self.clock: Callable[[], float] = clock if whole is None else whole.clock
         self.renew()
 
     def renew(self) -> None:
-        """Forget a recorded outage in a forked process.
+        """Delete the record of an outage and replace the lock, in a forked process.
 
-        The lock is replaced too, because a thread of the parent process may hold it.
+        A thread of the parent process may have held the lock.
         """
         self._lock = threading.Lock()
-        self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self._clock)
+        self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self.clock)
         self._overtaken = 0
         self._succeeded_at = -math.inf
         self._silent_since = math.inf
         self._error = ""
         self._logged_reasons: set[str] = set()
 
-    def now(self) -> float:
-        """Return the monotonic seconds of ``whole``, or of this object without ``whole``."""
-        return self._clock() if self._whole is None else self._whole.now()
-
     @property
     def is_up(self) -> bool:
-        """Whether no call of the tier has failed since the last successful call."""
+        """Whether the last call of the store succeeded. True before the first call."""
         return self._breaker.failures == 0 and (self._whole is None or self._whole.is_up)
 
     @property
     def error(self) -> str:
-        """Cause of the outage, as one line of text; empty while the tier is up."""
+        """Cause of the store's outage, as one line of text; empty while the store works."""
         return self._error or ("" if self._whole is None else self._whole.error)
 
     @property
     def wait(self) -> float:
-        """Seconds until the next attempt to use the tier is allowed."""
+        """Seconds until the store may be called again."""
         contention = (
             min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
         )
@@ -107,22 +109,21 @@ class TierHealth:
         return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
 
     def may_try(self) -> bool:
-        """Return whether the caller may use the tier now.
+        """Return whether the caller may call the store now.
 
-        While the tier is down, only one caller at a time may use it.
+        During an outage, the result is True for one caller at a time, after each wait.
         """
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
         return self._breaker.try_acquire() is not None
 
     def failed(self, error: Exception | None = None, *, since: float | None = None) -> None:
-        """Count a failed call of the tier, or a call that has missed its deadline.
+        """Record that a call of the store failed, or missed its deadline.
 
         Args:
-            error: The raised error; None for a missed deadline. An error that concerns only one
-                record is not counted as a failure for all conversations.
-            since: Start time of a call without an answer. Nothing is counted if another call has
-                succeeded after this time.
+            error: The error of the call; None for a missed deadline.
+            since: Start time of the call. The failure is ignored if another call has succeeded
+                after this time.
         """
         if self._whole is not None and not _is_of_one_record(error):
             self._whole.failed(error, since=since)
@@ -132,7 +133,7 @@ class TierHealth:
                 return
             was_up = self._breaker.failures == 0
             if was_up:
-                self._silent_since = self._clock() if since is None else since
+                self._silent_since = self.clock() if since is None else since
             self._breaker.record(succeeded=False)
             reason, before = getattr(error, "reason", ""), self._error
             if error is not None:
@@ -152,26 +153,27 @@ class TierHealth:
             )
 
     def succeeded(self) -> None:
-        """Record a successful call of the tier, which ends an outage."""
+        """Record that a call of the store succeeded, which ends an outage."""
         if self._whole is not None:
             self._whole.succeeded()
         with self._lock:
             self._breaker.record(succeeded=True)
             self._overtaken = 0
-            self._succeeded_at, self._silent_since = self._clock(), math.inf
+            self._succeeded_at, self._silent_since = self.clock(), math.inf
             was_down, self._error = bool(self._error), ""
             self._logged_reasons.clear()
         if was_down and self._tier:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
     def tried(self, work: Callable[[], _T]) -> _T | None:
-        """Call a function that uses the tier, record its success or failure, and return its result.
+        """Call a function that uses the store, and record whether the call succeeded.
 
-        The result is None while the tier is down, and after a ``StoreError`` of the function.
+        Return the result of the function. Return None if the store may not be called now, or if the
+        function raises ``StoreError``.
         """
         if not self.may_try():
             return None
-        asked_at = self.now()
+        asked_at = self.clock()
         try:
             done = work()
         except StoreError as error:
@@ -184,31 +186,32 @@ class TierHealth:
         return done
 
     def patience(self, seconds: float) -> float:
-        """Return the number of seconds for which to wait for an answer of the tier.
+        """Return the number of seconds for which a caller should wait for the store's response.
 
-        While the tier is up, the result is ``seconds``. During an outage, all callers share the
-        ``seconds`` after the first failed call, and later callers wait for 0.05 s.
+        The result is ``seconds`` while the store works. During an outage, the result counts from
+        the start of the first failed call, so that later callers wait only for 0.05 s.
         """
         if self._whole is not None:
             return self._whole.patience(seconds)
-        left = self._silent_since + seconds - self._clock()
+        left = self._silent_since + seconds - self.clock()
         return min(seconds, max(_SHORTEST_ANSWER, left))
 
     def ask(self, work: Callable[[], _T], seconds: float) -> _T:
-        """Call a function that reads the tier in a thread, and wait for its result.
+        """Call a function that reads from the store in a thread, and wait for its result.
 
-        A success, a missing answer and a ``StoreUnavailableError`` are recorded. A late call
-        continues, and its success ends the outage.
+        A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that is
+        too late continues in its thread, and its success ends the outage.
 
         Args:
             work: The function.
-            seconds: Longest wait while the tier is up. For an outage, see ``patience``.
+            seconds: Longest wait while the store works. For the wait during an outage, see
+                ``patience``.
 
         Raises:
-            StoreUnavailableError: The tier is unavailable or did not answer in time. Any other
+            StoreUnavailableError: The store is unavailable, or did not respond in time. Any other
                 error of ``work`` is raised, too.
         """
-        answer, asked_at = Future[_T](), self.now()
+        answer, asked_at = Future[_T](), self.clock()
         context = contextvars.copy_context()
 
         def run() -> None:
@@ -230,16 +233,16 @@ class TierHealth:
         return answer.result()
 
     def overtaken(self) -> None:
-        """Record that another writer changed the data first. The next wait becomes longer."""
+        """Record that another process changed the data first, so that the next wait is longer."""
         self._overtaken += 1
 
 
 def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
-    A refused request has a reason and a remedy. An unavailable store has the text of its error. Any
-    other error, and ``OvertakenError``, has only the names of the error types, because its text may
-    quote a record.
+    For a ``StoreRefusedError``, the text is its reason and remedy. For a ``StoreUnavailableError``,
+    the text is its message. For other errors and ``OvertakenError``, the text is the type of the
+    error, because their messages may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"
@@ -271,29 +274,31 @@ def _always() -> bool:
 
 
 class Writer:
-    """Queue of background work, such as writes to the stores, that runs in threads.
+    """Queue of background work, such as writes to the stores, which runs in threads.
 
-    Work is a function with a key, such as the id of a conversation. Work of the same key runs in
-    order. Work of different keys runs at the same time. Threads start on demand, and end after 10 s
+    Work is a function with a key, such as the id of a conversation. Work with the same key runs in
+    order. Work with different keys runs in parallel. Threads start on demand, and end after 10 s
     without work.
 
-    Work that calls the durable tier is submitted as ``slow``. Slow work runs in at most ``threads -
-    2`` threads (but at least one), so that a slow table does not delay other work.
+    Work that may take long, such as a call of the durable store, is queued with ``slow=True``. It
+    runs in at most ``threads - 2`` threads (but at least one), so that it does not delay other
+    work.
 
-    At interpreter exit, the exiting thread runs pending work for at most 5 s. The exit does not
-    wait for work whose function ``is_needed`` returns False. SIGKILL, an unhandled SIGTERM and
-    ``os._exit`` lose pending work. After a fork, the child process starts without threads and work.
+    At interpreter exit, pending work runs for at most 5 s. The exit does not wait for work whose
+    function ``is_needed`` returns False. SIGKILL, an unhandled SIGTERM and ``os._exit`` lose
+    pending work. After a fork, the child process starts without threads and work.
 
     Args:
-        threads: Maximum number of threads, which are daemon threads. Default 8.
-        clock: Monotonic seconds, for delayed work.
+        threads: Largest number of threads, which are daemon threads. Default 8.
+        clock: Function that returns monotonic seconds, for delayed work.
 
     Attributes:
-        stores: Hot and durable store for which the writer works; None for a missing store.
+        stores: Hot and durable store for which the queue works; None for a missing store.
         hot_health: Availability of the hot store.
         durable_health: Availability of the durable store.
-        unflushed: Functions that open the conversations which this process has saved in the hot
-            store and not flushed to the durable store since, keyed by storage key.
+        unflushed: Functions that open conversations, keyed by storage key. The conversations are
+            those that this process has saved in the hot store, but not yet written to the durable
+            store.
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
@@ -328,9 +333,9 @@ class Writer:
         Args:
             key: Key of the work.
             work: The function.
-            slow: Whether the function may take long, such as a call of the durable tier.
-            is_needed: Function that returns whether ``drain`` must wait for the work. Default: it
-                must.
+            slow: Whether the function may take long, such as a call of the durable store.
+            is_needed: Function that returns whether ``drain`` must wait for the work. Default:
+                ``drain`` waits.
 
         Returns:
             Future of the function's result. The future cannot be cancelled.
@@ -351,14 +356,14 @@ class Writer:
         *,
         is_needed: Callable[[], bool] = _always,
     ) -> None:
-        """Queue a function after ``delay`` seconds, in place of a delayed function of the same key.
+        """Queue a function after a delay, in place of a delayed function with the same key.
 
         Args:
             key: Key of the work. Each key has at most one delayed function.
             delay: Seconds until the function is queued.
             work: The function.
-            is_needed: Function that returns whether ``drain`` must wait for the work. Default: it
-                must.
+            is_needed: Function that returns whether ``drain`` must wait for the work. Default:
+                ``drain`` waits.
         """
         job = _Job(work, Future(), slow=False, is_needed=is_needed)
         with self._changed:
@@ -368,7 +373,7 @@ class Writer:
     def repeat(
         self, key: Hashable, work: Callable[[], object], *, is_needed: Callable[[], bool] = _always
     ) -> None:
-        """Queue a function that is repeated until a store accepts its data.
+        """Queue a function that writes to a store, and repeat it until the write succeeds.
 
         The function runs again after each ``StoreError`` and ``KeyboardInterrupt``, with growing
         pauses. Any other error is logged, and ends the repetition. Later functions with the same
@@ -377,8 +382,8 @@ class Writer:
         Args:
             key: Key of the work.
             work: The function.
-            is_needed: Function that returns whether ``drain`` must wait for the work. Default: it
-                must.
+            is_needed: Function that returns whether ``drain`` must wait for the work. Default:
+                ``drain`` waits.
         """
         with self._changed:
             waiting = self._repeated.setdefault(key, deque())
@@ -410,19 +415,19 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether functions queued by ``repeat`` are not finished yet."""
+        """Whether a function queued by ``repeat`` has not succeeded yet."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:
-        """Cancel the delayed background work of a key, if there is any."""
+        """Cancel the delayed background work with a key, if there is any."""
         with self._changed:
             self._timers.pop(key, None)
 
     def drain(self, timeout: float) -> bool:
-        """Run the queued and delayed work now, in this thread and the background threads.
+        """Run the queued and delayed background work now, and wait for its end.
 
-        The call returns when no needed work is left. Work is needed while its function
-        ``is_needed`` returns True. Work that is delayed again in the meantime waits for its time.
+        The calling thread runs work, too. Work that is delayed again during the call runs at its
+        own time. The call does not wait for work whose function ``is_needed`` returns False.
 
         Args:
             timeout: Seconds after which the call returns.
@@ -463,7 +468,6 @@ class Writer:
             return waiting + len(self._active) + len(self._timers)
 
     def _wake(self) -> None:
-        """Notify an idle thread of new work, or start a thread if too few threads are idle."""
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs
         # another thread.
         if self._idle < max(1, len(self._queues)) and self._threads < self._most_threads:
@@ -475,13 +479,16 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Queue the delayed work that is due at the time ``due``."""
+        """Queue the delayed background work whose time is ``due`` or earlier."""
         ripe = [key for key, (at, _) in self._timers.items() if at <= due]
         for key in sorted(ripe, key=lambda key: self._timers[key][0]):
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
 
     def _take(self) -> tuple[Hashable, _Job] | None:
-        """Return the next work, marked as running, or None if no work can start now."""
+        """Remove the next piece of background work from the queue and mark it as running.
+
+        Return None if no work can start now.
+        """
         may_be_slow = sum(job.slow for job in self._active.values()) < self._most_slow
         for key, queue in self._queues.items():
             if key not in self._active and (may_be_slow or not queue[0].slow):
@@ -493,7 +500,6 @@ class Writer:
         return None
 
     def _run(self, key: Hashable, job: _Job) -> None:
-        """Run a piece of background work, and store its result in its future."""
         work, future = job.work, job.future
         del job
         try:
@@ -512,7 +518,6 @@ class Writer:
                     self._changed.notify_all()
 
     def _serve(self) -> None:
-        """Run queued work in a background thread, until there has been no work for 10 s."""
         while True:
             with self._changed:
                 self._promote_timers(self._clock())
@@ -540,10 +545,10 @@ _shared_lock = threading.Lock()
 
 
 def shared_writer(hot: object, durable: object) -> Writer:
-    """Return the queue of background work that all conversations with these two stores share.
+    """Return the queue of background work that all conversations with the same two stores share.
 
-    Either store may be None. A wrapper, such as for telemetry, counts as the store inside. Queues
-    with the same hot store share its ``hot_health``.
+    Either store may be None. A wrapper that adds telemetry counts as the store inside. Queues with
+    the same hot store also share its availability (``hot_health``).
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)
@@ -560,7 +565,7 @@ def shared_writer(hot: object, durable: object) -> Writer:
 
 
 def writers() -> list[Writer]:
-    """Return the queues of background work of this process, one for each pair of stores."""
+    """Return all queues of background work in this process, one for each pair of stores."""
     with _shared_lock:
         return list(_shared.values())
 

@@ -89,7 +89,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard inherited events and totals, which the parent process exports itself."""
+        """Discard events and totals in a forked process, because the parent exports them itself."""
         self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
@@ -102,7 +102,7 @@ class EventRecorder:
         attributes: Mapping[str, Any] = _NONE,
         counts: Mapping[str, float] = _NONE,
     ) -> None:
-        """Record an event that has just ended.
+        """Record a telemetry event that has just ended.
 
         Args:
             event: Kind of the event.
@@ -212,15 +212,15 @@ def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
 
 
 def missed(tier: str) -> None:
-    """Count a call of a tier (``hot`` or ``durable``) that exceeded its deadline."""
+    """Count a call of a store that exceeded its deadline. ``tier`` is ``hot`` or ``durable``."""
     note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a store if the ``with`` block takes over ``deadline`` seconds.
+    """Count a missed deadline of a store if the ``with`` block takes longer than ``deadline``.
 
-    The block is not interrupted.
+    ``deadline`` is in seconds. The block is not interrupted.
     """
     start = time.perf_counter()
     try:
@@ -231,14 +231,14 @@ def within(tier: str, deadline: float) -> Iterator[None]:
 
 
 def backlog() -> Iterator[_Sample]:
-    """Yield the number of unfinished background tasks, for an OpenTelemetry gauge."""
+    """Yield the number of waiting and running background tasks, for an OpenTelemetry gauge."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
 def tiers() -> Iterator[_Sample]:
-    """Yield the availability of each storage tier in use, for an OpenTelemetry gauge.
+    """Yield whether all hot and all durable stores are available, for an OpenTelemetry gauge.
 
-    The value is 1 if all stores of the tier are available, and 0 otherwise.
+    The value is 1 if all stores of a kind are available, and 0 otherwise.
     """
     for number, tier in enumerate(("hot", "durable")):
         known = [writer for writer in writers() if writer.stores[number] is not None]
@@ -248,9 +248,9 @@ def tiers() -> Iterator[_Sample]:
 
 
 def carried(work: Callable[[], _T]) -> Callable[[], _T]:
-    """Bind ``work`` to the current OpenTelemetry context, for a call on any thread.
+    """Wrap a function so that it runs in the current OpenTelemetry context, on any thread.
 
-    Spans that ``work`` creates therefore become children of the current span.
+    Spans that the function creates therefore become children of the current span.
     """
     return partial(contextvars.copy_context().run, work)
 
@@ -292,10 +292,10 @@ atexit.register(flush)
 
 
 def timed(registry: HookRegistry) -> HookRegistry:
-    """Return a wrapper of a hook registry that measures the callbacks added through it.
+    """Wrap a hook registry, to measure the time that this package's callbacks take in each turn.
 
-    At the end of each turn, one event records the duration of the turn, and the total duration of
-    these callbacks. If telemetry is disabled, ``registry`` itself is returned.
+    At the end of a turn, one event records the duration of the turn and the total duration of the
+    callbacks. If telemetry is disabled, ``registry`` itself is returned.
     """
     if not recorder.enabled:
         return registry
@@ -308,7 +308,7 @@ def timed(registry: HookRegistry) -> HookRegistry:
 
 
 class _TurnClock:
-    """Stopwatch for an agent's turn, and for the time in this package's callbacks (``layer``).
+    """Stopwatch for a turn of an agent, and for the time in this package's callbacks (``layer``).
 
     The callbacks of one agent never run at the same time, so that no lock is needed.
     """
@@ -368,11 +368,11 @@ _ITERATED = ("expired", "query")
 
 
 class ObservedStore:
-    """Wrapper of a hot store or table that records each call except ``close`` in telemetry.
+    """Wrapper of a store that records each call except ``close`` in telemetry.
 
     Args:
-        store: The wrapped store.
-        tier: Name of the tier: ``hot``, ``durable`` or ``memories``.
+        store: The wrapped hot store or table.
+        tier: Name of the store in telemetry: ``hot``, ``durable`` or ``memories``.
     """
 
     def __init__(self, store: HotStore | Table, tier: str) -> None:
@@ -386,7 +386,7 @@ class ObservedStore:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the store. Calls of a returned method are recorded."""
+        """Return an attribute of the wrapped store. Calls of a returned method are recorded."""
         if name.startswith("_"):
             raise AttributeError(name)
         attribute = getattr(self.observes, name)
@@ -423,7 +423,7 @@ class ObservedStore:
 
 
 def observed_codec(codec: Codec) -> Codec:
-    """Return a copy of a codec that records the durations of ``seal`` and ``unseal``."""
+    """Return a copy of a codec that records how long ``seal`` and ``unseal`` take."""
     observed = copy.copy(codec)
     for name in ("seal", "unseal"):
         setattr(observed, name, partial(_timed, {"operation": name}, getattr(codec, name)))
@@ -457,7 +457,7 @@ class LogHistogram:
         self.counts = Counter(counts)
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value ``count`` times. A value below 1e-9 is counted as 1e-9."""
+        """Add a value to the histogram ``count`` times. A value below 1e-9 is counted as 1e-9."""
         bucket = math.ceil(math.log(max(value, 1e-9)) / self._log - 1e-9)
         self.counts[bucket] += count
 
@@ -467,12 +467,12 @@ class LogHistogram:
         return self.counts.total()
 
     def steps(self) -> Iterator[tuple[float, int]]:
-        """Yield the upper bound and the count of each non-empty bucket, in ascending order."""
+        """Yield upper bound and count of each non-empty bucket of the histogram, in order."""
         for bucket in sorted(self.counts):
             yield self.growth**bucket, self.counts[bucket]
 
     def quantile(self, share: float) -> float:
-        """Return an estimate of a quantile, such as the median for a ``share`` of 0.5.
+        """Estimate a quantile of the histogram's values, such as the median for a ``share`` of 0.5.
 
         The estimate is the upper bound of the quantile's bucket, or 0 without values.
         """
@@ -512,7 +512,7 @@ class OperationStats:
 
 
 class OperationTotals:
-    """Running totals of one kind of operation: counts, durations and recorded values."""
+    """Running totals for one kind of operation, such as writes of the hot store."""
 
     def __init__(self) -> None:
         self.count = self.errors = 0
@@ -523,7 +523,7 @@ class OperationTotals:
     def add(
         self, seconds: float | None, attributes: Mapping[str, Any], counts: Mapping[str, float]
     ) -> None:
-        """Add one operation to the totals.
+        """Add one operation to the running totals of its kind.
 
         Args:
             seconds: Duration of the operation; None for an operation without a duration.
@@ -539,7 +539,7 @@ class OperationTotals:
         self.sums.update(counts)
 
     def stats(self) -> OperationStats:
-        """Return the statistics of all operations that were added to these totals."""
+        """Return the running totals as statistics, with percentiles of the durations."""
         shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
         return OperationStats(
             count=self.count,

@@ -1,4 +1,4 @@
-"""Lists users and sessions, and exports or deletes all data of a user."""
+"""Lists of users and sessions, and export and deletion of all data of a user."""
 
 from strands_manga_memory.user_data.erasure import ErasureReport, forget_user
 from strands_manga_memory.user_data.session_list import (

@@ -1,4 +1,4 @@
-"""Deletes all data of a user."""
+"""Deletion of all data of a user."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
 
 
 def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
-    """Delete a user's log of stated preferences and word list for searches in memories."""
+    """Delete the log of a user's stated preferences, and the word list for memory searches."""
     rows = list(memories.query(owner.changes_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
     changes = [(owner.changes_partition, str(row["memory_id"])) for row in rows]

@@ -1,4 +1,4 @@
-"""Lists users, and the sessions of a user, page by page."""
+"""Lists of users and of a user's sessions, page by page."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
-    """Return a session's entry, with a title from its oldest conversation that has one."""
+    """Return the list entry of a session.
+
+    Its title comes from the oldest conversation with a title.
+    """
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
@@ -131,7 +134,7 @@ def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSum
 
 
 def _title(manager: TieredSessionManager, agent_id: str) -> str:
-    """Return the title of an agent's conversation; empty without messages of the user."""
+    """Return the title of an agent's conversation; empty if the user has sent no message."""
     first = ""
     for message in manager.history(agent_id):
         text = message_text(message).strip() if message["role"] == "user" else ""

@@ -1,4 +1,4 @@
-"""Exports all data of a user as JSON."""
+"""Export of all data of a user as JSON."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def export_user(
 
 
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    """Add a record of the memory table to the exported data, if it is a memory."""
+    """Add a memory to the exported data. Other records of the memory table are skipped."""
     if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)
         names = (
@@ -154,7 +154,10 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
 
 
 def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield keys and values of a storage, and add names of damaged values to ``unreadable``."""
+    """Yield the keys and values of a user's ``TieredStorage``, for an export.
+
+    The names of damaged values are added to ``unreadable``.
+    """
     for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
         with _skip_damaged(unreadable):
             if (value := storage.value(key)) is not None:

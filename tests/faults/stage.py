@@ -20,7 +20,7 @@ from redis.crc import key_slot
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.tiers import Place
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
-from strands_manga_memory.stores.codec import unpacked
+from strands_manga_memory.stores.codec import decompress
 from tests import servers
 from tests.faults import talk
 from tests.faults.scenario import USERS, Scenario
@@ -424,5 +424,5 @@ def _plain(value: bytes) -> bytes:
     """Return what a value says, uncompressed."""
     if value[:1] == b"\xb7" and len(value) > 7 and value[2] & 1:
         with suppress(ValueError, zlib.error):
-            return unpacked(value[7:])
+            return decompress(value[7:])
     return value

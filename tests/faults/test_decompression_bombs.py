@@ -111,7 +111,7 @@ def test_the_error_names_the_bound(stored: tuple[Any, bytes, str, list[str]]) ->
     client.hset(key, "f:head", planted.forged(BOMBS["spaces"](), f"{conversation}#head", flags=1))
     with (
         MangaMemory.open(hot=urls[0], durable=urls[1]) as memory,
-        pytest.raises(CorruptRecordError, match="unpacks to over"),
+        pytest.raises(CorruptRecordError, match="decompresses to over"),
     ):
         memory.agent(ScriptedModel(), user_id="u1", session_id="s1", callback_handler=None)
 

@@ -21,7 +21,7 @@ from strands_manga_memory import (
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
 from strands_manga_memory.session.tiers import ExpiryIndex, Place
-from strands_manga_memory.stores.codec import MOST_UNPACKED, trusted
+from strands_manga_memory.stores.codec import MOST_DECOMPRESSED, trusted
 from tests import servers
 from tests.faults.hostile import planted
 from tests.faults.hostile.world import World
@@ -77,9 +77,9 @@ def test_values_that_unpack_to_very_much_take_little_memory(world: World) -> Non
     world.durable.put({**row, "data": bomb})
     tracemalloc.start()
     try:
-        with pytest.raises(CorruptRecordError, match="unpacks to over"):
+        with pytest.raises(CorruptRecordError, match="decompresses to over"):
             world.agent(world.memory())
-        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_UNPACKED
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_DECOMPRESSED
     finally:
         tracemalloc.stop()
 

@@ -240,7 +240,7 @@ def test_the_hot_copy_is_lost_and_made_anew_while_others_still_expect_the_old_on
         services, agent={"conversation_manager": SlidingWindowConversationManager(8)}
     )
     assert services.hot is not None
-    client = open_hot_store(services.hot)._client  # type: ignore[attr-defined]
+    client = open_hot_store(services.hot).client  # type: ignore[attr-defined]
     name = next(client.scan_iter(f"*:c:{one.manager.session_id}/*"))
     copy = client.dump(name)
     other.agent("b1 parallel")

@@ -132,12 +132,12 @@ def dumped(memory: MangaMemory, prefix: str) -> bytes:
     """Return every byte of the stores: Valkey, SQLite files, DynamoDB items."""
     found: list[bytes] = []
     hot: Any = memory.hot
-    for key in hot._client.scan_iter(f"{prefix}:*"):
-        kind = hot._client.type(key).decode()
+    for key in hot.client.scan_iter(f"{prefix}:*"):
+        kind = hot.client.type(key).decode()
         read = {
-            "hash": hot._client.hgetall,
-            "string": hot._client.get,
-            "zset": lambda key: hot._client.zrange(key, 0, -1),
+            "hash": hot.client.hgetall,
+            "string": hot.client.get,
+            "zset": lambda key: hot.client.zrange(key, 0, -1),
         }
         found += [key, repr(read[kind](key)).encode(), *_flat(read[kind](key))]
     for table in (memory.durable, memory.memories):

@@ -563,8 +563,8 @@ async def test_tools_that_fall_back_on_one_another_do_not_go_in_circles() -> Non
         raise OSError("down")
 
     one, two = guard_tool(broken, policy(failures=1)), guard_tool(other, policy(failures=1))
-    one.fall_back_on([two])
-    two.fall_back_on([one])
+    one.set_fallbacks([two])
+    two.set_fallbacks([one])
     await call(one)
     answer = await call(one)
     assert (answer.code, answer.details["alternatives"], two.breaker.failures) == (

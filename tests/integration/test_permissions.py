@@ -187,7 +187,7 @@ def calls(store: HotStore) -> None:
         lambda: store.drop(name, expect=(2, 3)),
         lambda: store.write(other, write(other, ttl=0.001)),
         lambda: list(store.expired(limit=10)),
-        lambda: store.put_tombstone(other, epoch=2, ttl=5.0),
+        lambda: store.put_tombstone(other, ttl=5.0),
         lambda: store.acquire_lease(name, owner="d", ttl=1.0),
         lambda: store.release_lease(name, owner="d"),
         lambda: store.put_value(name, b"x", ttl=1.0),

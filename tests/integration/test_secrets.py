@@ -120,7 +120,7 @@ def test_nothing_shows_its_secrets(valkey_server: servers.Valkey, tmp_path: Path
         settings,
         keys,
         codec,
-        codec._cipher,
+        codec.cipher,
         memory,
         memory.hot,
         memory.durable,

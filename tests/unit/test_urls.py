@@ -151,7 +151,7 @@ def test_memory_is_a_hot_store() -> None:
 
 def pool_of(store: object) -> Any:
     assert isinstance(store, RedisHotStore)
-    return store._client.connection_pool
+    return store.client.connection_pool
 
 
 def test_redis_clients_are_made_as_published() -> None:
@@ -195,9 +195,9 @@ def test_redis_urls_say_everything_a_connection_needs() -> None:
 def test_cluster_stores_work(valkey_cluster: servers.ValkeyCluster, unique: str) -> None:
     store = open_hot_store(f"{valkey_cluster.url}?prefix={unique}&max_connections=5")
     assert isinstance(store, RedisHotStore)
-    assert isinstance(store._client, redis.RedisCluster)
+    assert isinstance(store.client, redis.RedisCluster)
     assert all(store.acquire_lease(f"c{number}", owner="o", ttl=1.0) for number in range(20))
-    cluster: Any = store._client
+    cluster: Any = store.client
     settings = cluster.get_connection_kwargs()
     assert (settings["socket_connect_timeout"], settings["socket_timeout"]) == (2.0, 1.0)
     assert cluster.retry.get_retries() == 0

@@ -19,7 +19,7 @@ _NEEDED = ("agent_squad", "sse_starlette", "starlette", "uvicorn")
 
 
 class DemoPart(StrEnum):
-    """Argument of the command ``demo``: the part of the demonstration to run."""
+    """Part of the demonstration that the command ``demo`` runs."""
 
     ALL = "all"
     QUICKSTART = "quickstart"
@@ -76,7 +76,7 @@ def demo(
 
 
 def _examples() -> Path:
-    """Return the folder of the examples, in the installed package or in the repository."""
+    """Return the folder of the example programs, in the installed package or the repository."""
     inside = _PACKAGE / "demo"
     return inside if inside.is_dir() else _PACKAGE.parent / "examples"
 

@@ -168,7 +168,7 @@ class HotTier:
             return self.read(touch=False)
         except CorruptRecordError:
             ttl = self._tiers.ttl.tombstone_seconds
-            epoch = self._store.put_tombstone(self._name, epoch=1, ttl=ttl)
+            epoch = self._store.put_tombstone(self._name, ttl=ttl)
             self.stored = StoredHash(epoch=epoch + 1)
             return None
 

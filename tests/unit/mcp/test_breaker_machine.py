@@ -68,7 +68,7 @@ class Breaker(RuleBasedStateMachine):
         outcome=st.sampled_from(["success", "failure", "ignore"]),
         again=st.booleans(),
     )
-    def settle(self, held: tuple[Permit | None, int], outcome: str, again: bool) -> None:
+    def report_outcome(self, held: tuple[Permit | None, int], outcome: str, again: bool) -> None:
         permit, era = held
         if permit is None:
             return

@@ -173,13 +173,14 @@ def test_a_tools_own_classifier_is_asked_first() -> None:
 
     spec: Any = {"name": "x", "description": "", "inputSchema": {"json": {}}}
     guard = Guard(spec, BreakerPolicy(classify=judge))
-    assert guard.judge(CallOutcome(tool="x", result=error("busy", isError=True))) == Verdict(
-        IGNORED, "busy"
-    )
+    assert guard.classify_call(
+        CallOutcome(tool="x", result=error("busy", isError=True))
+    ) == Verdict(IGNORED, "busy")
     assert (
-        guard.judge(CallOutcome(tool="x", result=error("broken", isError=True))).code
+        guard.classify_call(CallOutcome(tool="x", result=error("broken", isError=True))).code
         == "tool_error"
     )
     assert (
-        guard.judge(CallOutcome(tool="x", result=error("bug", isError=True))).code == "tool_error"
+        guard.classify_call(CallOutcome(tool="x", result=error("bug", isError=True))).code
+        == "tool_error"
     )

@@ -51,10 +51,10 @@ def test_arguments_are_checked() -> None:
     schema = ArgumentSchema(
         {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     )
-    assert schema.problem({"n": 1}) is None
-    assert schema.problem({"n": "x"}) == "n: 'x' is not of type 'integer'"
-    assert "'n' is a required property" in str(schema.problem({}))
-    assert schema.problem([]) is not None
+    assert schema.find_error({"n": 1}) is None
+    assert schema.find_error({"n": "x"}) == "n: 'x' is not of type 'integer'"
+    assert "'n' is a required property" in str(schema.find_error({}))
+    assert schema.find_error([]) is not None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_arguments_are_checked() -> None:
     ],
 )
 def test_a_schema_that_cannot_be_used_lets_everything_pass(schema: dict[str, Any]) -> None:
-    assert ArgumentSchema(schema).problem({"n": "x"}) is None
+    assert ArgumentSchema(schema).find_error({"n": "x"}) is None
 
 
 KEY = ("tenant", "user", "server", "tool", "{}")
@@ -133,11 +133,11 @@ def test_calls_are_counted_and_timed() -> None:
         log.end(key, OK)
     key, other = log.begin("a"), log.begin("b")
     clock.advance(2)
-    assert log.facts()["in_flight"] == {"a": 2, "b": 2}
+    assert log.statistics()["in_flight"] == {"a": 2, "b": 2}
     log.end(key, TIMEOUT, "too slow")
     log.end(other, CANCELLED)
     clock.advance(1)
-    facts = log.facts()
+    facts = log.statistics()
     assert (facts["calls"], facts["failures"], facts["in_flight"]) == (
         102,
         {"timeout": 1, "cancelled": 1},

@@ -37,19 +37,19 @@ def supervisor_of(server: Server) -> tuple[ServerSupervisor, FakeClock]:
 async def test_news_of_a_connection_that_was_replaced_is_no_news() -> None:
     supervisor, clock = supervisor_of(Server())
     old = supervisor.generation
-    supervisor.lost(old)
+    supervisor.report_loss(old)
     clock.advance(1)
     await supervisor.ready(10)
-    supervisor.lost(old)
+    supervisor.report_loss(old)
     assert supervisor.is_up
-    supervisor.lost(supervisor.generation)
+    supervisor.report_loss(supervisor.generation)
     assert not supervisor.is_up
 
 
 async def test_attempts_that_fail_come_less_and_less_often() -> None:
     server = Server(up=False)
     supervisor, clock = supervisor_of(server)
-    supervisor.lost(supervisor.generation)
+    supervisor.report_loss(supervisor.generation)
     waits = []
     for _ in range(8):
         waits.append(supervisor.retry_after)
@@ -68,7 +68,7 @@ def test_one_attempt_at_a_time_over_all_threads_and_loops() -> None:
     server = Server()
     server.may_answer.clear()
     supervisor, clock = supervisor_of(server)
-    supervisor.lost(supervisor.generation)
+    supervisor.report_loss(supervisor.generation)
     clock.advance(1)
     first = ThreadPoolExecutor(1)
     waiting = first.submit(lambda: asyncio.run(supervisor.ready(10)))
@@ -87,7 +87,7 @@ async def test_an_attempt_that_takes_long_goes_on_without_its_caller() -> None:
     server = Server()
     server.may_answer.clear()
     supervisor, clock = supervisor_of(server)
-    supervisor.lost(supervisor.generation)
+    supervisor.report_loss(supervisor.generation)
     clock.advance(1)
     assert not await supervisor.ready(0.01)
     assert supervisor.state == "reconnecting"
@@ -109,29 +109,29 @@ def test_connect_says_why_it_failed() -> None:
 
 def test_the_tool_that_was_asked_first_is_blamed_for_silence() -> None:
     supervisor, _ = supervisor_of(Server())
-    blocking = supervisor.asked("blocks")
-    held_up = supervisor.asked("ok")
-    assert supervisor.blocked_by_another(held_up)
-    assert not supervisor.blocked_by_another(blocking)
-    assert not supervisor.blocked_by_another(supervisor.asked("ok"))
+    blocking = supervisor.record_call("blocks")
+    held_up = supervisor.record_call("ok")
+    assert supervisor.is_blocked_by_another(held_up)
+    assert not supervisor.is_blocked_by_another(blocking)
+    assert not supervisor.is_blocked_by_another(supervisor.record_call("ok"))
 
 
 def test_nobody_blocks_a_server_that_answered_meanwhile() -> None:
     supervisor, _ = supervisor_of(Server())
-    supervisor.asked("hang")
-    slow = supervisor.asked("slow")
-    supervisor.answered()
-    assert not supervisor.blocked_by_another(slow)
+    supervisor.record_call("hang")
+    slow = supervisor.record_call("slow")
+    supervisor.record_answer()
+    assert not supervisor.is_blocked_by_another(slow)
 
 
 def test_a_call_that_was_withdrawn_blocks_nobody() -> None:
     supervisor, _ = supervisor_of(Server())
-    supervisor.withdrawn(supervisor.asked("cancelled"))
-    assert not supervisor.blocked_by_another(supervisor.asked("slow"))
+    supervisor.remove_call(supervisor.record_call("cancelled"))
+    assert not supervisor.is_blocked_by_another(supervisor.record_call("slow"))
 
 
 def test_streams_that_are_dropped_together_are_one_event() -> None:
     supervisor, clock = supervisor_of(Server())
-    assert [supervisor.dropped() for _ in range(3)] == [False, True, True]
+    assert [supervisor.is_server_drop() for _ in range(3)] == [False, True, True]
     clock.advance(1)
-    assert not supervisor.dropped()
+    assert not supervisor.is_server_drop()

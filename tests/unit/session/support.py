@@ -84,7 +84,7 @@ class Stores:
 
     def elsewhere(self) -> Stores:
         """The same servers with new clients and a new writer, like another process."""
-        hot = RedisHotStore(self.hot._client) if isinstance(self.hot, RedisHotStore) else self.hot
+        hot = RedisHotStore(self.hot.client) if isinstance(self.hot, RedisHotStore) else self.hot
         durable = self.durable
         if isinstance(durable, SQLiteTable):
             durable = SQLiteTable(durable.path)
