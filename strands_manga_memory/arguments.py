@@ -51,7 +51,7 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     @functools.wraps(call)
     def run(*args: P.args, **kwargs: P.kwargs) -> _T:
         if not takes_others:
-            _refuse_unknown(kwargs, parameters)
+            refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
             if name in parameters and name != "self" and not _fits(value, kind := kind_of(name)):
                 words = parameters[name].annotation
@@ -72,17 +72,26 @@ def with_known_fields(kind: type[_T]) -> type[_T]:
 
     @functools.wraps(create)
     def run(*args: Any, **kwargs: Any) -> None:
-        _refuse_unknown(kwargs, parameters)
+        refuse_unknown(kwargs, parameters)
         create(*args, **kwargs)
 
     setattr(kind, "__init__", run)  # noqa: B010 - mypy refuses the assignment
     return kind
 
 
-def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+def refuse_unknown(
+    given: Iterable[str], known: Collection[str], *, similar: Iterable[str] = ()
+) -> None:
+    """Check that the names of keyword arguments are known.
+
+    ``similar`` are further names that the error may suggest, such as those of other parameters.
+
+    Raises:
+        TypeError: A name is unknown. The message suggests the closest name.
+    """
     for name in given:
         if name not in known:
-            raise TypeError(unknown_setting(name, known))
+            raise TypeError(unknown_setting(name, (*similar, *known)))
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
-
-logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,67 +32,23 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 class DeadlineReader:
-    """Reader of an event stream that stops the stream at a deadline, in the task of the caller.
+    """Reader of an event stream, such as that of a tool call, that stops the stream at a deadline.
 
-    A stream that ignores the cancellation delays the caller. Use ``Pump`` for such a stream.
-
-    Args:
-        stream: Stream of events, such as that of a tool call.
-        timeout: Seconds for reading all events. Time between two calls of ``next`` does not count.
-    """
-
-    def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float) -> None:
-        self._stream = stream
-        self._loop = asyncio.get_running_loop()
-        self._given_at = self._loop.time()
-        self._deadline = self._given_at + timeout
-
-    async def next(self) -> Any:
-        """Return the next event of the stream, or ``END`` after the last event.
-
-        Raises:
-            DeadlineError: The deadline has passed. The caller must then call ``close``.
-            BaseException: The stream raised this error.
-        """
-        self._deadline += self._loop.time() - self._given_at
-        deadline = asyncio.timeout_at(self._deadline)
-        try:
-            async with deadline:
-                return await self._read()
-        except TimeoutError as error:
-            if not deadline.expired():
-                raise  # an error of the stream
-            _leave_threads(self._loop)
-            raise DeadlineError from error
-        finally:
-            self._given_at = self._loop.time()
-
-    async def _read(self) -> Any:
-        return await anext(self._stream, END)
-
-    async def close(self) -> None:
-        """Stop the stream of events, and ignore errors of the stream."""
-        try:
-            await self._stream.aclose()
-        except Exception as error:  # noqa: BLE001 - the caller has a result
-            logger.debug("error=<%s> | a stopped tool call raised an error", type(error).__name__)
-
-
-class Pump(DeadlineReader):
-    """Reader of an event stream that stops the stream at a deadline, in a task of its own.
-
-    ``close`` waits at most ``grace`` seconds for the end of the stream, even if the stream ignores
-    the cancellation or waits for a thread. A stream that blocks the event loop cannot be stopped.
+    The stream runs in a task of its own. ``close`` waits at most ``grace`` seconds for the end of
+    the stream, even if the stream ignores the cancellation or waits for a thread. A stream that
+    blocks the event loop cannot be stopped.
 
     Args:
-        stream: Stream of events, such as that of a tool call.
+        stream: Stream of events.
         timeout: Seconds for reading all events. Time between two calls of ``next`` does not count.
         grace: Seconds that ``close`` waits for a cancelled stream to end.
     """
 
     def __init__(self, stream: AsyncGenerator[Any, None], *, timeout: float, grace: float) -> None:
-        super().__init__(stream, timeout=timeout)
-        self._grace = grace
+        self._stream, self._grace = stream, grace
+        self._loop = asyncio.get_running_loop()
+        self._given_at = self._loop.time()
+        self._deadline = self._given_at + timeout
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._error: BaseException | None = None
         self._task = self._loop.create_task(self._run())
@@ -108,8 +61,22 @@ class Pump(DeadlineReader):
             self._error = error
         self._events.put_nowait(END)
 
-    async def _read(self) -> Any:
-        event = await self._events.get()
+    async def next(self) -> Any:
+        """Return the next event of the stream, or ``END`` after the last event.
+
+        Raises:
+            DeadlineError: The deadline has passed. The caller must then call ``close``.
+            BaseException: The stream raised this error.
+        """
+        self._deadline += self._loop.time() - self._given_at
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                event = await self._events.get()
+        except TimeoutError as error:
+            _leave_threads(self._loop)
+            raise DeadlineError from error
+        finally:
+            self._given_at = self._loop.time()
         if event is END and self._error is not None:
             raise self._error
         return event

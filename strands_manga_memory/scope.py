@@ -99,15 +99,15 @@ def encoded_user(user_id: str, tenant: str | None) -> str:
 def tenant_of(place: str) -> str:
     """Return the percent-encoded tenant in a storage key; empty if the key contains no tenant.
 
-    Example: ``acme`` for ``acme:u1:s1/...`` (session), ``acme:u1/...`` (memories) and
-    ``profile/acme:u1/...`` (cached memories).
+    Example: ``acme`` for ``acme:u1:s1/...`` (session), ``acme:u1/...`` (memories),
+    ``state/acme:u1:s1/...`` (shared state) and ``profile/acme:u1/...`` (cached memories).
     """
     parts = place.split("/")
     ids = parts[1 if len(parts) == 3 and parts[0] in _SHARED else 0].split(":")
     return ids[0] if len(ids) > 1 else ""
 
 
-_SHARED = ("environment", "profile")
+_SHARED = ("state", "profile")
 
 
 @with_known_fields

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextvars
 import inspect
-import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from dataclasses import fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from strands import Agent
@@ -17,23 +13,19 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import of_kind, unknown_setting, with_method
-from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
-from strands_manga_memory.exceptions import logged_errors
+from strands_manga_memory.arguments import of_kind, with_method
+from strands_manga_memory.assembly.settings import MangaMemorySettings
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.tiers import Refresh
 from strands_manga_memory.stores import Codec, HotStore
-from strands_manga_memory.stores.writer import shared_writer
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
 
     from strands_manga_memory import conversation, mcp, prompt, state
     from strands_manga_memory.language.search import Embed
-
-logger = logging.getLogger(__name__)
 
 
 class SessionSettings(TypedDict, total=False):
@@ -54,29 +46,6 @@ AGENT_OPTIONS = tuple(
     name for name in inspect.signature(Agent).parameters if name not in ("model", "agent_id")
 )
 """Keyword arguments of ``strands.Agent`` that ``MangaMemory.agent_kwargs`` passes through."""
-SCOPE_OPTIONS = ("scope", "user_id", "session_id", "agent_id", "tenant", "session")
-PART_OPTIONS = (
-    *("history", "max_tokens", "trim_every", "max_turns", "recall", "summary_schedule"),
-    *("learn", "task_state", "instructions", "cache_monitor"),
-)
-STORE_OPTIONS = (
-    "hot",
-    "durable",
-    "memories",
-    "create_tables",
-    "sink",
-    "profile",
-    "pii",
-    "environment",
-    "embed",
-    "defaults",
-)
-"""Arguments of ``MangaMemory.open``, except those in ``SESSION_OPTIONS``."""
-_CALLS = (
-    (STORE_OPTIONS, "MangaMemory.open({}=...)"),
-    ((*SCOPE_OPTIONS, *PART_OPTIONS, *AGENT_OPTIONS), "memory.agent(model, ..., {}=...)"),
-    (tuple(MangaMemorySettings.model_fields), "defaults=MangaMemorySettings({}=...)"),
-)
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:
@@ -101,47 +70,6 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
     if given:
         raise ValueError(f"scope has every id already: leave out {', '.join(given)}, or scope")
     return scope
-
-
-def check_options(
-    names: Iterable[str], known: Iterable[str] = SESSION_OPTIONS, *, similar: Iterable[str] = ()
-) -> None:
-    """Raise an error if a keyword argument is unknown.
-
-    Args:
-        names: Names of the given arguments.
-        known: Accepted names. Default: those of ``TieredSessionManager``.
-        similar: Further names that the error message may suggest.
-
-    Raises:
-        SettingsError: A name is unknown. The message suggests the closest name, or the call of this
-            package that accepts it.
-    """
-    known = tuple(known)
-    problems = []
-    for name in names:
-        if name not in known:
-            calls = " or ".join(call.format(name) for options, call in _CALLS if name in options)
-            problem = unknown_setting(name, (*similar, *known))
-            problems.append(
-                (name, f"Unknown setting {name!r:.80}. It belongs to {calls}" if calls else problem)
-            )
-    if problems:
-        raise SettingsError(problems)
-
-
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split keyword arguments into those of ``TieredSessionManager`` and those of ``Agent``.
-
-    Raises:
-        SettingsError: An argument belongs neither to ``TieredSessionManager`` nor to
-            ``strands.Agent``.
-    """
-    check_options(
-        options, (*SESSION_OPTIONS, *AGENT_OPTIONS), similar=(*SCOPE_OPTIONS, *PART_OPTIONS)
-    )
-    session = {name: value for name, value in options.items() if name in SESSION_OPTIONS}
-    return session, {name: value for name, value in options.items() if name not in session}
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,11 +264,51 @@ def make_recall_plugin(
     )
 
 
+def make_tracker(
+    source: state.EnvironmentSource | None,
+    scope: ConversationScope,
+    settings: MangaMemorySettings,
+    *,
+    hot: HotStore | None,
+    deadline: float,
+) -> state.EnvironmentTracker | None:
+    """Load the environment of a conversation, and return its tracker; None without a source.
+
+    Args:
+        source: Source of the environment.
+        scope: The conversation.
+        settings: Settings of the process.
+        hot: Hot store through which changes are announced. None: the source is read only once.
+        deadline: Seconds that a model call waits for the hot store.
+    """
+    if source is None:
+        return None
+    from strands_manga_memory import state
+
+    tracker = state.EnvironmentTracker(
+        source, scope, hot=hot, deadline=deadline, source_deadline=settings.profile_deadline
+    )
+    tracker.load()
+    return tracker
+
+
+def with_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
+    """Return a copy of a time-to-live policy that uses the customer tier of the environment.
+
+    While the environment has no tier, the copy uses the tier of ``policy``.
+    """
+
+    def tier() -> str:
+        known = policy.tier() if callable(policy.tier) else policy.tier
+        return tracker.environment.tier or known
+
+    return replace(policy, tier=tier)
+
+
 def make_coordinator(
     options: bool | Mapping[str, Any],  # noqa: FBT001 - as agent_kwargs takes it
     settings: MangaMemorySettings,
     session: TieredSessionManager | None,
-    tier: UserTier,
     **arguments: Any,
 ) -> state.StateCoordinator:
     """Return the plugin that keeps an agent's task state.
@@ -350,7 +318,6 @@ def make_coordinator(
             ``arguments``.
         settings: Settings of the process, including the limits of goals and steps.
         session: Session manager that saves the conversation; None if there is none.
-        tier: Customer tier of the user, which the returned plugin keeps up to date.
         arguments: Arguments of ``StateCoordinator``.
 
     Raises:
@@ -358,9 +325,6 @@ def make_coordinator(
     """
     from strands_manga_memory import state
 
-    if tier.is_reading or tier.environment is not None:
-        arguments["environment"] = lambda: tier.environment
-    arguments["source_deadline"] = settings.profile_deadline
     arguments["limits"] = state.StateLimits(
         **{limit.name: getattr(settings, limit.name) for limit in fields(state.StateLimits)}
     )
@@ -373,12 +337,8 @@ def make_coordinator(
 
         arguments["is_stored"] = is_stored
     if options is not True:
-        given = with_method("task_state", options, "keys()", "True, False or a mapping")
-        check_options(given, inspect.signature(state.StateCoordinator).parameters)
-        arguments |= given
-    coordinator = state.StateCoordinator(**arguments)
-    tier.follow(coordinator)
-    return coordinator
+        arguments |= with_method("task_state", options, "keys()", "True, False or a mapping")
+    return state.StateCoordinator(**arguments)
 
 
 def make_prompt_plugins(
@@ -408,92 +368,3 @@ def make_prompt_plugins(
         words = "a PromptCacheMonitor or None"
         plugins.append(of_kind("cache_monitor", cache_monitor, prompt.PromptCacheMonitor, words))
     return plugins
-
-
-_MOST_READS = 8
-
-
-class EnvironmentMetadata(Plugin):
-    """Plugin that stores the user's locale and cart in the conversation's metadata."""
-
-    name = "strands-manga-memory:environment"
-
-    def __init__(self, tier: UserTier) -> None:
-        super().__init__()
-        self._tier = tier
-
-    def init_agent(self, agent: Agent) -> None:
-        """Make each save of the agent's conversation store the user's locale and cart."""
-        attachments(agent)["metadata"] = self._announced
-
-    def _announced(self) -> dict[str, Any]:
-        environment = self._tier.environment
-        return {} if environment is None else environment.announced()
-
-
-class UserTier:
-    """Customer tier of a user, such as ``premium``, which sets the TTL of the user's conversations.
-
-    Args:
-        reading: Background read of the user's data, such as cart and customer tier. None: there is
-            no source of such data.
-    """
-
-    def __init__(self, reading: Future[state.Environment | None] | None = None) -> None:
-        self._reading = reading
-        self._coordinator: weakref.ref[state.StateCoordinator] | None = None
-
-    @classmethod
-    def load(
-        cls,
-        source: state.EnvironmentSource | None,
-        scope: ConversationScope,
-        deadline: float,
-    ) -> UserTier:
-        """Read the data about a user from ``source``, and return the user's customer tier.
-
-        The call waits at most ``deadline`` seconds. A later answer is used as soon as it arrives.
-        The tier is unknown if ``source`` is None, has not answered or fails.
-        """
-        writer = shared_writer(None, None)
-        if source is None or writer.backlog > _MOST_READS:  # sources that hang hold all threads
-            return cls()
-        load = partial(contextvars.copy_context().run, source.load, scope)
-        reading = writer.submit(object(), load, is_needed=lambda: False)
-        with logged_errors(logger, "the environment could not be read, starting without it"):
-            reading.result(deadline)
-        return cls(reading)
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether the source has not answered yet."""
-        return self._reading is not None and not self._reading.done()
-
-    @property
-    def environment(self) -> state.Environment | None:
-        """Data about the user at the start of the session, such as the customer tier.
-
-        None if there is no source, or if the source has not answered or has failed.
-        """
-        reading = self._reading
-        is_read = reading is not None and reading.done() and reading.exception() is None
-        return reading.result() if is_read and reading else None
-
-    def follow(self, coordinator: state.StateCoordinator) -> None:
-        """Read the customer tier from an agent's ``StateCoordinator`` from now on."""
-        self._coordinator = weakref.ref(coordinator)
-
-    def policy(self, base: TtlPolicy) -> TtlPolicy:
-        """Return a copy of the time-to-live policy ``base`` that uses the user's customer tier.
-
-        While the user's tier is unknown, the copy uses the tier of ``base``.
-        """
-        return replace(
-            base,
-            tier=lambda: self._current() or (base.tier() if callable(base.tier) else base.tier),
-        )
-
-    def _current(self) -> str | None:
-        coordinator = None if self._coordinator is None else self._coordinator()
-        environment = self.environment if coordinator is None else coordinator.environment
-        return None if environment is None else environment.tier

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+import inspect
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import checked, function, with_method
+from strands_manga_memory.arguments import checked, function, refuse_unknown, with_method
 from strands_manga_memory.assembly import agent_parts, process_stores, provenance
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
@@ -77,6 +77,7 @@ class MangaMemory:
         durable: The durable tier.
         memories: Long-term memory of users, or None.
         settings: Settings of the process.
+        codec: Codec that compresses, encrypts and checksums stored sessions.
 
     Raises:
         ValueError: A URL is not understood, or a setting is not allowed.
@@ -99,13 +100,14 @@ class MangaMemory:
         defaults: MangaMemorySettings | None = None,
         **settings: Unpack[agent_parts.SessionSettings],
     ) -> None:
-        agent_parts.check_options(settings, similar=agent_parts.STORE_OPTIONS)
+        similar = inspect.signature(MangaMemory).parameters
+        refuse_unknown(settings, agent_parts.SESSION_OPTIONS, similar=similar)
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
         # Without a codec, memories can be read with plain boto3.
         self._memory_codec: Codec | None = settings.get("codec")
-        self._codec = self._memory_codec or Codec()
+        self.codec = self._memory_codec or Codec()
         memories = ours.memory_table() if memories is None else memories
         stores, self._names = process_stores.open_stores(
             hot or ours.hot_url, durable or ours.durable_url, memories
@@ -126,9 +128,9 @@ class MangaMemory:
                 tier: None if store is None else ObservedStore(store, tier)
                 for tier, store in stores.items()
             }
-            self._codec = observed_codec(self._codec)
+            self.codec = observed_codec(self.codec)
         self._tiers: Any = {"hot": self._stores["hot"], "durable": self._stores["durable"]}
-        self._tiers |= {"codec": self._codec, "clock": self._clock}
+        self._tiers |= {"codec": self.codec, "clock": self._clock}
         self._session_settings: dict[str, Any] = {**own, **self._tiers}
         sealed: Any = {"codec": self._memory_codec, "clock": self._clock}
         self._memory_options: Any = {"pii": self._pii, "embed": self._embed, **sealed}
@@ -243,17 +245,23 @@ class MangaMemory:
 
         The constructor's argument ``defaults`` replaces the default values above.
         """
-        settings, own = agent_parts.split_options(options)
+        of_session = agent_parts.SESSION_OPTIONS
+        similar = inspect.signature(self.agent_kwargs).parameters
+        refuse_unknown(options, (*of_session, *agent_parts.AGENT_OPTIONS), similar=similar)
+        settings = {name: options.pop(name) for name in of_session if name in options}
         limits = {"max_tokens": max_tokens, "trim_every": trim_every, "max_turns": max_turns}
         wanted = self.settings.over(history=history, recall=recall, **limits)
         scope = agent_parts.scope_of(
             scope, user_id=user_id, session_id=session_id, agent_id=agent_id, tenant=tenant
         )
         plugins = agent_parts.make_prompt_plugins(instructions, cache_monitor)
-        tier = agent_parts.UserTier.load(self._environment, scope, wanted.profile_deadline)
+        state_options = wanted.task_state if task_state is None else task_state
+        hot = None if state_options is False else self.hot
+        shared: Any = {"hot": hot, "deadline": self._session_settings["hot_deadline"]}
+        tracker = agent_parts.make_tracker(self._environment, scope, wanted, **shared)
         manager = None
-        if session and own.get("session_manager") is None:
-            manager = self._manager(scope, settings, tier)
+        if session and options.get("session_manager") is None:
+            manager = self._manager(scope, settings, tracker)
         history_manager = agent_parts.make_history_manager(
             wanted, summary_schedule, session=manager, hot=self._stores["hot"]
         )
@@ -275,22 +283,17 @@ class MangaMemory:
                 manager.when_redacted(user.redacted)
             injection: Any = {"query": user.query, "format": user.collect_found}
             arguments["memory_manager"] = MemoryManager(stores=[store], injection=injection)
-        state_options = wanted.task_state if task_state is None else task_state
         if state_options is not False:
-            known = {"source": self._environment, "hot": self.hot, "codec": self._memory_codec}
-            known |= {"wall_clock": self._clock, "scope": scope}
-            known["deadline"] = self._session_settings["hot_deadline"]
-            coordinator = agent_parts.make_coordinator(
-                state_options, wanted, manager, tier, **known
-            )
-            plugins.append(coordinator)
-        elif self._environment is not None:
-            plugins.append(agent_parts.EnvironmentMetadata(tier))
+            shared |= {"environment": tracker, "scope": scope, "codec": self._memory_codec}
+            shared["wall_clock"] = self._clock
+            plugins.append(agent_parts.make_coordinator(state_options, wanted, manager, **shared))
+        elif tracker is not None:
+            plugins.append(tracker)
         if wanted.recall:
-            options = {"session": manager, "embed": self._embed, "clock": self._clock}
-            plugins.append(agent_parts.make_recall_plugin(wanted, **options))
+            searched: Any = {"session": manager, "embed": self._embed, "clock": self._clock}
+            plugins.append(agent_parts.make_recall_plugin(wanted, **searched))
         self._parts.update(dict.fromkeys([arguments["conversation_manager"], *plugins], scope))
-        return agent_parts.merge_arguments({**arguments, "plugins": plugins}, own)
+        return agent_parts.merge_arguments({**arguments, "plugins": plugins}, options)
 
     def session(
         self, scope: str | ConversationScope, **settings: Unpack[agent_parts.SessionSettings]
@@ -300,20 +303,20 @@ class MangaMemory:
         ``scope`` may be the id of a session without a user. ``settings`` are arguments of the
         session manager, which override the settings of the process.
         """
-        agent_parts.check_options(settings)
-        return self._manager(scope, settings, agent_parts.UserTier())
+        refuse_unknown(settings, agent_parts.SESSION_OPTIONS)
+        return self._manager(scope, settings)
 
     def _manager(
         self,
         scope: str | ConversationScope,
         settings: Mapping[str, Any],
-        tier: agent_parts.UserTier,
+        tracker: state.EnvironmentTracker | None = None,
     ) -> TieredSessionManager:
         given = {**self._session_settings, **settings}
         if self.settings.telemetry and isinstance(settings.get("codec"), Codec):
             given["codec"] = observed_codec(settings["codec"])
-        if "ttl" not in settings:  # an explicit policy of this agent keeps its own tier
-            given["ttl"] = tier.policy(given["ttl"] or TtlPolicy())
+        if tracker is not None and "ttl" not in settings:  # an explicit policy keeps its own tier
+            given["ttl"] = agent_parts.with_tier(given["ttl"] or TtlPolicy(), tracker)
         manager = TieredSessionManager(scope, **given)
         self._managers.add(manager)
         return manager
@@ -344,11 +347,11 @@ class MangaMemory:
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> state.EnvironmentChanges:
-        """Return an object whose ``publish(cart=[...])`` sends data to a session's agents."""
+        """Return an object whose ``publish`` makes a session's agents read their environment."""
         from strands_manga_memory import state
 
         scope = ConversationScope(user_id, session_id, tenant=tenant)
-        return state.EnvironmentChanges(self.hot, scope, codec=self._memory_codec)
+        return state.EnvironmentChanges(self.hot, scope)
 
     def guard(
         self, client: MCPClient, policy: mcp.BreakerPolicy | None = None, **settings: Any
@@ -524,11 +527,6 @@ class MangaMemory:
             dict(self._parts), source, None if self.memories is None else self.user
         )
 
-    @property
-    def codec(self) -> Codec:
-        """Codec that compresses, encrypts and checksums stored sessions."""
-        return self._codec
-
     def stats(self) -> process_stores.MemoryStats:
         """Return statistics of tiers, open sessions and operations of this process, without I/O."""
         operations = recorder.stats() if self.settings.telemetry else {}
@@ -549,7 +547,7 @@ class MangaMemory:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await asyncio.to_thread(self.close)
+        await self.close_async()
 
     def close(self) -> None:
         """Flush the sessions that this process has saved, and close the stores.

@@ -130,8 +130,7 @@ class MemoryStats(TypedDict):
             0 without trimming.
         state: Totals of the ``StateCoordinator`` objects of live agents: ``agents``, active
             ``entities``, ``goals`` and ``archived_goals``, recorded steps (``executions``),
-            ``tokens`` of the stored state, repeated tool calls (``loops``), and ``unreadable``
-            parts of the state.
+            ``tokens`` of the stored state, and ``unreadable`` parts of the state.
         summaries: Totals of the summarizing conversation managers, as in ``SummaryStats``: started
             summaries (``runs``), summaries that replaced turns (``swapped``), ``failed`` summaries,
             model calls that waited (``waits``), ``tokens_spent``, ``tokens_freed``, and managers
@@ -217,7 +216,6 @@ def _state_totals(known: Sequence[StateStats]) -> dict[str, int]:
         "archived_goals": sum(each["goals"][1] for each in known),
         "executions": sum(each["executions"][1] for each in known),
         "tokens": sum(sum(each["tokens"].values()) for each in known),
-        "loops": sum(each["loops"] for each in known),
         "unreadable": sum(len(each["unreadable"]) for each in known),
     }
 

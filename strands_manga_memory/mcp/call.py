@@ -16,7 +16,7 @@ from strands.types.exceptions import MCPClientInitializationError
 from strands.types.tools import ToolResult
 
 from strands_manga_memory.circuit_breaker import Permit
-from strands_manga_memory.deadline import END, DeadlineError, Pump
+from strands_manga_memory.deadline import END, DeadlineError, DeadlineReader
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.mcp.answers import (
     PARTIAL_CHARACTERS,
@@ -181,12 +181,12 @@ class Call:
                 server.record_call(guard.remote_name),
             )
         key = guard.log.begin(self.request_id)
-        stream: Pump | None = None
+        stream: DeadlineReader | None = None
         outcome: CallOutcome | None = None
         result: ToolResultEvent | None = None
         last: Any = None
         try:
-            stream = Pump(start(), timeout=guard.policy.timeout, grace=GRACE)
+            stream = DeadlineReader(start(), timeout=guard.policy.timeout, grace=GRACE)
             while (event := await stream.next()) is not END:
                 if isinstance(event, ToolResultEvent):
                     result = event

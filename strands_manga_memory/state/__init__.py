@@ -26,6 +26,7 @@ from strands_manga_memory.state.session_state import (
     Environment,
     EnvironmentChanges,
     EnvironmentSource,
+    EnvironmentTracker,
 )
 from strands_manga_memory.state.state_store import StateLimits
 from strands_manga_memory.state.task import StepKind, StepStatus, TaskState, TaskStep
@@ -41,6 +42,7 @@ __all__ = [
     "Environment",
     "EnvironmentChanges",
     "EnvironmentSource",
+    "EnvironmentTracker",
     "Escalation",
     "Goal",
     "GoalArchive",

@@ -130,14 +130,6 @@ class EntityLayer(Layer):
         self.mention([entity])
         return entity
 
-    @change
-    def drop(self, *types: str) -> None:
-        """Remove the active entities of the given types.
-
-        Without types, keep only the entities that describe the user, such as a phone number.
-        """
-        self._keep(lambda each: each.type not in types if types else each.type in OF_THE_USER)
-
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, is_new_subject: bool) -> None:

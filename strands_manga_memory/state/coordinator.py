@@ -9,8 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 from strands import Agent, tool
-from strands.hooks import AgentInitializedEvent, HookOrder
-from strands.middleware import ExecuteToolStage, InvokeModelContext, InvokeModelStage
+from strands.middleware import InvokeModelContext, InvokeModelStage
 from strands.plugins import Plugin
 
 from strands_manga_memory.arguments import checked, positive
@@ -29,12 +28,10 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.active_entities import EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, DialogueSlot, TurnLayer
 from strands_manga_memory.state.goals import GoalsLayer
-from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder, ToolDeadline
+from strands_manga_memory.state.recorder import TOOL_NAMES, Recorder
 from strands_manga_memory.state.session_state import (
     HOT_DEADLINE,
-    SOURCE_DEADLINE,
     Environment,
-    EnvironmentChanges,
     EnvironmentSource,
     EnvironmentTracker,
     SessionState,
@@ -57,26 +54,22 @@ class StateStats(TypedDict):
     Attributes:
         entities: Number of active entities.
         executions: Two numbers: the current task's steps in memory, and all its recorded steps.
-        loops: Number of detected loops. A loop is three equal tool calls with equal results.
         goals: Two numbers: the goals set so far, and the archived goals.
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
             goals. ``warning``: size of all goals above which a warning is logged.
         compression: Share of characters that archiving saves: an archived goal has statistics
             instead of the tool calls' arguments and results. None without archived tool calls.
-        writes: Number of writes into ``agent.state``. Each write stores one part of the state.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
 
     entities: int
     executions: tuple[int, int]
-    loops: int
     goals: tuple[int, int]
     tokens: dict[str, int]
     caps: dict[str, int]
     compression: float | None
-    writes: int
     unreadable: dict[str, str]
 
 
@@ -90,8 +83,7 @@ class StateCoordinator(Plugin):
     - ``entities``: orders, titles and other things that recent turns named.
     - ``goals``: the active goal with its subtasks, and ended goals.
     - ``task``: steps, time budget and findings of the current request, kept in memory only.
-    - ``environment``: data from the shop's systems, such as the user's cart and locale. The
-      data are read from ``source``, or published through ``hot``.
+    - ``environment``: data from the shop's systems, such as the user's cart and locale.
 
     Dialogue, entities and goals are stored in ``agent.state``, which any session manager restores.
     With ``hot``, all agents of the session share these three parts. Hooks record tool calls, turns
@@ -99,9 +91,9 @@ class StateCoordinator(Plugin):
     ``TieredSessionManager``, intent, agent, locale and cart become metadata of the conversation.
 
     The model receives the state as one block of text, before the user's text in the message that
-    opens the turn. All requests of a turn contain the same block, unless the environment changes,
-    the time budget runs low or a tool loop is detected. The block is part of requests only. The
-    history, the stored session and the system prompt do not change.
+    opens the turn. All requests of a turn contain the same block, unless the environment changes or
+    the time budget runs low. The block is part of requests only. The history, the stored session
+    and the system prompt do not change.
 
     Each agent needs its own coordinator.
 
@@ -114,27 +106,19 @@ class StateCoordinator(Plugin):
         max_tokens: Most estimated tokens of the rendered state. Default 400.
         time_budget_ms: Milliseconds of a task after which the rendered state asks the model to
             answer. Default 3,000.
-        tool_timeout_ms: Milliseconds after which a tool call is stopped with an error result; None:
-            never. Default 30,000. Agents used as tools are not stopped. The thread of a plain
-            ``def`` tool keeps running. The turn waits for an ``async`` tool that ignores its
-            cancellation.
         offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default
             True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
-        source: Source of the environment.
-        scope: Scope of the conversation; required with ``source`` and ``hot``.
-        hot: Hot store for changes of the environment and for the state that the session's agents
-            share. None: the agent shares no state and receives no changes.
-        codec: Codec of the data in the hot store.
-        environment: Environment that the caller has read, or a function that returns the
-            environment, or None before it is read. The start of the session then does not read the
-            source again.
+        environment: Source of the environment, an environment that does not change, or a tracker
+            that has loaded the environment.
+        scope: Scope of the conversation; required with a source or ``hot``.
+        hot: Hot store for the state that the session's agents share, and for announced changes of
+            the environment. None: the agent shares no state and receives no announcements.
+        codec: Codec of the shared state.
         is_stored: Function that returns whether the session still has the conversation of an agent
             id. If it has none of the agents that wrote the shared state, a new agent ignores this
             state. None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
-        source_deadline: Seconds that the start of the session, and a model call after a published
-            change, wait for the source. Default 0.25.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
 
@@ -157,33 +141,23 @@ class StateCoordinator(Plugin):
         types: EntityTypes = SHOP,
         max_tokens: int = 400,
         time_budget_ms: float = 3000.0,
-        tool_timeout_ms: float | None = 30_000.0,
         offer_tools: bool = True,
         limits: StateLimits | None = None,
-        source: EnvironmentSource | None = None,
+        environment: Environment | EnvironmentSource | EnvironmentTracker | None = None,
         scope: ConversationScope | None = None,
         hot: HotStore | None = None,
         codec: Codec | None = None,
-        environment: Environment | Callable[[], Environment | None] | None = None,
         is_stored: Callable[[str], bool] | None = None,
         deadline: float = HOT_DEADLINE,
-        source_deadline: float = SOURCE_DEADLINE,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        for name, amount in (
-            ("time_budget_ms", time_budget_ms),
-            ("tool_timeout_ms", tool_timeout_ms),
-            ("deadline", deadline),
-            ("source_deadline", source_deadline),
-        ):
-            if amount is not None and not amount > 0:
+        for name, amount in (("time_budget_ms", time_budget_ms), ("deadline", deadline)):
+            if not amount > 0:
                 raise ValueError(f"{name} must be above 0, got {amount!r:.80}")
-        if (source is not None or hot is not None) and scope is None:
-            raise ValueError(
-                "scope must be a ConversationScope if source or hot is given, got None"
-            )
+        if hot is not None and scope is None:
+            raise ValueError("scope must be a ConversationScope if hot is given, got None")
         self._intents = {intent: tuple(slots) for intent, slots in (intents or {}).items()}
         kinds = (ConversationLayer, EntityLayer, GoalsLayer, TurnLayer)
         store = self.layers = StateStore(
@@ -191,30 +165,24 @@ class StateCoordinator(Plugin):
         )
         self.task = TaskState(store, float(time_budget_ms))
         self.max_tokens = positive("max_tokens", max_tokens)
-        self._tool_timeout_ms = tool_timeout_ms
-        changes = session = None
+        self._session = None
         if hot is not None and scope is not None:
-            changes = EnvironmentChanges(hot, scope, codec=codec)
-            session = SessionState(
+            self._session = SessionState(
                 hot, scope, store, codec=codec, is_stored=is_stored, deadline=deadline
             )
-        self._session = session
-        self._environment_tracker = EnvironmentTracker(
-            source,
-            scope,
-            changes,
-            deadline=deadline,
-            source_deadline=source_deadline,
-            environment=(lambda: environment)
-            if isinstance(environment, Environment)
-            else environment,
-        )
+        if isinstance(environment, EnvironmentTracker):
+            self._tracker = environment
+        else:
+            self._tracker = EnvironmentTracker(
+                environment or Environment(), scope, hot=hot, deadline=deadline
+            )
+            self._tracker.load()
         self._rendered_from: tuple[object, ...] | None = None
         self._rendered = ""
         self._tools = [getattr(self, name) for name in TOOL_NAMES] if offer_tools else []
         if self._intents and offer_tools:
             self._describe_intents()
-        self._recorder = Recorder(store, self.task, session)
+        self._recorder = Recorder(store, self.task, self._session)
 
     def __repr__(self) -> str:
         names = [tool.tool_name for tool in self._tools]
@@ -244,40 +212,29 @@ class StateCoordinator(Plugin):
                 "this StateCoordinator belongs to another agent already; give each agent its own"
             )
         self.layers.attach(agent)
-        attachments(agent).update(coordinator=self, metadata=self._announced)
-        load = self._environment_tracker.load
-        agent.add_hook(lambda _: load(), AgentInitializedEvent, order=HookOrder.SDK_LAST)
+        attachments(agent).update(coordinator=self, metadata=self._metadata)
         self._recorder.listen(agent)
         agent.add_middleware(InvokeModelStage.Input, self._with_state)
-        if self._tool_timeout_ms is not None:
-            agent.add_middleware(
-                ExecuteToolStage, ToolDeadline(self._tool_timeout_ms, self.task.timed_out.add)
-            )
 
-    def _announced(self) -> dict[str, Any]:
+    def _metadata(self) -> dict[str, Any]:
         dialogue = self.dialogue
         return {
             "active_intent": dialogue.intent,
             "active_agent": dialogue.agent,
-            **self.environment.announced(),
+            **self.environment.metadata(),
         }
 
     async def _with_state(self, context: InvokeModelContext) -> InvokeModelContext:
-        await self._environment_tracker.refresh()
+        await self._tracker.refresh()
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
         """Return the block of text that shows the state to the model.
 
-        All requests of a turn contain the same text, unless the environment, the warning about the
-        time budget or the number of tool loops changes.
+        All requests of a turn contain the same text, unless the environment or the warning about
+        the time budget changes.
         """
-        source = (
-            opening_id(context.agent.messages),
-            self.environment,
-            self.task.loops,
-            self.task.urgency(),
-        )
+        source = opening_id(context.agent.messages), self.environment, self.task.urgency()
         if begins_turn(context.messages) or source != self._rendered_from:
             self._rendered_from, self._rendered = source, self.to_agent_context()
         return self._rendered
@@ -363,15 +320,7 @@ class StateCoordinator(Plugin):
             raise StateError("; ".join(problems))
         # The request shows the state at the beginning of the turn, so the result returns the
         # current one.
-        missing = dialogue.missing
-        filled, unsure = _values_of(dialogue.slots.values()), _values_of(missing)
-        if missing:
-            empty = ", ".join(slot.name for slot in missing if slot.value is None)
-            parts = [f"Still missing: {empty}."] if empty else []
-            parts += [f"To be confirmed: {unsure}."] if unsure else []
-            return " ".join([*parts, dialogue.next_request]).rstrip()
-        about = f" for the intent {dialogue.intent}" if dialogue.intent else ""
-        return f"Nothing is missing{about}{': ' if filled else ''}{filled}."
+        return "\n".join(dialogue.lines()) or "There is no intent, and no slot has a value."
 
     def _describe_intents(self) -> None:
         known = "; ".join(
@@ -424,13 +373,13 @@ class StateCoordinator(Plugin):
         if action not in actions:
             raise StateError(f"action must be one of {', '.join(actions)}; got {action!r:.80}")
         actions[action]()
-        ready = [each.id for each in goals.ready_subtasks()]
+        ready = [each.id for each in goals.active.ready] if goals.active else []
         return f"Done. Subtasks that can be worked on: {', '.join(ready) or 'none'}."
 
     @property
     def environment(self) -> Environment:
         """Data from the shop's systems, such as the user's cart. They are read-only."""
-        return self._environment_tracker.environment
+        return self._tracker.environment
 
     def stats(self) -> StateStats:
         """Return statistics of the agent's state."""
@@ -442,7 +391,6 @@ class StateCoordinator(Plugin):
             return StateStats(
                 entities=len(entities.active()),
                 executions=(len(self.task.steps), len(self.task.steps) + self.task.dropped),
-                loops=self.task.loops,
                 goals=(goals.total, len(goals.archive)),
                 tokens={name: estimate_tokens(layer.stored()) for name, layer in stored.items()},
                 caps={
@@ -451,13 +399,8 @@ class StateCoordinator(Plugin):
                     "archives": limits.goal_archive_tokens,
                 },
                 compression=round(1 - kept / raw, 4) if raw else None,
-                writes=self.layers.writes,
                 unreadable=self.layers.unreadable(),
             )
-
-
-def _values_of(slots: Iterable[DialogueSlot]) -> str:
-    return ", ".join(f"{slot.name} = {slot.value}" for slot in slots if slot.value is not None)
 
 
 _tokens = lru_cache(1_024)(estimate_tokens)

@@ -139,13 +139,11 @@ class Goal(GoalRecord):
     """Active goal of an agent, with subtasks and statistics of tool calls.
 
     Attributes:
-        started_at: Time when the goal was set, in seconds since 1970.
         recent: The last tool calls, 20 by default.
         findings: The last 10 findings, without repetitions.
         subtasks: Subtasks, keyed by id.
     """
 
-    started_at: float = 0.0
     recent: tuple[Execution, ...] = ()
     findings: tuple[str, ...] = ()
     subtasks: dict[str, Subtask] = Field(default_factory=dict, max_length=MOST_SUBTASKS)
@@ -308,7 +306,6 @@ class GoalsLayer(Layer):
             id=self.total,
             text=shorten_line(text, 300),
             context=context[-self._store.limits.goal_context_characters :],
-            started_at=self._store.wall(),
         )
         return self.active
 
@@ -407,10 +404,6 @@ class GoalsLayer(Layer):
         if subtask.status is SubtaskStatus.COMPLETED:
             raise StateError(f"subtask {subtask_id!r:.80} is completed and cannot fail")
         return self._end_subtask(subtask, SubtaskStatus.FAILED, reason)
-
-    def ready_subtasks(self) -> list[Subtask]:
-        """Return the open subtasks of the active goal whose dependencies are completed."""
-        return [] if self.active is None else self.active.ready
 
     def _put(self, subtask: Subtask) -> Goal:
         goal = self.goal()

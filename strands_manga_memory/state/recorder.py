@@ -1,11 +1,9 @@
-"""Hooks that record messages, tool calls and turns in the state, and a deadline for tool calls."""
+"""Hooks that record messages, tool calls and turns in the state."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,12 +17,9 @@ from strands.hooks import (
     HookOrder,
     MessageAddedEvent,
 )
-from strands.middleware import ExecuteToolContext, ToolResultEvent
 from strands.types.content import Message
 from strands.types.tools import ToolResult
 
-from strands_manga_memory.call_state import with_own_state
-from strands_manga_memory.deadline import END, DeadlineError, DeadlineReader
 from strands_manga_memory.language.dialogue_acts import DialogueAct, changes_subject, dialogue_act
 from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
@@ -261,53 +256,3 @@ def _leaves(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "\n".join(map(_leaves, value))
     return "" if value is None else str(value)
-
-
-_AGENT = "agent"
-"""Tool type of agents that are used as tools; they have their own time budget."""
-
-
-@dataclass(frozen=True, eq=False)
-class ToolDeadline:
-    """Middleware that stops a slow tool call and returns an error result to the model.
-
-    Attributes:
-        timeout_ms: Milliseconds after which a call is stopped.
-        timed_out: Function that is called with the key of each stopped call.
-    """
-
-    timeout_ms: float
-    timed_out: Callable[[str], object]
-
-    async def __call__(
-        self, context: ExecuteToolContext, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
-    ) -> AsyncGenerator[Any, None]:
-        """Run one tool call. If it misses its deadline, stop it and yield an error result."""
-        context = with_own_state(context)
-        in_background = type(context) is not ExecuteToolContext  # background calls have no deadline
-        if in_background or context.tool is None or context.tool.tool_type == _AGENT:
-            async for event in next_fn(context):
-                yield event
-            return
-        # Strands closes the stream, which fails if it still runs in another task. So it must run in
-        # this task.
-        reader = DeadlineReader(next_fn(context), timeout=self.timeout_ms / 1000)
-        answered = False
-        try:
-            while (event := await reader.next()) is not END:
-                answered = answered or isinstance(event, ToolResultEvent)
-                yield event
-        except DeadlineError:
-            if answered:  # the tool has answered; later middleware was too slow
-                return
-            id_ = str(context.tool_use["toolUseId"])
-            self.timed_out(call_key(context.agent, context.tool_use))
-            text = (
-                f"{context.tool_use['name']} was stopped after {self.timeout_ms:.0f} ms without an"
-                " answer; it may still have had an effect. Answer with what you have."
-            )
-            yield ToolResultEvent(
-                {"toolUseId": id_, "status": "error", "content": [{"text": text}]}
-            )
-        finally:
-            await reader.close()

@@ -12,21 +12,24 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
+from strands import Agent
+from strands.plugins import Plugin
 
 from strands_manga_memory import telemetry
 from strands_manga_memory.deadline import wait_while
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError
-from strands_manga_memory.lifecycle import renew_in_child
+from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_store import Part, StateStore
 from strands_manga_memory.stores.codec import Codec, trusted
 from strands_manga_memory.stores.hot import HotStore
-from strands_manga_memory.stores.writer import TierHealth, Writer, shared_writer
+from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ _MOST_ATTEMPTS = 8
 """Most attempts to replace shared state that other agents keep changing."""
 
 SHARED_TTL = 86_400.0
-"""Seconds that shared state and published changes are stored. Sessions should not live longer."""
+"""Seconds that shared state and announced changes are stored. Sessions should not live longer."""
 
 
 class BackgroundRead:
@@ -48,10 +51,14 @@ class BackgroundRead:
         read: Function that reads the data and keeps them. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
-        writer: Background threads that run the read.
         key: Key of the read in ``writer``. Work with the same key runs in order.
-        health: Availability of the store that is read. During an outage, a caller waits only when
-            the next attempt to reach the store is due. None: no store is read.
+        hot: Hot store that is read. During its outage, a caller waits only when the next attempt
+            to reach the store is due. A store in the memory of this process does not block, so
+            the read then runs in the caller's thread. None: another source is read.
+
+    Attributes:
+        writer: Background threads that run the read.
+        health: Availability of the hot store.
     """
 
     def __init__(
@@ -60,12 +67,14 @@ class BackgroundRead:
         *,
         name: str,
         deadline: float,
-        writer: Writer,
         key: Hashable,
-        health: TierHealth | None = None,
+        hot: HotStore | None = None,
     ) -> None:
-        self._read, self._name, self._deadline = read, name, deadline
-        self._writer, self._key, self._health = writer, key, health
+        self._read, self._name, self._deadline, self._key = read, name, deadline, key
+        self._hot = hot
+        self._is_immediate = hot is not None and not hot.survives_process
+        self.writer = shared_writer(hot, None)
+        self.health = TierHealth(whole=self.writer.hot_health)
         self.renew_after_fork()
         renew_in_child(self)
 
@@ -79,29 +88,32 @@ class BackgroundRead:
 
         If an earlier read does not end before the deadline, no new read starts.
         """
+        if self._is_immediate:
+            self._read()
+            return
         running = self._running
         if running is not None and not running.done():
             has_ended = running is not self._late and await self._has_ended(running)
             if not has_ended:
                 return
-        may_wait, running = self._may_wait, self._start()
+        may_wait, running = not self.health.wait, self._start()
         if may_wait:
             await self._has_ended(running)
 
     def run_blocking(self) -> None:
         """Run the read, and block the thread until it has ended or the deadline has passed."""
-        may_wait, running = self._may_wait, self._start()
+        if self._is_immediate:
+            self._read()
+            return
+        may_wait, running = not self.health.wait, self._start()
         if may_wait and not wait([running], self._deadline).done:
             self._late = running
             telemetry.missed(self._name)
 
-    @property
-    def _may_wait(self) -> bool:
-        return self._health is None or not self._health.wait
-
     def _start(self) -> Future[Any]:
         context = contextvars.copy_context()
-        self._running = self._writer.submit(self._key, lambda: context.run(self._read))
+        read = partial(context.run, self._read)
+        self._running = self.writer.submit(self._key, read, is_needed=lambda: False)
         return self._running
 
     async def _has_ended(self, running: Future[Any]) -> bool:
@@ -114,8 +126,8 @@ class BackgroundRead:
         if not running.done():
             self._late = running
             telemetry.missed(self._name)
-            if self._health is not None:
-                self._health.failed(since=since)
+            if self._hot is not None:
+                self.health.failed(since=since)
         return running.done()
 
 
@@ -162,32 +174,23 @@ class SessionState:
         self._name = self.name_of(scope)
         self._codec = codec or Codec()
         self._is_stored = is_stored
-        self._writer = shared_writer(hot, None)
-        self._health = TierHealth(whole=self._writer.hot_health)
         self._abandoned = 0
         self._reading = BackgroundRead(
-            self._pull,
-            name="state",
-            deadline=deadline,
-            writer=self._writer,
-            key=self._name,
-            health=self._health,
+            self._pull, name="state", deadline=deadline, key=self._name, hot=hot
         )
+        self._writer, self._health = self._reading.writer, self._reading.health
 
     @staticmethod
     def name_of(scope: ConversationScope) -> str:
         """Return the key of a session's shared state in the hot store."""
-        return f"state/{scope.storage_session_id}"
+        return f"state/{scope.storage_session_id}/shared"
 
     async def refresh(self) -> None:
         """Merge the changes of the session's other agents into this agent's state.
 
         The event loop is not blocked. Changes that miss the deadline are not merged.
         """
-        if self._hot.survives_process:
-            await self._reading.run()
-        else:
-            self._pull()  # the memory of this process does not block
+        await self._reading.run()
 
     def publish(self) -> None:
         """Share the changes of this agent's state with the session's other agents."""
@@ -328,7 +331,7 @@ class Environment(Part):
                 raise ValueError(f"timezone must be an IANA name, got {value!r:.80}") from error
         return value
 
-    def announced(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return the values that become metadata of the conversation: locale and cart."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
@@ -415,63 +418,32 @@ class CallableEnvironmentSource:
 
 
 class EnvironmentChanges:
-    """Changes of a session's environment that an application publishes, such as a new cart.
+    """Announcements that the environment of a session has changed, such as its cart.
 
-    Each change gets a new random version in the hot store. Before each model call, an agent
-    compares this version with the last version that it has read. Missed changes are therefore
+    Each announcement is a new random version in the hot store. Before each model call, an agent
+    compares this version with the last version that it has read. Missed announcements are therefore
     found, too.
 
     Args:
-        hot: Hot store through which changes are published.
+        hot: Hot store through which changes are announced.
         scope: Scope of the session.
-        codec: Codec of the published values.
-
-    Attributes:
-        is_local: Whether the hot store is in the memory of this process.
-        writer: Background threads that read the hot store.
-        health: Availability of the hot store.
     """
 
-    def __init__(
-        self, hot: HotStore, scope: ConversationScope, *, codec: Codec | None = None
-    ) -> None:
+    def __init__(self, hot: HotStore, scope: ConversationScope) -> None:
         self._hot = hot
         self._name = f"environment/{scope.storage_session_id}"
-        self._places = {name: f"{self._name}/{name}" for name in Environment.model_fields}
         self._state = SessionState.name_of(scope)
-        self._codec = codec or Codec()
-        self.writer = shared_writer(hot, None)
-        self.health = TierHealth(whole=self.writer.hot_health)
-        self.is_local = not hot.survives_process
 
-    def publish(self, **fields: Any) -> None:
-        """Publish a change. Each agent of the session reads it before its next model call.
-
-        Args:
-            fields: Changed fields, such as ``cart=["B07X1234"]``. Agents with an
-                ``EnvironmentSource`` ignore these values and read the source again.
+    def publish(self) -> None:
+        """Announce a change. Each agent of the session reads its source before its next model call.
 
         Raises:
-            ValueError: A field does not exist, or its value is not allowed.
             StoreUnavailableError: The hot store is unavailable.
         """
-        unknown = sorted(set(fields) - set(Environment.model_fields))
-        if unknown:
-            raise ValueError(
-                f"fields must be fields of Environment ({', '.join(Environment.model_fields)}), got"
-                f" {unknown}"
-            )
-        if "cart" in fields:  # a new cart invalidates the old total
-            fields = {"cart_total": None, **fields}
-        dumped = Environment.model_validate(fields).model_dump(mode="json")
-        # Values first, so that an agent with the new version reads the new values.
-        for name in fields:
-            place = self._places[name]
-            self._hot.put_value(place, self._codec.encode(dumped[name], place), ttl=SHARED_TTL)
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete a session's published changes and shared state from the hot store.
+        """Delete a session's announcements and shared state from the hot store.
 
         Returns:
             Number of deleted values.
@@ -479,117 +451,105 @@ class EnvironmentChanges:
         Raises:
             StoreUnavailableError: The hot store is unavailable.
         """
-        places = [self._name, *self._places.values(), self._state]
-        there = [place for place in places if self._hot.get_value(place)]
+        there = [place for place in (self._name, self._state) if self._hot.get_value(place)]
         for place in there:
             self._hot.put_value(place, b"", ttl=0.001)
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the random id of the last published change; None if the id is unknown."""
-        return self.health.tried(lambda: self._hot.get_value(self._name)) or None
-
-    def published(self) -> Environment:
-        """Return the environment made of the last published value of each field.
+        """Return the random id of the last announcement; None if there is none.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
-            CorruptRecordError: A value is damaged.
         """
-        found = {}
-        for name, place in self._places.items():
-            if value := self._hot.get_value(place):
-                found[name] = self._codec.decode(value, place)
-        with trusted(self._name):
-            return Environment.model_validate(found)
+        return self._hot.get_value(self._name) or None
 
 
-class EnvironmentTracker:
+_MOST_READS = 8
+"""Background work of a process above which no source is read at the start of a session.
+Sources that do not answer could otherwise block all background threads.
+"""
+
+
+class EnvironmentTracker(Plugin):
     """Environment of one agent, such as the user's cart and locale, kept up to date.
 
-    With a source, the source is read again after each published change. Without a source, the
-    environment consists of the published values. If a read fails, the last values remain in use.
+    The source is read at the start of the session and after each announced change. If a read fails,
+    the last values remain in use.
+
+    As a plugin of an agent, the tracker stores the locale and the cart in the metadata of the
+    agent's conversation. A ``StateCoordinator`` does so without this plugin.
 
     Args:
-        source: Source of the environment, or None.
-        scope: Scope of the conversation. The source is not read without a scope.
-        changes: Published changes of the environment, or None.
-        deadline: Seconds that a model call waits for the hot store.
-        source_deadline: Seconds that a model call waits for the source.
-        environment: Function that returns the first values, or None if they are not known yet. With
-            this function, the source is not read at the start of the session. Default: no function.
+        source: Source of the environment, or an environment that does not change.
+        scope: Scope of the conversation. Required with a source.
+        hot: Hot store through which changes are announced. None: the source is read only once.
+        deadline: Seconds that a model call waits for the hot store. Default 0.05.
+        source_deadline: Seconds that the start of the session, and a model call after an announced
+            change, wait for the source. Default 0.25.
+
+    Attributes:
+        environment: Last known values; an empty environment while none are known.
     """
+
+    name = "strands-manga-memory:environment"
 
     def __init__(
         self,
-        source: EnvironmentSource | None,
-        scope: ConversationScope | None,
-        changes: EnvironmentChanges | None,
+        source: EnvironmentSource | Environment,
+        scope: ConversationScope | None = None,
         *,
-        deadline: float,
-        source_deadline: float,
-        environment: Callable[[], Environment | None] | None = None,
+        hot: HotStore | None = None,
+        deadline: float = HOT_DEADLINE,
+        source_deadline: float = SOURCE_DEADLINE,
     ) -> None:
-        self._source, self._scope, self._changes = source, scope, changes
-        self._first_values = environment
-        self._environment: Environment | None = None
-        self._published: bytes | None = None
+        super().__init__()
+        self.environment = Environment()
+        self._source, self._scope, self._changes = None, scope, None
+        if isinstance(source, Environment):
+            self.environment = source
+        elif scope is None:
+            raise ValueError("scope must be a ConversationScope with a source, got None")
+        else:
+            self._source = source
+            if hot is not None:
+                self._changes = EnvironmentChanges(hot, scope)
+        self._announced: bytes | None = None
         self._version: bytes | None = None
-        no_store = shared_writer(None, None)
         self._checking = BackgroundRead(
-            self._check,
-            name="environment",
-            deadline=deadline,
-            writer=no_store if changes is None else changes.writer,
-            key=self,
-            health=None if changes is None else changes.health,
+            self._check, name="environment", deadline=deadline, key=self, hot=hot
         )
         self._loading = BackgroundRead(
-            self._read, name="environment", deadline=source_deadline, writer=no_store, key=self
+            self._read, name="environment", deadline=source_deadline, key=self
         )
 
-    @property
-    def environment(self) -> Environment:
-        """Last known values; an empty environment while none are known."""
-        first = self._first_values
-        return self._environment or (first and first()) or Environment()
+    def init_agent(self, agent: Agent) -> None:
+        """Make each save of the agent's conversation store the user's locale and cart."""
+        attachments(agent)["metadata"] = lambda: self.environment.metadata()
 
     def load(self) -> None:
         """Load the environment at the start of the session."""
         if self._changes is not None:
-            if self._changes.is_local:
-                self._check()
-            else:
-                self._checking.run_blocking()
-        if self._source is not None and self._first_values is None:
+            self._checking.run_blocking()
+        if self._source is not None and self._loading.writer.backlog <= _MOST_READS:
             self._loading.run_blocking()
 
     async def refresh(self) -> None:
-        """Load the environment again if a change was published, without blocking the event loop."""
-        if self._changes is None:
-            return
-        if self._changes.is_local:  # the memory of this process does not block
-            self._check()
-        else:
+        """Load the environment again if a change was announced, without blocking the event loop."""
+        if self._changes is not None:
             await self._checking.run()
-        if self._source is not None and self._published != self._version:
-            await self._loading.run()
+            if self._announced != self._version:
+                await self._loading.run()
 
     def _check(self) -> None:
-        """Check whether a change was published; without a source, read the published values."""
-        version = self._changes and self._changes.version()
-        if version and version != self._version:
-            self._published = version
-            if self._source is None:
-                self._read()
+        if self._changes is not None:
+            self._announced = self._checking.health.tried(self._changes.version) or self._announced
 
     def _read(self) -> None:
-        version = self._published
+        version = self._announced
         try:
             if self._source is not None and self._scope is not None:
-                self._environment = self._source.load(self._scope) or Environment()
-            elif self._changes is not None:
-                self._environment = self._changes.published()
+                self.environment = self._source.load(self._scope) or Environment()
         except Exception as error:  # noqa: BLE001 - a source is application code; the agent keeps the last values
             level = logging.DEBUG if isinstance(error, MangaMemoryError) else logging.WARNING
             logger.log(

@@ -288,7 +288,7 @@ class StateStore:
         self.types, self.intents, self.limits = types, intents, limits
         self.clock, self.wall = clock, wall
         self.lock = threading.RLock()
-        self.writes = self.revision = 0
+        self.revision = 0
         self.agent_id = ""
         self.is_new = True
         self._agent: Callable[[], Agent | None] = lambda: None
@@ -347,7 +347,6 @@ class StateStore:
                 if not entry.error and values != entry.written:
                     entry.text, entry.written = entry.layer.stored(), values
                     agent.state.set(kind.KEY, entry.text)
-                    self.writes += 1
 
     def take_over(self) -> None:
         """Prepare the layers for a new turn: read ``agent.state`` again if it was replaced.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from itertools import filterfalse
 from typing import Any
 
 from pydantic import Field
 
-from strands_manga_memory import telemetry
 from strands_manga_memory.arguments import of_kind
 from strands_manga_memory.exceptions import StateError
 from strands_manga_memory.language.pii import redact_identifiers
@@ -27,15 +25,10 @@ from strands_manga_memory.state.goals import (
     error_pattern,
 )
 from strands_manga_memory.state.state_store import Part, StateStore, item_of
-from strands_manga_memory.stores.codec import as_json
-from strands_manga_memory.telemetry import TOOL_LOOP
 
 logger = logging.getLogger(__name__)
 
 MOST_FINDINGS = 50
-MOST_ALIKE = 3
-"""Number of calls with equal arguments and results in one task that count as a loop."""
-
 _LOW = 0.25
 """Remaining share of the time budget below which the model gets a warning."""
 
@@ -150,38 +143,6 @@ class TaskStep(Part):
         return self.replaced(status=status, **fields)
 
 
-_MOST_KEPT = 200
-_MOMENT = re.compile(
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
-    r"|\b\d{1,2}:\d\d:\d\d(?:\.\d{1,9})?\b|\b1[5-9]\d{8}(?:\d{3})?(?:\.\d{1,9})?\b"
-    r"|\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b",
-    re.IGNORECASE,
-)
-"""Pattern of times and UUIDs, which differ between otherwise equal results."""
-
-
-class LoopDetector:
-    """Detector of loops. A loop is three equal tool calls with equal results.
-
-    The calls need not be consecutive.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def is_loop(self, name: str, given: Mapping[str, Any], result: str) -> bool:
-        """Count a tool call, and return True for the third call with equal arguments and result.
-
-        Times and UUIDs in results are not compared.
-        """
-        text = as_json([name, dict(given), _MOMENT.sub("", result)], sort_keys=True)
-        key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        self._counts[key] = count = self._counts.pop(key, 0) + 1
-        if len(self._counts) > _MOST_KEPT:
-            del self._counts[next(iter(self._counts))]
-        return count == MOST_ALIKE
-
-
 class TaskState:
     """Current task of an agent: steps, time budget and findings of one user request.
 
@@ -189,34 +150,27 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last 100 steps (by default), keyed by id, oldest first.
+        steps: The last 100 steps (by default), keyed by id, oldest first. Steps with an undo
+            function stay longest.
         dropped: Number of older steps that were removed from ``steps``.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by tool name. Other steps than tool calls are keyed by
             their text without numbers and ids.
         errors: Number of errors, keyed by tool name and error text, without numbers and ids.
         plan_changes: The last 20 reasons for changes of the plan.
-        timed_out: Keys of tool calls that were stopped at their deadline and whose end is not
-            recorded yet.
-        loops: Number of loops that were detected in this task and all earlier tasks of the agent.
     """
 
     def __init__(self, store: StateStore, budget_ms: float) -> None:
         self._lock, self._clock, self._steps_kept = store.lock, store.clock, store.limits.steps_kept
         self._goals = store.get(GoalsLayer)
         self.budget_ms = budget_ms
-        self.timed_out: set[str] = set()
-        self.loops = 0
         self._clear()
 
     def _clear(self) -> None:
         self._started_at: float | None = None
         self._paused_at: float | None = None
         self._undo: dict[str, Callable[[], object]] = {}
-        # Steps with an undo function that are no longer in ``steps``.
-        self._removed: dict[str, TaskStep] = {}
-        self._calls: dict[str, tuple[TaskStep, Mapping[str, Any]]] = {}
-        self._loop_detector = LoopDetector()
+        self._calls: dict[str, TaskStep] = {}
         self.steps: dict[str, TaskStep] = {}
         self.dropped = 0
         self.findings: tuple[str, ...] = ()
@@ -343,7 +297,7 @@ class TaskState:
             StateError: The step ``after`` does not exist.
         """
         with self._lock:
-            steps = [*self._removed.values(), *self.steps.values()]
+            steps = list(self.steps.values())
             if after is not None:
                 steps = steps[steps.index(self.step(after)) + 1 :]
         undone = []
@@ -361,8 +315,7 @@ class TaskState:
                 error = shorten_line(f"{type(failure).__name__}: {failure}", 200)
             step = step.replaced(rolled_back=error is None, error=error)
             with self._lock:
-                undone.append(self._put(step) if step.id in self.steps else step)
-                self._removed.pop(step.id, None)
+                undone.append(self._put(step))
         return undone
 
     def record(
@@ -395,17 +348,16 @@ class TaskState:
             status = StepStatus.FAILED if ok is False else StepStatus.COMPLETED
             return self._put(step.replaced(status=status))
 
-    def add_finding(self, text: str, *, of_goal: bool = True) -> None:
-        """Add a new finding to the task and, with ``of_goal``, to the active goal, if any."""
+    def add_finding(self, text: str) -> None:
+        """Add a new finding to the task and to the active goal, if any."""
         with self._lock:
-            if of_goal:
-                self._goals.add_finding(text)
+            self._goals.add_finding(text)
             self.findings = added_finding(self.findings, text, MOST_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
         """Record the start or restart of the tool call ``key`` as a step of the task."""
         with self._lock:
-            id_ = self._calls[key][0].id if key in self._calls else key
+            id_ = self._calls[key].id if key in self._calls else key
             known = self.steps.get(id_)
             if known is not None and known.status is StepStatus.COMPLETED:  # the model reused an id
                 id_, known = f"{key}#{self._recorded + 1}", None
@@ -417,7 +369,7 @@ class TaskState:
                 known = self.add_step(name, parameters, step_id=id_)
             if known.status is not StepStatus.IN_PROGRESS:
                 known = self.start_step(id_)
-            self._calls[key] = known, given
+            self._calls[key] = known
 
     def end_call(
         self,
@@ -441,15 +393,11 @@ class TaskState:
             size: Number of characters of the call's arguments and result.
         """
         with self._lock:
-            known, given = self._calls.get(key, (None, {}))
-            is_late = key in self.timed_out
-            self.timed_out.discard(key)
+            known = self._calls.get(key)
             step = known and self.steps.get(known.id, known)  # a removed step ends, too
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
-            ok = ok and not is_late
-            failure = StepStatus.TIMED_OUT if is_late else StepStatus.FAILED
-            status = StepStatus.COMPLETED if ok else failure
+            status = StepStatus.COMPLETED if ok else StepStatus.FAILED
             text = redact_identifiers(text[:_READ])
             note, now = shorten_line(text, 120), self._clock()
             ended = step.ended(
@@ -459,21 +407,8 @@ class TaskState:
             after = again.started(now) if retry else ended
             if step.id in self.steps:
                 self._put(after)
-            self._calls[key] = after, {}
+            self._calls[key] = after
             self._count(step.name if ok else f"{step.name}: {error_pattern(text)}", ok=ok)
-            if not retry and self._loop_detector.is_loop(step.name, given, text):
-                self.loops += 1
-                telemetry.note(TOOL_LOOP, attributes={"tool": step.name}, counts={"loops": 1})
-                logger.warning(
-                    "tool=<%s>, calls=<%d> | repeated identical tool calls with the same result",
-                    step.name,
-                    MOST_ALIKE,
-                )
-                advice = (
-                    f"{step.name} gave the same result {MOST_ALIKE} times for the same arguments:"
-                    " try something else"
-                )
-                self.add_finding(advice, of_goal=False)
             took = round(ended.duration_ms - step.duration_ms, 1)
             self._goals.record(
                 Execution(tool=step.name, ok=ok, ms=took, note=shorten_line(note, 80)),
@@ -494,12 +429,10 @@ class TaskState:
     def _put(self, step: TaskStep) -> TaskStep:
         self.steps[step.id] = step
         if len(self.steps) > self._steps_kept:
-            oldest = self.steps.pop(next(iter(self.steps)))
+            oldest = next(filterfalse(self._undo.__contains__, self.steps), next(iter(self.steps)))
+            del self.steps[oldest]
+            self._undo.pop(oldest, None)
             self.dropped += 1
-            if oldest.id in self._undo:
-                self._removed[oldest.id] = oldest
-                if len(self._removed) > self._steps_kept:
-                    self._undo.pop(self._removed.pop(next(iter(self._removed))).id)
         return step
 
     def step(self, id_: str) -> TaskStep:

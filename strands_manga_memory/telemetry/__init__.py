@@ -25,7 +25,6 @@ from strands_manga_memory.telemetry.events import (
     STORE_CALL,
     STUCK_WAIT,
     SUMMARY,
-    TOOL_LOOP,
     TRIM,
     metrics,
 )
@@ -54,7 +53,6 @@ __all__ = [
     "STORE_CALL",
     "STUCK_WAIT",
     "SUMMARY",
-    "TOOL_LOOP",
     "TRIM",
     "ObservedStore",
     "OperationStats",

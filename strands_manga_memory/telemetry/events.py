@@ -165,16 +165,6 @@ BREAKER_TRANSITION = Event(
     labels=("tool", "from", "to", "reason"),
 )
 
-TOOL_LOOP = Event(
-    "tool.loop",
-    counts={
-        "loops": Metric(
-            "manga_memory.tool.loops", "{loop}", "Repeated identical calls with identical results."
-        )
-    },
-    labels=("tool",),
-    has_span=False,
-)
 STUCK_WAIT = Event(
     "wait.stuck",
     counts={

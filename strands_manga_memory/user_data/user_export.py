@@ -24,7 +24,6 @@ from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
 from strands_manga_memory.session.tiers import damaged_heads, listings, member_ids, unseen_copies
-from strands_manga_memory.state import EnvironmentChanges
 from strands_manga_memory.stores.codec import Codec, dump, json_value, trusted
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
@@ -35,7 +34,6 @@ _UNREADABLE = [{"text": UNREADABLE_TEXT}]
 _KINDS = (
     "sessions",
     "orchestrators",
-    "environments",
     "stored_values",
     "memories",
     "statements",
@@ -112,11 +110,6 @@ def export_user(
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
                     state = {**session, "id": id_, "state": _plain(run.state)}
                     exported["orchestrators"].append(state)
-        if hot is not None:
-            with _skip_damaged(unreadable):
-                published = EnvironmentChanges(hot, scope, codec=memory_codec).published()
-                if fields := published.model_dump(mode="json", exclude_defaults=True):
-                    exported["environments"].append({**session, **fields})
     files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
     exported["stored_values"].extend(_stored_values(files, unreadable))
     if memories is not None:

@@ -20,6 +20,7 @@ from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
 from strands_manga_memory.session.tiers import Place, directory_key, due_key
+from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.stores.table import Key
 
 _BATCH = 1_000
@@ -146,7 +147,7 @@ def sealed_places(scope: ConversationScope) -> list[str]:
         *("/".join(key) for key in keys_of(place)),
         f"{place.conversation}#head",
         f"{cache_name(owner)}#state",
-        f"environment/{session}/cart",
+        SessionState.name_of(scope),
         place_of(owner, preference_id(scope.agent_id)),
     ]
 

@@ -27,7 +27,6 @@ from strands_manga_memory.conversation import ImportanceWeightedConversationMana
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.ops import diagnose, inspect, places
 from strands_manga_memory.squad import BusyError, ConversationTurns
-from strands_manga_memory.state import coordinator_of
 from strands_manga_memory.testing import FakeClock, FaultyTable, ScriptedModel
 from tests import servers
 from tests.support import background_writer, finish_writes
@@ -57,7 +56,7 @@ def test_every_incident_has_its_test() -> None:
         re.sub(r"\W+", "_", title.lower())
         for title in re.findall(r"^## (.*)$", RUNBOOK, re.MULTILINE)
     }
-    assert len(incidents) == 7
+    assert len(incidents) == 6
     assert {f"test_{name}" for name in incidents} <= set(globals())
 
 
@@ -208,43 +207,6 @@ def counted(metric: str) -> float:
     stats = telemetry.recorder.stats()
     event, name = metric.rsplit(" ", 1)
     return stats[event].sums.get(name, 0.0) if event in stats else 0.0
-
-
-def test_tool_loop() -> None:
-    @tool
-    def stock(title: str) -> str:
-        """Look up the stock."""
-        return f"nothing known of {title}"
-
-    def use(number: int, title: str) -> list[Any]:
-        return [
-            {"toolUse": {"toolUseId": f"t{number}", "name": "stock", "input": {"title": title}}}
-        ]
-
-    before = counted("tool.loop loops")
-    with MangaMemory.open() as memory:
-        asked = [
-            use(0, "Gyo"),
-            use(1, "Uzumaki"),
-            use(2, "Gyo"),
-            use(3, "Monster"),
-            use(4, "Gyo"),
-            "I don't know.",
-            "ok",
-        ]
-        model = ScriptedModel(asked)
-        settings = memory.agent_kwargs(user_id="u", session_id="s", task_state=True)
-        agent = Agent(model=model, tools=[stock], callback_handler=None, **settings)
-        agent("Is Gyo there?")
-        told = [str(request.messages) for request in model.requests]
-        assert "stock gave the same result 3 times" in told[5]
-        assert not any("the same result" in each for each in told[:5])
-        agent("thanks")  # another task
-        assert "the same result" not in str(model.requests[-1].messages[-1])
-        coordinator = coordinator_of(agent)
-        assert coordinator is not None
-        assert coordinator.stats()["loops"] == 1
-    assert counted("tool.loop loops") == before + 1
 
 
 def test_agents_that_wait_for_one_another() -> None:

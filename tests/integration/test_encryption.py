@@ -118,7 +118,6 @@ def talk(
     for number in range(24 if kwargs.get("history") == "summarize" else 2):
         agent(f"and volume {number} of {CANARY}? " + "it is about titans and walls. " * 20)
     agent._session_manager.set_metadata(None, cart=[CANARY])  # type: ignore[union-attr]
-    memory.changes(user_id="u1", session_id=session, tenant=tenant).publish(cart=[CANARY])
     agent._session_manager.flush()  # type: ignore[union-attr]
     user = memory.user("u1", tenant=tenant)
     user.remember(f"likes {CANARY}", metadata={"title": CANARY})

@@ -13,7 +13,6 @@ import pytest
 from strands import Agent
 
 from strands_manga_memory import (
-    AesGcmCipher,
     Codec,
     ConversationScope,
     HotStore,
@@ -312,48 +311,7 @@ def test_an_export_is_json_with_everything(memory: MangaMemory) -> None:
         "interaction_summary",
         "episode",
     }
-    assert exported["environments"] == []
     assert memory.export_user("u1")["sessions"] == []
-
-
-def test_what_was_published_for_a_session_is_exported_until_it_is_erased(
-    memory: MangaMemory,
-) -> None:
-    for user, session, item in (
-        ("u1", "s1", "B07X1234"),
-        ("u1", "s2", "B07X5678"),
-        ("u2", "s1", "B07X9999"),
-    ):
-        talk(memory, user, None, session, "hello")
-        memory.changes(user_id=user, session_id=session).publish(
-            cart=[{"asin": item, "quantity": 2}], tier="premium"
-        )
-    talk(memory, "u1", None, "s3", "nothing is published here")
-    found = json.loads(json.dumps(memory.export_user("u1")))["environments"]
-    assert sorted(found, key=lambda each: str(each["session_id"])) == [
-        {"session_id": "s1", "tier": "premium", "cart": ["asin B07X1234, quantity 2"]},
-        {"session_id": "s2", "tier": "premium", "cart": ["asin B07X5678, quantity 2"]},
-    ]
-    assert memory.forget_user("u1").complete
-    assert everything(memory, "u1", None)["environments"] == []
-    assert "B07X9999" in repr(memory.export_user("u2")["environments"])
-
-
-def test_a_sealed_environment_is_exported_by_who_has_the_key(
-    tables: tuple[Table, Table], valkey_server: servers.Valkey, unique: str
-) -> None:
-    with valkey_server.client() as client:
-        hot, codec = (
-            RedisHotStore(client, prefix=unique, deadline=5),
-            Codec(cipher=AesGcmCipher({"k": b"0" * 32}, current="k")),
-        )
-        memory = MangaMemory.open(hot, tables[0], memories=tables[1], codec=codec)
-        talk(memory, "u1", None, "s1", "hello")
-        memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X1234"])
-        assert memory.export_user("u1")["environments"] == [
-            {"session_id": "s1", "cart": ["B07X1234"]}
-        ]
-        memory.close()
 
 
 def hot_texts(valkey: servers.Valkey, prefix: str) -> bytes:

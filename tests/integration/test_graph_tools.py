@@ -14,7 +14,7 @@ from strands.multiagent.base import Status
 from strands.multiagent.graph import Graph
 from strands.types.tools import AgentTool, ToolGenerator, ToolSpec, ToolUse
 
-from strands_manga_memory import BreakerPolicy, StateCoordinator, guard_tool
+from strands_manga_memory import BreakerPolicy, guard_tool
 from strands_manga_memory.mcp import BreakerMiddleware
 from strands_manga_memory.testing import ScriptedModel
 from tests.unit.session.support import tool_use
@@ -93,20 +93,8 @@ async def pausing(
         yield event
 
 
-def _deadline(used: AgentTool) -> dict[str, Any]:
-    return {"tools": [used], "plugins": [StateCoordinator(offer_tools=False)]}
-
-
-def _deadline_then_pause(used: AgentTool) -> dict[str, Any]:
-    return {**_deadline(used), "inner": [pausing]}
-
-
 def _guard(used: AgentTool) -> dict[str, Any]:
     return {"tools": [guard_tool(used, PATIENT)]}
-
-
-def _guard_in_deadline(used: AgentTool) -> dict[str, Any]:
-    return {**_deadline(used), "tools": [guard_tool(used, PATIENT)]}
 
 
 def _middleware(used: AgentTool) -> dict[str, Any]:
@@ -118,10 +106,7 @@ def _middleware_then_pause(used: AgentTool) -> dict[str, Any]:
 
 
 WAYS = [
-    _deadline,
-    _deadline_then_pause,
     _guard,
-    _guard_in_deadline,
     _middleware,
     _middleware_then_pause,
 ]

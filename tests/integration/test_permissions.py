@@ -67,7 +67,7 @@ def live(memory: MangaMemory, sink: PreferenceSink | None = None) -> None:
         session.flush()
     agent("a large message: " + "x" * 400_000)
     session.flush()
-    memory.changes(user_id="u1", session_id="s1", tenant="acme").publish(cart=["a"])
+    memory.changes(user_id="u1", session_id="s1", tenant="acme").publish()
     assert memory.changes(user_id="u1", session_id="s1", tenant="acme").version()
     user = memory.user("u1", tenant="acme")
     known = user.remember("likes titans")

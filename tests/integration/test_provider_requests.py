@@ -391,7 +391,7 @@ def test_a_question_is_asked_next_within_the_turn_that_names_the_intent() -> Non
     agent("again, please")
     assert coordinator_of(agent) is not None
     assert texts(model.requests[-1].messages) == [
-        "Still missing: volume. Ask the user next: Which volume?"
+        "The user's intent: reorder\nMissing: volume\nAsk the user next: Which volume?"
     ]
 
 

@@ -83,7 +83,7 @@ def test_pages_hold_every_session_and_every_user_once(memory: MangaMemory) -> No
 def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: MangaMemory) -> None:
     talk(memory, "u1", "a", "Where is order 503-1234567-1234567?", task_state=True)
     talk(memory, "u1", "b", "hello")
-    memory.changes(user_id="u1", session_id="a").publish(cart=["B07X1234"])
+    memory.changes(user_id="u1", session_id="a").publish()
     memory.delete_session("u1", "a")
     assert [each.session_id for each in memory.sessions("u1").sessions] == ["b"]
     assert [each.sessions for each in memory.users().users] == [1]
@@ -94,7 +94,6 @@ def test_deleted_session_leaves_the_list_and_takes_its_state_along(memory: Manga
     agent("Can you cancel it?")
     assert len(model.requests[-1].messages) == 1
     assert "503" not in str(model.requests[-1].messages)
-    assert "B07X1234" not in str(model.requests[-1].messages)
 
 
 def test_lists_and_deletion_work_off_the_event_loop(memory: MangaMemory) -> None:

@@ -27,6 +27,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.squad import SessionChatStorage, SessionStrandsAgent
 from strands_manga_memory.state import GoalsLayer, StateCoordinator, coordinator_of
+from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.testing import ScriptedModel
 from tests import servers
 from tests.support import background_writer, settle
@@ -246,9 +247,9 @@ def test_state_of_an_erased_user_is_shared_with_nobody(opened: Opened) -> None:
     first = opened()
     agent_of(first, "orders")(f"Where is my order {ORDER}?")
     settle(first)
-    assert first.hot.get_value(f"state/{ConversationScope('u1', 's1').storage_session_id}")
+    assert first.hot.get_value(SessionState.name_of(ConversationScope("u1", "s1")))
     assert first.forget_user("u1").complete
-    assert not first.hot.get_value(f"state/{ConversationScope('u1', 's1').storage_session_id}")
+    assert not first.hot.get_value(SessionState.name_of(ConversationScope("u1", "s1")))
 
 
 def test_sessions_share_nothing_with_one_another(opened: Opened) -> None:

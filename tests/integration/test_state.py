@@ -7,7 +7,7 @@ import gc
 import json
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,11 @@ import pytest
 from strands import Agent, ToolContext, tool
 from strands.agent.conversation_manager import NullConversationManager
 from strands.hooks import AfterToolCallEvent
-from strands.middleware import ExecuteToolStage
 
 from strands_manga_memory import (
     ConversationScope,
     CorruptRecordError,
     DialogueSlot,
-    Environment,
     InMemoryHotStore,
     MangaMemory,
     RedisHotStore,
@@ -33,6 +31,7 @@ from strands_manga_memory.state import (
     CallableEnvironmentSource,
     Confidence,
     EnvironmentChanges,
+    EnvironmentTracker,
     Phase,
     SlotStatus,
     StepStatus,
@@ -42,7 +41,6 @@ from strands_manga_memory.state import (
 from strands_manga_memory.stores.writer import shared_writer
 from strands_manga_memory.testing import FakeClock, FaultyHotStore, ScriptedModel
 from tests import servers
-from tests.integration.endless import endless_tool
 from tests.support import GuardedModel, open_session, tool_results
 
 SCOPE = ConversationScope("u1", "s1")
@@ -174,7 +172,7 @@ def test_task_execution_and_environment_are_never_stored(manager: Manager, tmp_p
     source = CallableEnvironmentSource(
         lambda scope: {"tier": "vip", "cart": ["canary-in-the-cart"]}
     )
-    coordinator = StateCoordinator(source=source, scope=SCOPE)
+    coordinator = StateCoordinator(environment=source, scope=SCOPE)
     agent = agent_with(coordinator, model, tools=[get_stock], session_manager=manager())
     coordinator.task.record("reasoning", "canary-of-the-plan")
     agent("Is it there?")
@@ -413,7 +411,10 @@ def test_what_does_not_fit_is_left_out_by_lines_the_least_useful_first() -> None
 
 def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -> None:
     (tmp_path / "AGENT.md").write_text("Be brief.")
-    memory = MangaMemory.open(hot="memory://", durable=f"sqlite:///{tmp_path}/s.sqlite3")
+    cart: list[str] = []
+    source = CallableEnvironmentSource(lambda scope: {"cart": list(cart)})
+    durable = f"sqlite:///{tmp_path}/s.sqlite3"
+    memory = MangaMemory.open(hot="memory://", durable=durable, environment=source)
     model = ScriptedModel(lambda messages: "ok")
     kwargs = memory.agent_kwargs(
         user_id="u1", session_id="s1", task_state={"intents": REORDER}, max_tokens=200_000
@@ -429,7 +430,8 @@ def test_the_prefix_is_the_same_byte_for_byte_over_fifty_turns(tmp_path: Path) -
     assert coordinator is not None
     changes = memory.changes(user_id="u1", session_id="s1")
     for number in range(50):
-        changes.publish(cart=[f"item {number}"])
+        cart[:] = [f"item {number}"]
+        changes.publish()
         coordinator.goals.set(f"goal {number}")
         agent(f"Is volume {number} of 「Blue {number}」 there?")
         assert f"item {number}" in told(model)
@@ -562,80 +564,6 @@ def test_over_budget_the_model_is_told_to_answer() -> None:
     assert told(model) == ""
 
 
-async def test_a_tool_that_never_ends_is_stopped_and_the_model_answers() -> None:
-    cancelled = asyncio.Event()
-
-    @tool
-    async def endless() -> str:
-        """Never end."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        return "never"
-
-    model = ScriptedModel(
-        [[use("endless", "t1"), use("get_stock", "t2", asin="B07X1234")], "that is all I know"]
-    )
-    coordinator = StateCoordinator(tool_timeout_ms=50)
-    result = await agent_with(coordinator, model, tools=[endless, get_stock]).invoke_async("go")
-    assert "that is all I know" in str(result)
-    await asyncio.wait_for(cancelled.wait(), 10)
-    assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
-    assert coordinator.task.steps["t2"].status is StepStatus.COMPLETED
-    results = {
-        block["toolResult"]["toolUseId"]: block["toolResult"]
-        for block in model.requests[-1].messages[-1]["content"][:2]
-    }
-    assert results["t1"]["status"] == "error"
-    assert "was stopped after 50 ms" in results["t1"]["content"][0]["text"]
-
-
-def test_a_tool_that_takes_time_to_end_after_its_deadline_has_an_answer_that_says_so() -> None:
-    @tool
-    async def slow_to_end() -> str:
-        """Clean up for longer than the agent expects."""
-        try:
-            await asyncio.sleep(30)
-        finally:
-            await asyncio.sleep(0.3)
-        return "late"
-
-    model = ScriptedModel([[use("slow_to_end", "t1")], "done"])
-    agent_with(StateCoordinator(tool_timeout_ms=50), model, tools=[slow_to_end])("go")
-    result = model.requests[-1].messages[-1]["content"][0]["toolResult"]
-    assert "was stopped after 50 ms" in result["content"][0]["text"]
-
-
-def test_the_synchronous_agent_does_not_wait_for_the_thread_of_a_tool_that_never_ends() -> None:
-    endless, answered, ended = endless_tool()
-    coordinator = StateCoordinator(tool_timeout_ms=50)
-    agent = agent_with(
-        coordinator, ScriptedModel([[use("endless", "t1")], "that is all I know"]), tools=[endless]
-    )
-    assert "that is all I know" in str(agent("go"))
-    assert not ended.is_set(), "the agent waited for the tool"
-    answered.set()
-    assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
-
-
-async def test_an_answer_in_time_stays_one_if_middleware_after_it_takes_too_long() -> None:
-    async def slow(
-        context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
-    ) -> AsyncGenerator[Any, None]:
-        async for event in next_fn(context):
-            yield event
-        await asyncio.Event().wait()
-
-    coordinator = StateCoordinator(tool_timeout_ms=500)
-    model = ScriptedModel([[use("get_stock", "t1", asin="B07X1234")], "there you are"])
-    agent = agent_with(coordinator, model, tools=[get_stock])
-    agent.add_middleware(ExecuteToolStage, slow)
-    await agent.invoke_async("go")
-    assert model.requests[-1].messages[-1]["content"][0]["toolResult"]["status"] == "success"
-    assert coordinator.task.steps["t1"].status is StepStatus.COMPLETED
-
-
 async def test_a_cancelled_turn_leaves_no_step_in_progress() -> None:
     running = asyncio.Event()
 
@@ -714,16 +642,13 @@ def test_the_model_changes_the_state_with_tools() -> None:
     }
     texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
     assert "one of 'paper', 'digital'; got 'vinyl'" in texts["t1"]
-    assert (
-        texts["t2"]
-        == "To be confirmed: format = paper. Ask the user next: Paper or digital? (probably paper)"
-    )
+    assert texts["t2"].endswith("Ask the user next: Paper or digital? (probably paper)")
     assert "must be a valid asin" in texts["t3"]
     assert texts["t4"] == "Noted: asin B07X1234."
     assert "can be worked on: find" in texts["t6"]
     assert "action must be one of set," in texts["t7"]
     assert "intent must be one of reorder; got 'dance'" in texts["t9"]
-    assert texts["t10"] == "Nothing is missing for the intent reorder: volume = 3, format = paper."
+    assert texts["t10"] == "The user's intent: reorder\nKnown: volume = 3; format = paper"
     specs = {spec["name"]: spec["description"] for spec in model.requests[0].tool_specs or []}
     assert specs["update_slots"].endswith("Intents, with their slots: reorder (volume, format).")
     assert [results[id_]["status"] for id_ in ("t1", "t3", "t7")] == ["error"] * 3
@@ -791,11 +716,12 @@ def test_entity_named_in_the_message_of_the_intent_fills_its_slot(text: str) -> 
         agent.messages[0].get("tracking_id"),
     )
     result = agent.messages[2]["content"][0]["toolResult"]["content"][0]["text"]
-    assert (
-        result
-        == "Still missing: format. To be confirmed: volume = 2. Ask the user next: Which volume?"
-        " (probably 2)"
-    )
+    assert result.splitlines() == [
+        "The user's intent: reorder",
+        "Known: volume = 2 (inferred, to be confirmed)",
+        "Missing: format (paper / digital)",
+        "Ask the user next: Which volume? (probably 2)",
+    ]
     agent("And how long does it take?")
     assert "Known: volume = 2 (inferred, to be confirmed)" in told(model)
     assert "Ask the user next: Which volume? (probably 2)" in told(model)
@@ -866,9 +792,9 @@ def test_tools_are_offered_unless_they_are_refused() -> None:
 
 def test_finding_of_the_goal_is_shown_once() -> None:
     coordinator = StateCoordinator()
+    coordinator.task.add_finding("The shop is slow today.")
     coordinator.goals.set("find volume 3")
     coordinator.task.add_finding("It is sold out.")
-    coordinator.task.add_finding("The shop is slow today.", of_goal=False)
     lines = coordinator.to_agent_context().splitlines()
     assert lines[2:-1] == [
         "Found so far: It is sold out.",
@@ -876,7 +802,7 @@ def test_finding_of_the_goal_is_shown_once() -> None:
     ]
     coordinator.goals.complete()
     assert (
-        "Found in this task: It is sold out.; The shop is slow today."
+        "Found in this task: The shop is slow today.; It is sold out."
         in coordinator.to_agent_context()
     )
 
@@ -978,20 +904,28 @@ def hot(request: pytest.FixtureRequest, unique: str) -> Any:
     return RedisHotStore(server.client(), prefix=unique, deadline=5)
 
 
+def cart_of(carts: dict[str, Any], hot: Any, scope: ConversationScope = SCOPE) -> StateCoordinator:
+    source = CallableEnvironmentSource(lambda scope: dict(carts[scope.user_id]))
+    return StateCoordinator(environment=source, hot=hot, scope=scope, deadline=5)
+
+
 def test_a_cart_update_reaches_every_live_agent_before_its_next_model_call(hot: Any) -> None:
-    models = [ScriptedModel(), ScriptedModel()]
-    agents = [agent_with(StateCoordinator(hot=hot, scope=SCOPE), model) for model in models]
-    other = ScriptedModel()
-    stranger = agent_with(StateCoordinator(hot=hot, scope=ConversationScope("u2", "s1")), other)
-    EnvironmentChanges(hot, SCOPE).publish(cart=["B07X1234 x2"], cart_total="1,200 JPY", tier="vip")
+    carts: dict[str, Any] = {"u1": {"tier": "vip"}, "u2": {}}
+    models, other = [ScriptedModel(), ScriptedModel()], ScriptedModel()
+    agents = [agent_with(cart_of(carts, hot), model) for model in models]
+    stranger = agent_with(cart_of(carts, hot, ConversationScope("u2", "s1")), other)
+    carts["u1"] |= {"cart": ["B07X1234 x2"], "cart_total": "1,200 JPY"}
+    EnvironmentChanges(hot, SCOPE).publish()
     for agent in (*agents, stranger):
         agent("What is in my cart?")
     assert all("In the cart: B07X1234 x2 (total 1,200 JPY)" in told(model) for model in models)
     assert told(other) == ""
-    EnvironmentChanges(hot, SCOPE).publish(cart=["B07X9999"])
+    carts["u1"] = {"cart": ["B07X9999"], "tier": "vip"}
+    EnvironmentChanges(hot, SCOPE).publish()
     agents[0]("What is in it now?")
     assert "In the cart: B07X9999\n" in told(models[0])
-    EnvironmentChanges(hot, SCOPE).publish(cart=[])
+    carts["u1"] = {"tier": "vip"}
+    EnvironmentChanges(hot, SCOPE).publish()
     agents[0]("And now?")
     assert "In the cart" not in told(models[0])
     assert "tier vip" in told(models[0])
@@ -999,15 +933,17 @@ def test_a_cart_update_reaches_every_live_agent_before_its_next_model_call(hot: 
 
 def test_a_change_in_the_middle_of_a_turn_is_seen_by_its_next_call() -> None:
     hot = InMemoryHotStore()
+    carts: dict[str, Any] = {"u1": {}}
 
     @tool
     def add_to_cart(asin: str) -> str:
         """Add it."""
-        EnvironmentChanges(hot, SCOPE).publish(cart=[{"asin": asin, "quantity": 1}])
+        carts["u1"] = {"cart": [{"asin": asin, "quantity": 1}]}
+        EnvironmentChanges(hot, SCOPE).publish()
         return "added"
 
     model = ScriptedModel([[use("add_to_cart", "t1", asin="B07X1234")], "done"])
-    agent_with(StateCoordinator(hot=hot, scope=SCOPE), model, tools=[add_to_cart])("Add B07X1234.")
+    agent_with(cart_of(carts, hot), model, tools=[add_to_cart])("Add B07X1234.")
     assert "In the cart: asin B07X1234, quantity 1" in told(model)
 
 
@@ -1026,12 +962,12 @@ def test_what_was_published_during_an_outage_is_learned_after_it(survives: bool)
     type(store).survives_process, before = survives, type(store).survives_process
     try:
         model = ScriptedModel()
+        writer = shared_writer(hot, None)
+        writer.hot_health.clock = monotonic
+        writer.hot_health.renew()
         coordinator = StateCoordinator(
-            source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic
+            environment=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, clock=monotonic
         )
-        health = shared_writer(hot, None).hot_health
-        health._clock = monotonic
-        health.renew()
         agent = agent_with(coordinator, model)
         assert loads == ["s1"]
         hot.down = True
@@ -1069,7 +1005,7 @@ def test_a_source_that_fails_leaves_what_was_known_and_is_asked_again() -> None:
 
     model = ScriptedModel()
     agent = agent_with(
-        StateCoordinator(source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot), model
+        StateCoordinator(environment=CallableEnvironmentSource(load), scope=SCOPE, hot=hot), model
     )
     EnvironmentChanges(hot, SCOPE).publish()
     for expected in ("vip", "vip", "premium", "premium"):
@@ -1088,16 +1024,17 @@ async def test_a_slow_source_does_not_hold_the_model_call_up_and_what_it_says_co
         return {"tier": f"tier{loads[0]}"}
 
     model = ScriptedModel()
-    coordinator = StateCoordinator(
-        source=CallableEnvironmentSource(load), scope=SCOPE, hot=hot, source_deadline=0.05
-    )
+    source = CallableEnvironmentSource(load)
+    tracker = EnvironmentTracker(source, SCOPE, hot=hot, source_deadline=0.05)
+    tracker.load()
+    coordinator = StateCoordinator(environment=tracker)
     agent = agent_with(coordinator, model)
     EnvironmentChanges(hot, SCOPE).publish()
     for _ in range(2):
         await agent.invoke_async("hm")
         assert "tier tier1" in told(model)
     released.set()
-    late = coordinator._environment_tracker._loading._running
+    late = tracker._loading._running
     assert late is not None
     await asyncio.wrap_future(late)
     await agent.invoke_async("hm")
@@ -1133,14 +1070,6 @@ def test_threads_that_change_slots_lose_none() -> None:
     assert coordinator.dialogue.missing == ()
 
 
-def test_a_publication_names_fields_of_the_environment() -> None:
-    changes = EnvironmentChanges(InMemoryHotStore(), SCOPE)
-    with pytest.raises(ValueError, match="fields must be fields of Environment"):
-        changes.publish(mood="good")
-    with pytest.raises(ValueError, match="timezone must be an IANA name"):
-        changes.publish(timezone="Mars/Olympus")
-
-
 # The facade
 
 
@@ -1171,10 +1100,10 @@ def test_what_was_published_is_erased_with_the_user(tmp_path: Path) -> None:
         ScriptedModel(), user_id="u1", session_id="s1", task_state=True, callback_handler=None
     )
     agent("hello")
-    memory.changes(user_id="u1", session_id="s1").publish(cart=["canary"])
+    memory.changes(user_id="u1", session_id="s1").publish()
     report = memory.forget_user("u1")
-    assert report.counts["environment"] == 4
-    assert EnvironmentChanges(memory.hot, SCOPE).published() == Environment()
+    assert report.counts["environment"] == 2
+    assert EnvironmentChanges(memory.hot, SCOPE).version() is None
     memory.close()
 
 

@@ -48,7 +48,7 @@ def test_metadata_stand_beside_the_conversation(deployment: Deployment) -> None:
     assert state is not None
     state.dialogue.set_intent("order_tracking", agent="sales")
     cart.append("B07X9999")
-    memory.changes(user_id="u1", session_id="s1").publish(cart=cart)
+    memory.changes(user_id="u1", session_id="s1").publish()
     agent("and again")
     state.dialogue.set_intent("returns", agent="service")  # after the last turn
     manager.set_metadata(shown_to="u1")

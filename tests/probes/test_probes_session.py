@@ -8,7 +8,7 @@ from typing import Any
 from strands import tool
 
 from strands_manga_memory import BreakerPolicy, ConversationScope, guard_tool
-from strands_manga_memory.state import export_for_human
+from strands_manga_memory.state import CallableEnvironmentSource, export_for_human
 from tests.probes.conftest import Deployment
 from tests.support import estimate_tokens
 
@@ -88,10 +88,14 @@ def test_a_cart_update_reaches_the_next_model_call(deployment: Deployment) -> No
     """A change in another system, such as a cart, is in the next model call, and not in the stored
     history.
     """
-    memory = deployment.process()
+    cart: list[str] = []
+    memory = deployment.process(
+        environment=CallableEnvironmentSource(lambda _: {"cart": list(cart)})
+    )
     agent, model = deployment.agent(memory, task_state=True)
     agent("hello")
-    memory.changes(user_id="u1", session_id="s1").publish(cart=["B07X1234"])
+    cart.append("B07X1234")
+    memory.changes(user_id="u1", session_id="s1").publish()
     agent("and now?")
     assert "B07X1234" in str(model.requests[-1].messages)
     assert "B07X1234" not in str(agent.messages)

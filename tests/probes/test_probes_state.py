@@ -157,7 +157,7 @@ def test_goals_are_archived_small_and_within_caps(deployment: Deployment) -> Non
     goals.set("One more")
     goals.add_subtask("a", "first")
     goals.add_subtask("b", "second", depends_on=["a"])
-    assert [each.id for each in goals.ready_subtasks()] == ["a"]
+    assert [each.id for each in goals.goal().ready] == ["a"]
     with pytest.raises(StateError):
         goals.add_subtask("a", "again", depends_on=["b"])
 

@@ -172,7 +172,6 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (BreakerPolicy, {"tool_errors": "maybe"}, "tool_errors must be 'failure' or 'ignore'"),
     (StateCoordinator, {"max_tokens": 0}, "max_tokens must be a positive whole number"),
     (StateCoordinator, {"time_budget_ms": -1}, "time_budget_ms must be above 0"),
-    (StateCoordinator, {"tool_timeout_ms": 0}, "tool_timeout_ms must be above 0"),
     (StateCoordinator, {"deadline": 0}, "deadline must be above 0"),
     (StateCoordinator, {"hot": InMemoryHotStore()}, "scope must be a ConversationScope"),
     (StateLimits, {"executions_kept": 0}, "executions_kept must be a positive whole number, got 0"),

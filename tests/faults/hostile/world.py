@@ -53,7 +53,7 @@ class World:
         agent._session_manager.set_metadata(None, locale="ja", cart=["a"])  # type: ignore[union-attr]
         agent._session_manager.flush()  # type: ignore[union-attr]
         memory = self.memory()
-        memory.changes(user_id="u1", session_id="s1", tenant="acme").publish(cart=["B07X123456"])
+        memory.changes(user_id="u1", session_id="s1", tenant="acme").publish()
         user = memory.user("u1", tenant="acme")
         user.remember("likes horror", metadata={"title": "Titan"})
         user.prefer("format", "paperback")
@@ -215,7 +215,7 @@ class World:
             lambda: len(self.memory().user("u1", tenant="acme").recall()),
             lambda: self.memory().user("u1", tenant="acme").build_agent_context(),
             lambda: self.memory().export_user("u1", tenant="acme")["sessions"],
-            lambda: self.memory().changes(user_id="u1", session_id="s1", tenant="acme").published(),
+            lambda: self.memory().changes(user_id="u1", session_id="s1", tenant="acme").version(),
         ]
 
     def tried(self, *, may_be_new: bool = True) -> list[MangaMemoryError]:

@@ -443,15 +443,15 @@ def test_a_subtask_is_ready_when_what_it_depends_on_is_done() -> None:
     goals.set("g")
     for id_, needs in (("a", ()), ("b", ("a",)), ("c", ("a", "b"))):
         goals.add_subtask(id_, id_, depends_on=needs)
-    assert [each.id for each in goals.ready_subtasks()] == ["a"]
+    assert [each.id for each in goals.goal().ready] == ["a"]
     with pytest.raises(
         StateError, match="'b' has ended, or waits for another subtask; ready are: 'a'"
     ):
         goals.complete_subtask("b")
     goals.complete_subtask("a")
-    assert [each.id for each in goals.ready_subtasks()] == ["b"]
+    assert [each.id for each in goals.goal().ready] == ["b"]
     goals.fail_subtask("b", "closed")
-    assert goals.ready_subtasks() == []
+    assert goals.goal().ready == []
     with pytest.raises(StateError, match="'a' is completed and cannot fail"):
         goals.fail_subtask("a", "closed")
     assert [each.status for each in goals.goal().subtasks.values()] == [
