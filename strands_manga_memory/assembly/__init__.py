@@ -1,4 +1,4 @@
-"""Opens the stores of a process, and builds agents on them."""
+"""Setup of a process: its stores, its settings and the agents that are built on them."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ class MangaMemory:
                 Japanese. ``model``: also by the agent's ``aux_model``, in the background, without
                 values that the message lacks. ``nothing``: not at all. Default: ``model`` if there
                 is an ``aux_model`` or ``summary_model``, else ``rules``.
-            task_state: Whether a ``StateCoordinator`` shows task state and published ``changes`` to
+            task_state: Whether a ``StateCoordinator`` shows task state and announced ``changes`` to
                 the model; or a mapping with its arguments, such as ``intents``. Default False.
             instructions: Whether instruction files are read once and added to the system prompt;
                 True: the files in the working directory, ``~/.agent`` and ``/etc/agent/global``.
@@ -398,7 +398,7 @@ class MangaMemory:
     def users(self, *, limit: int = 100, after: str | None = None) -> user_data.UserPage:
         """Return a page of at most ``limit`` users who have sessions.
 
-        Each call reads the index of all sessions. For the next page, pass ``next`` as ``after``.
+        Each call reads the index of all sessions. ``after`` is the ``next`` of the previous page.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
@@ -408,7 +408,7 @@ class MangaMemory:
         return user_data.list_users(self._stores["durable"], limit=limit, after=after)
 
     def delete_session(self, user_id: str, session_id: str, *, tenant: str | None = None) -> None:
-        """Delete a session with its conversations, dialogue state and published ``changes``.
+        """Delete a session with its conversations, dialogue state and announced ``changes``.
 
         Memories of the session stay until ``user(...).forget`` or ``forget_user`` deletes them.
         If a tier does not answer, StoreUnavailableError is raised: repeat the call.
@@ -442,7 +442,8 @@ class MangaMemory:
     ) -> SessionFinalizer:
         """Return an object that turns ended sessions into memories of their users.
 
-        ``model`` writes summaries (None: rules do). There must be a memory table (``memories``).
+        ``model`` writes the summaries; None: rules write them. There must be a memory table
+        (``memories``).
         """
         from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
@@ -453,7 +454,8 @@ class MangaMemory:
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
         """Return an object that ends expired sessions.
 
-        With a memory table, it also stores summaries. A model without a memory table is refused.
+        With a memory table, the object also stores summaries, which ``model`` writes. A model
+        without a memory table raises an error.
         """
         finalizer = self.finalizer(model) if self.memories is not None or model else None
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)

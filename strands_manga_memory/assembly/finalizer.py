@@ -1,4 +1,4 @@
-"""Turns ended sessions into memories of their users."""
+"""Finalizer, which turns ended sessions into memories of their users."""
 
 from __future__ import annotations
 

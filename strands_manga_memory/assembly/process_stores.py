@@ -1,4 +1,4 @@
-"""Opens the stores of a process, collects statistics, and closes the stores."""
+"""Functions that open and close the stores of a process, and collect its statistics."""
 
 from __future__ import annotations
 

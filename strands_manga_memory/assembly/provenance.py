@@ -1,4 +1,4 @@
-"""Lists the texts about a user in an agent's last request, and removes such texts."""
+"""Origin of the texts about a user in an agent's last request, and removal of such texts."""
 
 from __future__ import annotations
 

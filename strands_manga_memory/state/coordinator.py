@@ -109,15 +109,15 @@ class StateCoordinator(Plugin):
         offer_tools: Whether the model gets tools that change the state (``TOOL_NAMES``). Default
             True.
         limits: Limits of the goals and steps. Default ``StateLimits()``.
-        environment: Source of the environment, an environment that does not change, or a tracker
-            that has loaded the environment.
+        environment: Source of the environment, or an environment that does not change, or a tracker
+            that has loaded its source. Default: an empty environment.
         scope: Scope of the conversation; required with a source or ``hot``.
         hot: Hot store for the state that the session's agents share, and for announced changes of
             the environment. None: the agent shares no state and receives no announcements.
         codec: Codec of the shared state.
-        is_stored: Function that returns whether the session still has the conversation of an agent
-            id. If it has none of the agents that wrote the shared state, a new agent ignores this
-            state. None: no check.
+        is_stored: Function that takes an agent id, and returns whether the session still has that
+            agent's conversation. A new agent ignores the shared state if no agent that wrote it has
+            a conversation any more, as after a deletion. None: no check.
         deadline: Seconds that a turn waits for the hot store. Default 0.05.
         clock: Function that returns monotonic seconds.
         wall_clock: Function that returns seconds since 1970.
@@ -128,7 +128,7 @@ class StateCoordinator(Plugin):
         max_tokens: Most estimated tokens of the rendered state.
 
     Raises:
-        ValueError: An argument is invalid. A second agent with the same coordinator raises it, too.
+        ValueError: An argument is invalid, or the coordinator belongs to another agent already.
     """
 
     name = "strands-manga-memory:state"
@@ -206,7 +206,7 @@ class StateCoordinator(Plugin):
     # The agent
 
     def init_agent(self, agent: Agent) -> None:
-        """Register the hooks and the middleware of this plugin at an agent."""
+        """Connect the coordinator to an agent, and register its hooks and its middleware."""
         if self.layers.agent_id:
             raise ValueError(
                 "this StateCoordinator belongs to another agent already; give each agent its own"

@@ -70,7 +70,7 @@ class SubtaskStatus(StrEnum):
 
 
 class Subtask(Part):
-    """Part of a goal.
+    """Piece of work for a goal, which may depend on other subtasks of the goal.
 
     Attributes:
         id: Id of the subtask, unique within the goal.

@@ -54,7 +54,7 @@ class BackgroundRead:
         key: Key of the read in ``writer``. Work with the same key runs in order.
         hot: Hot store that is read. During its outage, a caller waits only when the next attempt
             to reach the store is due. A store in the memory of this process does not block, so
-            the read then runs in the caller's thread. None: another source is read.
+            the read then runs in the caller's thread. None: no hot store is read.
 
     Attributes:
         writer: Background threads that run the read.
@@ -154,9 +154,9 @@ class SessionState:
         scope: Scope of the session.
         store: Store of this agent's state.
         codec: Codec of the shared data.
-        is_stored: Function that returns whether the session still has the conversation of an agent
-            id. If it has none of the agents that wrote the shared state, a new agent ignores this
-            state. None: no check.
+        is_stored: Function that takes an agent id, and returns whether the session still has that
+            agent's conversation. A new agent ignores the shared state if no agent that wrote it has
+            a conversation any more, as after a deletion. None: no check.
         deadline: Seconds that a turn waits for the shared state. Default 0.05.
     """
 
@@ -332,7 +332,7 @@ class Environment(Part):
         return value
 
     def metadata(self) -> dict[str, Any]:
-        """Return the values that become metadata of the conversation: locale and cart."""
+        """Return the locale and the cart, which are stored as metadata of the conversation."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
@@ -435,7 +435,9 @@ class EnvironmentChanges:
         self._state = SessionState.name_of(scope)
 
     def publish(self) -> None:
-        """Announce a change. Each agent of the session reads its source before its next model call.
+        """Announce a change of the environment.
+
+        Before its next model call, each agent of the session reads its source again.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.

@@ -150,8 +150,8 @@ class TaskState:
 
     Attributes:
         budget_ms: Time budget in milliseconds.
-        steps: The last 100 steps (by default), keyed by id, oldest first. Steps with an undo
-            function stay longest.
+        steps: At most 100 steps (by default), keyed by id, oldest first. The oldest step without an
+            undo function makes room for a new one.
         dropped: Number of older steps that were removed from ``steps``.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by tool name. Other steps than tool calls are keyed by
