@@ -299,18 +299,20 @@ class CircuitBreaker:
     def _notify(self, event: BreakerEvent | None) -> None:
         if event is None:
             return
-        logger.debug("event=<%s> | breaker changed", event)
+        logger.debug("event=<%s> | the breaker changed its state", event)
         if self._on_event is not None:
             try:
                 self._on_event(event)
             except Exception as error:
                 logger.warning(
-                    "breaker=<%s>, error=<%s> | a listener of the breaker raised",
+                    "breaker=<%s>, error=<%s> | a callback for breaker events raised an error",
                     self.name,
                     type(error).__name__,
                 )
                 logger.debug(
-                    "breaker=<%s> | a listener of the breaker raised", self.name, exc_info=True
+                    "breaker=<%s> | a callback for breaker events raised an error",
+                    self.name,
+                    exc_info=True,
                 )
 
     def __repr__(self) -> str:

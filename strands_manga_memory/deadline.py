@@ -134,9 +134,9 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
 
 
 def awaitable(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that ends when a future of another thread ends.
+    """Return an ``asyncio`` future that is done as soon as a future of another thread is done.
 
-    The result or error of the other future is not passed on.
+    Its result is always None. The result or error of the other future is not passed on.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()

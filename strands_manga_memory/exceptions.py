@@ -63,7 +63,7 @@ NO_TABLE = (
 
 
 class OvertakenError(StoreUnavailableError):
-    """Other processes changed a record during each attempt of a read or write, so it was given up.
+    """A read or write was abandoned, because other processes changed the record at each attempt.
 
     The store works. The package repeats a failed write later. A caller may repeat a failed read.
     """

@@ -144,7 +144,7 @@ class SessionSummaryError(ValueError):
 class RuleSessionSummarizer:
     """Summarizer that uses rules, without a model.
 
-    The summary quotes the user's first request, the most specific other one, and its answer.
+    The summary quotes the user's two most specific requests, and the answer to the last of them.
     Topics are titles and names. The user's words determine the sentiment.
     """
 
@@ -166,7 +166,7 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
-    """Return a summary that quotes the first and the most specific request, and the last answer.
+    """Return a summary that quotes the two most specific requests and the answer to the last one.
 
     Quotes that do not fit into ``max_tokens`` are left out. Preferences count as requests only if
     there is no other, because ``SessionSummary`` has a field for them.
@@ -184,13 +184,10 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     ] or said
     if not requests:
         return "A short exchange without a request."
-    weights = {request: information_weight(request[1]) for request in requests}
-    first = next(filter(weights.get, requests), requests[0])
-    best = max(
-        reversed(weights),
-        key=lambda each: (each != first, weights[each] + is_question(each[1])),
+    best = sorted(
+        requests, key=lambda request: information_weight(request[1]) + is_question(request[1])
     )
-    chosen = sorted({first, best}, key=requests.index)
+    chosen = sorted(best[-2:], key=requests.index)
     at, last = chosen[-1]
     role, text = next(iter(lines[at + 1 :]), ("", ""))
     has_question = any(is_question(each) for where, each in said if where == at)
@@ -201,11 +198,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     )
     answer = _quote(_telling_sentence(text)) if has_answer else ""
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
-    variants = [
-        _quoting(asked, given)
-        for asked in dict.fromkeys((tuple(quotes), tuple(quotes[-1:])))
-        for given in dict.fromkeys((answer, ""))
-    ]
+    variants = [_quoting(quotes, answer), _quoting(quotes[-1:], answer), _quoting(quotes[-1:], "")]
     return next(
         (each for each in variants if estimate_tokens(each) <= max_tokens),
         truncate_to_tokens(variants[-1], max_tokens),

@@ -280,7 +280,7 @@ def _with_details(
 
 def cancelled_result(request_id: str) -> dict[str, Any]:
     """Return the tool result of a call that was cancelled."""
-    text = "Tool execution cancelled; what it had begun may have gone on"
+    text = "Tool execution cancelled; parts of it may have taken effect"
     return {
         "toolUseId": request_id,
         "status": "error",

@@ -343,7 +343,7 @@ class Guard:
 
     @classmethod
     def of(cls, tool: AgentTool, policy: BreakerPolicy, **settings: Any) -> Guard:
-        """Create the circuit breaker, argument schema and statistics of a tool.
+        """Create the guard of a tool: its circuit breaker, argument schema and statistics.
 
         All MCP tools of one client share the supervisor of the server's connection. ``settings``
         are further arguments of ``Guard``.

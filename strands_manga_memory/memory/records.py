@@ -455,7 +455,8 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     schema = item.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise CorruptRecordError(
-            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA}; upgrade it",
+            f"record={place!r} has schema {schema}, this package reads up to {SCHEMA};"
+            " upgrade the package",
             record=place,
         )
     if item.get("owner", owner.ids) != owner.ids:

@@ -258,7 +258,6 @@ class CostModel:
 
 
 def _paper_use(workload: Workload) -> MonthlyUse:
-    """Return the resources that the design in ``CostModel.paper`` needs for a workload."""
     load, users = workload.messages_per_day / _PAPER_MESSAGES, workload.users / _PAPER_USERS
     writes = 400_000 * load * DAYS_A_MONTH
     live = 10_000 * load

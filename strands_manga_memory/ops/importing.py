@@ -250,7 +250,6 @@ def _conversation(
 
 
 def _seconds(text: str) -> float:
-    """Convert an ISO 8601 time to seconds since 1970. A time without a zone is in UTC."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -421,8 +420,8 @@ def import_user(
     except (CorruptRecordError, *MALFORMED) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(
-            "exported must be what export_user returns: user_id, tenant, sessions, memories;"
-            f" {what}"
+            "exported must be a result of export_user, with user_id, tenant, sessions and"
+            f" memories; {what}"
         ) from error
     stored = messages = 0
     names: dict[Standing, list[str]] = {"exists": [], "ended": []}
@@ -506,7 +505,6 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
 
 
 def _value_of(exported: Any) -> Any:
-    """Decode a JSON value of an export, such as bytes from ``{"$bytes": "..."}``."""
     return load(json_bytes(exported))
 
 

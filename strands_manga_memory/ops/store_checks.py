@@ -290,7 +290,6 @@ def not_opened(error: ValueError | StoreError) -> Finding:
 
 
 def _reached(store: RedisHotStore, shown: str) -> Finding:
-    """Check that the hot store's Redis server answers a read."""
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
@@ -307,7 +306,6 @@ def _one_node(client: Any) -> dict[str, Any]:
 
 
 def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
-    """Return the answer of a Redis server to the command INFO, or None if the command fails."""
     try:
         return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
     except RedisError:
@@ -315,7 +313,7 @@ def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
 
 
 def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check version, eviction policy, memory and persistence of a Redis server."""
+    """Check a Redis server: its version, eviction policy, memory and persistence."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
     if tuple(int(part) for part in text.split(".")[:2] if part.isdigit()) < _OLDEST:

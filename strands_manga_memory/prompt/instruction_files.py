@@ -188,7 +188,9 @@ class StableTexts(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Register middleware that adds the instruction files to each model call of an agent."""
         if self._agent is not None:
-            raise ValueError("these StableTexts already serve an agent; give each agent its own")
+            raise ValueError(
+                "this StableTexts plugin already serves an agent; create one for each agent"
+            )
         self._agent = weakref.ref(agent)
         agent.add_middleware(InvokeModelStage.Input, self._add_text)
 

@@ -270,9 +270,7 @@ class SessionAgent:
                 return
             conversation.saver.request_flush().add_done_callback(end)
 
-        with conversation.lock:
-            left = [one for one in self._redactions if not one.done() or one.exception()]
-            self._redactions = [*left, stored]
+        self._redactions = [one for one in self._redactions if not one.done()] + [stored]
         conversation.tiers.writer.repeat((self, "redact"), redact)
         return stored
 
@@ -289,18 +287,13 @@ class SessionAgent:
         """Block the thread until logged messages are redacted, at most for ``durable_deadline``.
 
         Raises:
-            StoreUnavailableError: A redaction takes longer, or could not be stored. It is completed
-                in the background.
+            StoreUnavailableError: A redaction takes longer. It is completed in the background.
         """
-        conversation, pending = self.conversation, self._redactions
-        wait(pending, timeout=conversation.tiers.durable_deadline)
+        pending, tiers = self._redactions, self.conversation.tiers
+        wait(pending, timeout=tiers.durable_deadline)
         for future in pending:
             if not future.done():
-                wait_for(future, conversation.tiers, must=True, has_waited=True)
-        if any(future.exception() for future in pending):  # redacted here, but not stored
-            conversation.saver.request_flush().result()
-        with conversation.lock:
-            self._redactions = [one for one in self._redactions if one not in pending]
+                wait_for(future, tiers, must=True, has_waited=True)
 
     def renew_after_fork(self) -> None:
         """Leave pending redactions to the parent process."""

@@ -108,8 +108,8 @@ class SessionStrandsAgent(SquadAgent):
         super().__init__(options)
         if not self.id.strip("-"):
             raise ValueError(
-                "options.name must have ASCII letters or digits, its id is made of them; got"
-                f" {options.name!r:.80}"
+                "options.name must contain ASCII letters or digits, from which the agent's id is"
+                f" made; got {options.name!r:.80}"
             )
         if tenant is not None:
             checked_id("tenant", tenant)

@@ -77,7 +77,7 @@ def check_version(version: int, storage_key: str) -> None:
         storage_key: Key of the record in its store, for the error message.
     """
     if version != VERSION:
-        advice = "; upgrade it" if version > VERSION else ""
+        advice = "; upgrade the package" if version > VERSION else ""
         raise CorruptRecordError(
             f"record={storage_key!r} has version {version}, this package reads {VERSION}{advice}",
             record=storage_key,
@@ -121,7 +121,7 @@ class Codec:
         ``storage_key`` is the key of the record in its store, for the error message.
         """
         if self.encrypts and not self._allow_plain:
-            advice = "Codec(allow_plain=True) reads what was stored before there was a cipher"
+            advice = "Codec(allow_plain=True) also reads records from before encryption"
             raise CorruptRecordError(
                 f"record={storage_key!r} is not encrypted; {advice}", record=storage_key
             )
@@ -286,7 +286,7 @@ def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
         return {f"${key}": item for key, item in named.items()} if is_escaped else named
     if not isinstance(value, date | time | Decimal):
         logger.warning(
-            "type=<%s> | value has no stored form, its text is stored", type(value).__name__
+            "type=<%s> | the value has no JSON form, its str() is stored", type(value).__name__
         )
     return text_of(value)
 
@@ -399,7 +399,10 @@ _LEVEL = 6
 
 
 def compress(payload: bytes) -> bytes | None:
-    """Compress bytes. Return None if compression does not save space, or for over 64 MiB."""
+    """Compress bytes.
+
+    Return None if the result is not smaller, or if there are over 64 MiB of bytes.
+    """
     if len(payload) > MOST_DECOMPRESSED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)

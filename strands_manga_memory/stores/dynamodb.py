@@ -104,6 +104,10 @@ class DynamoDBTable:
     def __repr__(self) -> str:
         return f"DynamoDBTable({self.name!r})"
 
+    def with_schema(self, schema: TableSchema) -> DynamoDBTable:
+        """Return the DynamoDB table of another schema, with the same client. It may be missing."""
+        return DynamoDBTable(self.client, schema)
+
     def create_if_missing(self) -> None:
         """Create the DynamoDB table with its indexes if it is missing, and enable its TTL.
 
@@ -262,7 +266,6 @@ class DynamoDBTable:
         return str(answer["Table"]["TableStatus"]) if answer else ""
 
     def _enable_ttl(self) -> None:
-        """Make DynamoDB delete expired records, unless it already does."""
         if not self._has_ttl():
             wanted = {"Enabled": True, "AttributeName": self.schema.ttl}
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import orjson
@@ -48,49 +48,37 @@ _PASSING = {  # error codes after which a retry may succeed
 }
 
 
-class _Refusal(NamedTuple):
-    reason: str
-    codes: frozenset[str]
-    remedy: str
-
-
 _CREDENTIALS = (
+    "authentication",
     "the credentials are missing, wrong or expired: renew them; those of a role are renewed"
-    " automatically"
+    " automatically",
 )
-_REFUSALS = (
-    _Refusal(
-        "authentication",
-        frozenset(
-            {
-                "ExpiredToken",
-                "ExpiredTokenException",
-                "IncompleteSignature",
-                "IncompleteSignatureException",
-                "InvalidClientTokenId",
-                "InvalidSignatureException",
-                "MissingAuthenticationToken",
-                "MissingAuthenticationTokenException",
-                "OptInRequired",
-                "RequestExpired",
-                "SignatureDoesNotMatch",
-                "UnrecognizedClientException",
-            }
-        ),
-        _CREDENTIALS,
-    ),
-    _Refusal(
-        "permission",
-        frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"}),
-        "grant its role the permissions of `strands-manga-memory permissions`",
-    ),
-    _Refusal("table", frozenset({MISSING, "TableNotFoundException"}), NO_TABLE),
-    _Refusal(
+_PERMISSION = "permission", "grant its role the permissions of `strands-manga-memory permissions`"
+_REFUSED = {
+    "ExpiredToken": _CREDENTIALS,
+    "ExpiredTokenException": _CREDENTIALS,
+    "IncompleteSignature": _CREDENTIALS,
+    "IncompleteSignatureException": _CREDENTIALS,
+    "InvalidClientTokenId": _CREDENTIALS,
+    "InvalidSignatureException": _CREDENTIALS,
+    "MissingAuthenticationToken": _CREDENTIALS,
+    "MissingAuthenticationTokenException": _CREDENTIALS,
+    "OptInRequired": _CREDENTIALS,
+    "RequestExpired": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "UnrecognizedClientException": _CREDENTIALS,
+    "AccessDenied": _PERMISSION,
+    "AccessDeniedException": _PERMISSION,
+    "UnauthorizedOperation": _PERMISSION,
+    MISSING: ("table", NO_TABLE),
+    "TableNotFoundException": ("table", NO_TABLE),
+    "ResourceInUseException": (
         "table",
-        frozenset({"ResourceInUseException"}),
         "the table is being created or deleted: wait until it is active",
     ),
-)
+}
+"""Reason and remedy of refused requests, by error code."""
+
 # error codes of invalid requests, which say nothing about the availability of the table
 _OF_THE_REQUEST = {
     "ItemCollectionSizeLimitExceededException",
@@ -127,7 +115,8 @@ def package_error(error: Exception, where: str) -> StoreError:
     if isinstance(error, ParamValidationError):
         return StoreError(what)
     if isinstance(error, BotoCoreError):
-        return StoreRefusedError(what, reason="authentication", remedy=_CREDENTIALS)
+        reason, remedy = _CREDENTIALS
+        return StoreRefusedError(what, reason=reason, remedy=remedy)
     return StoreRefusedError(
         what, reason="client", remedy="check the client and the source of its credentials"
     )
@@ -140,12 +129,9 @@ def _response_error(error: ClientError, what: str) -> StoreError:
         return StoreUnavailableError(what)
     if code in _OF_THE_REQUEST:
         return StoreError(what)
-    for refusal in _REFUSALS:
-        if code in refusal.codes:
-            return StoreRefusedError(what, reason=refusal.reason, remedy=refusal.remedy)
-    return StoreRefusedError(
-        what, reason=code or "request", remedy="see the AWS documentation of this error code"
-    )
+    unknown = code or "request", "see the AWS documentation of this error code"
+    reason, remedy = _REFUSED.get(code, unknown)
+    return StoreRefusedError(what, reason=reason, remedy=remedy)
 
 
 def dynamodb_client(*, region: str | None = None, endpoint: str | None = None) -> DynamoDBClient:

@@ -1,7 +1,7 @@
 """Protocol of hot stores, which keep the conversations in use, and a hot store in memory.
 
-A conversation ends at its logical expiry, after its TTL. The store still keeps the conversation for
-a while, so that a sweeper (clean-up job) can finalize it.
+A conversation expires when its time to live (TTL) has passed since its last use. The store still
+keeps an expired conversation for some time, so that a clean-up job (sweeper) can summarize it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class HotRecord:
     Args:
         epoch: Number that grows by 1 each time the conversation is ended or deleted.
         version: Number that each write changes.
-        state: ``ACTIVE``, ``CLOSING`` (being finalized) or ``DELETED``. A deleted conversation has
-            only its epoch.
-        ttl: Seconds from the last write, or renewal by ``load``, to the logical expiry.
-        expires_in: Seconds until the logical expiry by the store's clock, negative afterwards.
-        fields: The requested fields that exist.
+        state: ``ACTIVE``, ``CLOSING`` (a sweeper is ending the conversation) or ``DELETED``. A
+            deleted conversation has only an epoch.
+        ttl: Seconds between the last use and the expiry of the conversation.
+        expires_in: Seconds until the expiry; negative for an expired conversation.
+        fields: Requested fields that exist, keyed by name.
     """
 
     epoch: int
@@ -95,7 +95,7 @@ class HotStore(Protocol):
     def load(
         self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields.
+        """Read a conversation with some or all of its fields.
 
         The read is one request. The result is None if nothing is stored. An expired conversation is
         returned as long as the store keeps it. For a deleted conversation, the result is its
@@ -104,7 +104,7 @@ class HotStore(Protocol):
         Args:
             conversation: Name of the conversation.
             fields: Names of the fields to read. None: all fields.
-            touch: Whether to renew the TTL of an active, unexpired conversation.
+            touch: Whether the read renews the TTL of an active, unexpired conversation.
         """
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
@@ -282,7 +282,7 @@ class InMemoryHotStore:
     def load(
         self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields."""
+        """Read a conversation with some or all of its fields."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -329,7 +329,10 @@ class InMemoryHotStore:
         return True
 
     def put_tombstone(self, conversation: str, *, ttl: float) -> int:
-        """Replace a conversation by a record of its deletion, and return the record's epoch."""
+        """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
+
+        The epoch of a conversation grows by 1 each time the conversation is ended or deleted.
+        """
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)

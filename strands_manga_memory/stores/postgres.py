@@ -100,6 +100,10 @@ class PostgresTable(SQLTable):
             f" {self.schema.name!r})"
         )
 
+    def with_schema(self, schema: TableSchema) -> PostgresTable:
+        """Return the table with another schema in the same database. It may be missing."""
+        return PostgresTable(self.conninfo, schema)
+
     def create_if_missing(self) -> None:
         """Create the PostgreSQL table if it is missing."""
         columns = (

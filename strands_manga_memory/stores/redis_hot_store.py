@@ -59,13 +59,12 @@ _LUA = dict(zip(_parts[::2], _parts[1::2], strict=True))
 
 
 def _script(*parts: str) -> _Script:
-    """Return the Lua script that consists of the named parts of ``redis_scripts.lua``."""
+    """Build a Lua script from sections of the file ``redis_scripts.lua``."""
     text = "".join(_LUA[part] for part in parts)
     return _Script(text, _digest(text.encode()))
 
 
 def _digest(data: bytes) -> str:
-    """Return the SHA-1 of data, which ``redis.sha1hex`` computes on the server."""
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
@@ -119,8 +118,8 @@ class RedisHotStore:
         client: The redis-py client.
 
     Raises:
-        ValueError: ``client`` decodes responses, ``prefix`` is empty or contains a brace, or
-            ``deadline`` or ``grace`` is negative.
+        ValueError: ``client`` is asynchronous or decodes responses, ``prefix`` is empty or contains
+            a brace, or ``deadline`` or ``grace`` is negative.
     """
 
     survives_process = True
@@ -153,7 +152,7 @@ class RedisHotStore:
     def load(
         self, conversation: str, fields: Sequence[str] | None, *, touch: bool = True
     ) -> HotRecord | None:
-        """Return a conversation with the requested fields."""
+        """Read a conversation with some or all of its fields."""
         names = ["*"] if fields is None else fields
         return self._record(conversation, _LOAD, int(touch), self._grace, *names)
 
@@ -181,7 +180,10 @@ class RedisHotStore:
         return bool(self._run(conversation, _WRITE, control, *write.removed, *fields)[1])
 
     def put_tombstone(self, conversation: str, *, ttl: float) -> int:
-        """Replace a conversation by a record of its deletion, and return the record's epoch."""
+        """Replace a conversation by a tombstone (record of its deletion), and return its epoch.
+
+        The epoch of a conversation grows by 1 each time the conversation is ended or deleted.
+        """
         _, newest = self._run(conversation, _PUT_TOMBSTONE, _milliseconds(ttl))
         return int(newest)
 
@@ -301,8 +303,6 @@ class RedisHotStore:
         return list(zip(names, states, strict=True))
 
     def _pipelined(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send several Redis commands in one request, and return their results."""
-
         def call() -> list[Any]:
             with self.client.pipeline(transaction=False) as pipeline:
                 for command in commands:

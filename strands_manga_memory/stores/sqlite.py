@@ -137,6 +137,10 @@ class SQLiteTable(SQLTable):
         if self._connection is not None:
             self._connection.close()
 
+    def with_schema(self, schema: TableSchema) -> SQLiteTable:
+        """Return the table with another schema in the same SQLite file. It may be missing."""
+        return SQLiteTable(self.path, schema)
+
     def create_if_missing(self) -> None:
         """Create the SQLite file and the table if they are missing."""
         with self._connected(create=True) as connection:
@@ -199,7 +203,7 @@ class SQLiteTable(SQLTable):
         """
         if not self._lock.acquire(timeout=self._deadline):
             raise StoreUnavailableError(
-                f"table=<{self.schema.name}> | other threads kept it busy for {self._deadline} s;"
+                f"table=<{self.schema.name}> | other threads used the table for {self._deadline} s;"
                 " try again later, or raise deadline"
             )
         try:
@@ -227,7 +231,6 @@ class SQLiteTable(SQLTable):
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the SQLite file, check its format version, and empty its write-ahead log."""
         is_new = not self.path.exists()
         for folder in reversed([folder for folder in self.path.parents if not folder.exists()]):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -243,7 +246,7 @@ class SQLiteTable(SQLTable):
             if version > FILE_VERSION:
                 what = (
                     f"record={str(self.path)!r} has version {version}, this package reads up to"
-                    f" {FILE_VERSION}; upgrade it"
+                    f" {FILE_VERSION}; upgrade the package"
                 )
                 raise CorruptRecordError(what, record=str(self.path))
             if is_new:  # still empty; the WAL file gets the same mode

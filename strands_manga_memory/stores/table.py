@@ -89,20 +89,17 @@ class Condition:
     def met_by(self, item: Mapping[str, Any] | None) -> bool:
         """Return whether a stored record meets the condition.
 
-        None means that there is no record.
+        ``item`` is None if there is no record.
         """
         if item is None:
             return self.absent
         if not self.equals and not self.below:
             return False
-        for name, value in self.equals.items():
-            if item.get(name) != value:
-                return False
-        for name, limit in self.below.items():
-            number = item.get(name)
-            if not (isinstance(number, int | float) and number < limit):
-                return False
-        return True
+        are_equal = all(item.get(name) == value for name, value in self.equals.items())
+        return are_equal and all(
+            isinstance(number := item.get(name), int | float) and number < limit
+            for name, limit in self.below.items()
+        )
 
 
 ABSENT = Condition(absent=True)

@@ -297,9 +297,9 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key in a main record.
+        """Return the key of the value to which a main record belongs.
 
-        If the record is damaged, a key over 830 bytes is cut off.
+        If the record is damaged, a key of over 830 bytes is incomplete.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 

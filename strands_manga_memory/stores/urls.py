@@ -7,7 +7,6 @@ import re
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -61,10 +60,6 @@ def open_table(url: str, schema: TableSchema = SESSIONS) -> Table:
             return _dynamodb(parts, query, schema)
         if parts.scheme in ("postgresql", "postgres"):
             return _postgres(url, schema)
-        if parts.scheme == "memory":
-            raise ValueError(
-                "a table must outlive its process, and memory:// does not: name a SQLite file"
-            )
         raise ValueError(f"its scheme {parts.scheme!r:.80} names no table")
 
 
@@ -129,15 +124,12 @@ def open_hot_store(url: str) -> HotStore:
 def _sqlite(parts: SplitResult, query: Mapping[str, str], schema: TableSchema) -> Table:
     from strands_manga_memory.stores.sqlite import SQLiteTable
 
-    path = unquote(parts.path.removeprefix("/"))
-    if path == ":memory:" or (not parts.netloc and not path) or parts.netloc == ":memory:":
-        raise ValueError("a table in memory is neither shared nor durable, name a file")
     if parts.netloc:
         path = parts.netloc + parts.path
         raise ValueError(f"a path follows three slashes: write sqlite:///{path}")
     if query:
         raise ValueError(f"sqlite takes no arguments, got {sorted(query)}")
-    return SQLiteTable(path, schema)
+    return SQLiteTable(unquote(parts.path.removeprefix("/")), schema)
 
 
 def table_name(url: str, schema: TableSchema) -> str:
@@ -353,42 +345,19 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
         return None, []
     if memories is not None:
         return memories, []
-    found, is_sure = _neighbor(getattr(durable, "observes", durable))
-    if found is None:
+    durable = getattr(durable, "observes", durable)
+    open_table_in_same_store = getattr(durable, "with_schema", None)
+    if open_table_in_same_store is None:
         doubt = "no memory table is set, and it cannot be searched next to this durable tier"
         return None, [f"memories: {doubt}"]
+    found: Table = open_table_in_same_store(USER_MEMORY)
     try:
         found.get("nobody", "nothing")
     except StoreRefusedError as error:
         doubt = f"no memory table is set, and there is no {found!r} next to the durable tier"
         if error.reason != "table":
             doubt = f"{found!r} next to the durable tier cannot be read, reason: {error.reason}"
-        elif is_sure:
-            return None, []
+        elif getattr(durable, "name", durable.schema.name) == durable.schema.name:
+            return None, []  # with a custom name, the memory table might have one, too
         return None, [f"memories: {doubt}"]
     return found, []
-
-
-def _neighbor(durable: Any) -> tuple[Table | None, bool]:
-    """Return the default table of user memories in the same file or service as a durable table.
-
-    The table of user memories may not exist.
-
-    Returns:
-        The table, and whether its name is certain. The name is uncertain if the durable table is a
-        DynamoDB table with a custom name. For a durable table of an unknown type: None and False.
-    """
-    if isinstance(path := getattr(durable, "path", None), Path):
-        from strands_manga_memory.stores.sqlite import SQLiteTable
-
-        return SQLiteTable(path, USER_MEMORY), True
-    if isinstance(conninfo := getattr(durable, "conninfo", None), str):
-        from strands_manga_memory.stores.postgres import PostgresTable
-
-        return PostgresTable(conninfo, USER_MEMORY), True
-    if (client := getattr(durable, "client", None)) is not None:
-        from strands_manga_memory.stores.dynamodb import DynamoDBTable
-
-        # If the durable table has a custom name, the memory table may have one, too.
-        return DynamoDBTable(client, USER_MEMORY), durable.name == durable.schema.name
-    return None, False

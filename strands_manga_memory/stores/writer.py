@@ -178,9 +178,6 @@ class TierHealth:
             done = work()
         except StoreError as error:
             self.failed(error, since=asked_at)
-            logger.debug(
-                "error=<%s> | the tier is unavailable, continuing without it", type(error).__name__
-            )
             return None
         self.succeeded()
         return done

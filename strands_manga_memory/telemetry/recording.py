@@ -132,7 +132,9 @@ class EventRecorder:
                 try:
                     self._export(self._entries.popleft())
                 except Exception as error:  # noqa: BLE001 - an exporter's error must not reach an agent
-                    logger.debug("error=<%s> | an event was not exported", type(error).__name__)
+                    logger.debug(
+                        "error=<%s> | a telemetry event was not exported", type(error).__name__
+                    )
 
     def stats(self) -> dict[str, OperationStats]:
         """Return the statistics of this process, keyed by operation, such as ``hot.write``."""

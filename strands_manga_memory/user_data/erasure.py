@@ -169,7 +169,7 @@ def forget_user(
             _forget_session(scope, tiers, Counter())
         left = list(_left(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
-    logger.info("sessions=<%d>, left=<%d> | erased a user", len(sessions), len(left))
+    logger.info("sessions=<%d>, left=<%d> | deleted the data of a user", len(sessions), len(left))
     deleted = {name: count for name, count in sorted(counts.items()) if count}
     return ErasureReport(deleted, tombstones, left, not_looked_at)
 

@@ -170,7 +170,7 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
     except CorruptRecordError as error:
         unreadable.append(error.record)
         kind = type(error).__name__
-        logger.warning("error=<%s> | skipped an unreadable record in the export", kind)
+        logger.warning("error=<%s> | an unreadable record is missing in the export", kind)
 
 
 def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
@@ -191,5 +191,4 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON values, with bytes as ``{"$bytes": "BASE64"}``."""
     return json_value(dump(value))

@@ -286,7 +286,7 @@ def test_a_record_of_a_newer_version(new_process: NewProcess, stores: Stores) ->
     sealed = Codec().seal(b"{}", name)
     newer = bytes([sealed[0], VERSION + 1]) + sealed[2:]
     table.put({**row, "data": newer})
-    with pytest.raises(CorruptRecordError, match="upgrade it") as caught:
+    with pytest.raises(CorruptRecordError, match="upgrade the package") as caught:
         restored(new_process, cold, durable=table)
     assert caught.value.record == name
     assert table.get(row["session_id"], row["sk"]) == {**row, "data": newer}

@@ -140,7 +140,7 @@ def test_exports_that_are_none(seed: int, tmp_path: Path, world: World) -> None:
 def test_an_export_whose_states_are_no_mappings_is_refused(states: object, world: World) -> None:
     exported = world.memory().export_user("u1", tenant="acme")
     exported["sessions"][0]["states"] = states
-    with pytest.raises(ValueError, match="exported must be what export_user returns"):
+    with pytest.raises(ValueError, match="exported must be a result of export_user"):
         import_user(exported, world.memory())
 
 

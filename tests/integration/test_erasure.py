@@ -264,7 +264,7 @@ def test_an_import_with_a_wrong_agent_id_stores_nothing(
     with MangaMemory.open(
         "memory://", f"sqlite:///{tmp_path}/other.sqlite3", memories=True
     ) as other:
-        with pytest.raises(ValueError, match="exported must be what export_user returns"):
+        with pytest.raises(ValueError, match="exported must be a result of export_user"):
             import_user(exported, other)
         assert not other.users().users
 

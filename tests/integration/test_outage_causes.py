@@ -83,7 +83,7 @@ def _reset_postgres(
 @pytest.mark.parametrize(
     ("outage", "cause"),
     [
-        (_locked_file, r"database is locked|other threads kept it busy"),
+        (_locked_file, r"database is locked|other threads used the table"),
         (_reset_dynamodb, r"(?i)connection|connect to the endpoint"),
         (_reset_postgres, r"(?i)connection (failed|reset)|closed the connection"),
     ],

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
-from queue import Queue
 from typing import Any
 
 import pytest
@@ -533,38 +532,6 @@ def test_flush_waits_for_a_redaction_that_took_longer_than_its_deadline(
             break
         except StoreUnavailableError:
             time.sleep(0.05)
-    assert SECRET.encode() not in everything_stored(both)
-    check_gone(both, restored)
-
-
-def test_flush_stores_a_redaction_whose_own_flush_has_failed(
-    both: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    restored = restored_with_older_secret(both)
-    manager = restored._session_manager
-    message = {**next(both.manager().records())["message"], "content": [{"text": REDACTED}]}
-    conversation = manager._conversations["A", "default"]
-    replace, request, flushes = conversation.redact, conversation.saver.request_flush, Queue[Any]()
-
-    def replace_late(redacted: Any, *log: Any) -> bool:
-        if not log:  # the message is not in memory
-            return bool(replace(redacted))
-        flushes.get(timeout=10).result()  # what the call of flush() writes lacks the redaction
-        both.durable.down = True  # until the redaction's own flush has failed
-        return bool(replace(redacted, *log))
-
-    def request_flush() -> Any:
-        flushes.put(flush := request())
-        flush.add_done_callback(lambda _: setattr(both.durable, "down", False))
-        return flush
-
-    async def redact() -> None:
-        manager.redact_latest_message(message, restored)
-
-    monkeypatch.setattr(conversation, "redact", replace_late)
-    monkeypatch.setattr(conversation.saver, "request_flush", request_flush)
-    asyncio.run(redact())
-    manager.flush()
     assert SECRET.encode() not in everything_stored(both)
     check_gone(both, restored)
 

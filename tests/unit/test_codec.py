@@ -200,7 +200,7 @@ def test_a_value_moved_elsewhere_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(VERSION + 1, "; upgrade it$"), (VERSION - 1, "$")]
+    ("version", "advice"), [(VERSION + 1, "; upgrade the package$"), (VERSION - 1, "$")]
 )
 def test_another_version_is_refused_and_says_so(version: int, advice: str) -> None:
     sealed = bytearray(Codec().encode("a value", PLACE))

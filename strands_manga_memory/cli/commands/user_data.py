@@ -92,7 +92,7 @@ def import_(
         count, memories = len(exported["sessions"]), len(exported["memories"])
     except (ValueError, KeyError, TypeError) as error:
         raise typer.BadParameter(
-            f"{str(source)!r} must be the JSON that export writes, with user_id, sessions and"
+            f"{str(source)!r} must be a JSON file from export, with user_id, sessions and"
             " memories;"
             f" {type(error).__name__}: {error}"
         ) from error

@@ -72,38 +72,6 @@ def test_a_summary_keeps_the_order_of_the_requests_in_a_message() -> None:
     assert 0 < text.index("二つ目がよさそう") < text.index("ジムはありますか")
 
 
-@pytest.mark.parametrize(
-    ("asked", "summary"),
-    [
-        (
-            (
-                "hey, first time here",
-                "looking for something my 12 year old students would like",
-                "do you ship to schools?",
-                "can you see where order 250-1234567-7654321 is?",
-                "I'm vegetarian, does the cafe have options?",
-            ),
-            'The user said "looking for something my 12 year old students would like" and later'
-            ' "can you see where order 250-1234567-7654321 is?". The answer was "We have that".',
-        ),
-        (
-            (
-                "はじめまして",
-                "小学生の姪への本を探してます",
-                "1〜3巻を取り置きできますか",
-                "よかった",
-            ),
-            "ユーザーは「小学生の姪への本を探してます」、また「1〜3巻を取り置きできますか」と言った。",
-        ),
-    ],
-)
-def test_a_summary_quotes_the_first_and_the_most_specific_request(
-    asked: tuple[str, ...], summary: str
-) -> None:
-    lines = [line for text in asked for line in (("user", text), ("assistant", "We have that."))]
-    assert RuleSessionSummarizer()(lines, max_tokens=60).text == summary
-
-
 def test_the_name_and_the_home_of_the_user_are_no_topics() -> None:
     lines = [
         ("user", "My name is Siobhan O'Brien and I live in Ghent. Do you have Vinland Saga?"),
