@@ -188,13 +188,15 @@ def up(manager: TieredSessionManager, agent: Any, numbers: Iterator[int], tier: 
     return last + 1
 
 
-DENIED_ALIKE = ("moved", "cluster down", "disk", "script", "old login")
-"""Refusals that the proxy answers in place of the server, as ``loading``; the suite tries one."""
+ALIKE = ("moved", "cluster down", "disk", "script", "old login", "keys", "replicas", "replica")
+"""Refusals that the suite tries in one form of each kind: by the proxy in place of the server, by
+permissions, and by replication.
+"""
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.long] if name in DENIED_ALIKE else []) for name in HOT],
+    [pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else []) for name in HOT],
 )
 def test_a_hot_tier_that_refuses_fails_no_turn_and_heals(
     tiers: FaultyTiers, name: str, caplog: pytest.LogCaptureFixture

@@ -260,7 +260,7 @@ class SnapshotConversations(Conversations):
 
 
 _SETTINGS = settings(
-    max_examples=12,
+    max_examples=8,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -53,9 +53,25 @@ MANAGERS: dict[str, Callable[[], ConversationManager]] = {
 }
 
 
+VARIANTS = {
+    "sliding, first pinned",
+    "sliding, empty",
+    "sliding in turn",
+    "summarizing, first pinned",
+}
+"""Managers that differ in one setting from another of the suite: they are long."""
+
+
 @pytest.mark.parametrize(
     ("shape", "name"),
-    [*(("valkey+sqlite", name) for name in MANAGERS), ("valkey", "ours"), ("sqlite", "sliding")],
+    [
+        *(
+            pytest.param("valkey+sqlite", name, marks=pytest.mark.long if name in VARIANTS else ())
+            for name in MANAGERS
+        ),
+        ("valkey", "ours"),
+        ("sqlite", "sliding"),
+    ],
 )
 def test_conversation_managers_restore_exactly(
     request: pytest.FixtureRequest, shape: str, name: str

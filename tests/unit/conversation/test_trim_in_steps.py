@@ -69,36 +69,6 @@ def test_a_cap_in_turns_goes_down_by_the_same_share() -> None:
     assert sum(message["role"] == "user" for message in agent.messages) <= 20
 
 
-def sizes_of(
-    manager: ImportanceWeightedConversationManager, characters: int, turns: int = 150
-) -> list[int]:
-    """Return the tokens of the history after each turn of so many characters each way."""
-    said = itertools.count()
-    agent = Agent(
-        model=ScriptedModel(
-            lambda _: prose()[(start := next(said) * 997 % 400_000) : start + characters],
-            usage=lambda _: 0,
-        ),  # it reports no usage that the counts would be fitted to
-        conversation_manager=manager,
-        callback_handler=None,
-    )
-    count = default_counter().count
-    sizes = []
-    for turn in range(turns):
-        agent(prose()[(start := turn * 1_009 % 400_000) : start + characters])
-        sizes.append(sum(map(count, agent.messages)))
-    return sizes
-
-
-def test_a_step_makes_room_for_as_many_turns_as_asked() -> None:
-    sizes = sizes_of(ImportanceWeightedConversationManager(4_096, trim_every=8), 120)
-    steps = [at for at, (before, after) in enumerate(itertools.pairwise(sizes)) if after < before]
-    gaps = [later - earlier for earlier, later in itertools.pairwise(steps)]
-    assert len(gaps) >= 5
-    assert all(6 <= gap <= 10 for gap in gaps), gaps
-    assert max(sizes) <= 4_096
-
-
 @pytest.mark.parametrize(
     ("characters", "grow_to", "makes_room"),
     [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)],

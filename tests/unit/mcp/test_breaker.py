@@ -34,26 +34,6 @@ def half_open(**settings: Any) -> tuple[CircuitBreaker, FakeClock]:
     return breaker, clock
 
 
-def test_five_failures_in_a_row_open_it() -> None:
-    breaker, clock = breaker_of()
-    seen = []
-    for _ in range(5):
-        seen.append((breaker.state, breaker.health, breaker.failures))
-        fail(breaker)
-    assert seen == [("closed", "healthy", n) for n in range(3)] + [
-        ("closed", "degraded", n) for n in (3, 4)
-    ]
-    assert (breaker.state, breaker.health, breaker.failures, breaker.retry_after) == (
-        "open",
-        "unavailable",
-        5,
-        30.0,
-    )
-    assert breaker.try_acquire() is None
-    clock.advance(29.999)
-    assert breaker.try_acquire() is None
-
-
 def test_a_probe_that_is_never_heard_of_again_does_not_hold_its_place() -> None:
     breaker, clock = half_open()
     lost = acquired(breaker)

@@ -26,17 +26,6 @@ def put(table: MemoryTable, data: bytes, when: Condition = ABSENT, before: Any =
     return put_split(table, KEY, data, attributes={"version": 1}, when=when, before=before)
 
 
-@pytest.mark.parametrize(
-    "size", [1, MOST_BYTES - 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES, 3 * MOST_BYTES + 7]
-)
-def test_a_value_comes_back_whole(size: int) -> None:
-    table, data = MemoryTable(), noise(size)
-    put(table, data)
-    assert whole_value(table, table.get(*KEY))[1] == data
-    assert len(table.rows) == -(-size // MOST_BYTES)
-    assert all(len(row["data"]) <= MOST_BYTES for row in table.rows.values())
-
-
 def test_a_refused_value_leaves_nothing_behind() -> None:
     table = MemoryTable()
     put(table, noise(900_000))
@@ -64,16 +53,6 @@ def test_a_put_whose_answer_was_lost_counts_as_put() -> None:
     item = put(table, data)
     assert item is not None
     assert whole_value(table, table.get(*KEY))[1] == data
-
-
-@pytest.mark.parametrize("after", [10, 900_000])
-@pytest.mark.parametrize("before", [10, 900_000])
-def test_a_replaced_value_takes_its_parts_with_it(before: int, after: int) -> None:
-    table, old, new = MemoryTable(), noise(before), noise(after, seed=2)
-    item = put(table, old)
-    assert put(table, new, Condition(equals={"version": 1}), before=item)
-    assert whole_value(table, table.get(*KEY))[1] == new
-    assert len(table.rows) == -(-after // MOST_BYTES)
 
 
 @pytest.mark.parametrize("size", [10, 900_000])

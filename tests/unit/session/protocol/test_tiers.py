@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from strands_manga_memory.exceptions import KeyMissingError
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import (
@@ -277,20 +276,3 @@ def test_turn_in_the_table_is_readable_json_with_its_measures(table: Table, uniq
         420,
         True,
     )
-
-
-def test_tombstone_is_read_without_the_keys(table: Table, store: HotStore, unique: str) -> None:
-    """A deletion is known although the keys of its content are destroyed."""
-    sealed = Codec(cipher=CIPHER)
-    tier, hash_tier = durable(table, unique, codec=sealed), hot(store, f"s-{unique}", codec=sealed)
-    tier.read()
-    hash_tier.read()
-    assert tier.write(head_record(make_record(), {SECOND: 0}, None))
-    assert hash_tier.write(make_record(), ttl=60.0)
-    with pytest.raises(KeyMissingError):
-        durable(table, unique).read()
-    tombstone = Record(version=Version(9, "z"), incarnation=3, carries_from=3)
-    assert tier.write(tombstone)
-    assert hash_tier.write(tombstone, ttl=60.0)
-    assert durable(table, unique).read() == tombstone
-    assert hot(store, f"s-{unique}").read() == tombstone
