@@ -51,7 +51,7 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     @functools.wraps(call)
     def run(*args: P.args, **kwargs: P.kwargs) -> _T:
         if not takes_others:
-            refuse_unknown(kwargs, parameters)
+            _refuse_unknown(kwargs, parameters)
         for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
             if name in parameters and name != "self" and not _fits(value, kind := kind_of(name)):
                 words = parameters[name].annotation
@@ -72,26 +72,17 @@ def with_known_fields(kind: type[_T]) -> type[_T]:
 
     @functools.wraps(create)
     def run(*args: Any, **kwargs: Any) -> None:
-        refuse_unknown(kwargs, parameters)
+        _refuse_unknown(kwargs, parameters)
         create(*args, **kwargs)
 
     setattr(kind, "__init__", run)  # noqa: B010 - mypy refuses the assignment
     return kind
 
 
-def refuse_unknown(
-    given: Iterable[str], known: Collection[str], *, similar: Iterable[str] = ()
-) -> None:
-    """Check that the names of keyword arguments are known.
-
-    ``similar`` are further names that the error may suggest, such as those of other parameters.
-
-    Raises:
-        TypeError: A name is unknown. The message suggests the closest name.
-    """
+def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
     for name in given:
         if name not in known:
-            raise TypeError(unknown_setting(name, (*similar, *known)))
+            raise TypeError(unknown_setting(name, known))
 
 
 def _fits(value: Any, kind: Any) -> bool:

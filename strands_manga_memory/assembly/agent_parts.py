@@ -13,8 +13,8 @@ from strands.agent.conversation_manager import ConversationManager
 from strands.plugins import Plugin
 from strands.types.content import Message
 
-from strands_manga_memory.arguments import of_kind, with_method
-from strands_manga_memory.assembly.settings import MangaMemorySettings
+from strands_manga_memory.arguments import of_kind, unknown_setting, with_method
+from strands_manga_memory.assembly.settings import MangaMemorySettings, SettingsError
 from strands_manga_memory.lifecycle import attachments
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TieredSessionManager, TtlPolicy
@@ -46,6 +46,26 @@ AGENT_OPTIONS = tuple(
     name for name in inspect.signature(Agent).parameters if name not in ("model", "agent_id")
 )
 """Keyword arguments of ``strands.Agent`` that ``MangaMemory.agent_kwargs`` passes through."""
+
+
+def check_options(
+    given: Iterable[str], known: Iterable[str], *, similar: Iterable[str] = ()
+) -> None:
+    """Raise an error if the name of a keyword argument is unknown.
+
+    Args:
+        given: Names of the given arguments.
+        known: Accepted names.
+        similar: Further names that the error may suggest.
+
+    Raises:
+        SettingsError: A name is unknown. The message suggests the closest name.
+    """
+    known = tuple(known)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        similar = (*similar, *known)
+        raise SettingsError([(name, unknown_setting(name, similar)) for name in unknown])
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:

@@ -15,7 +15,7 @@ from strands.memory import MemoryManager
 from strands.models import Model, ModelRouter
 
 from strands_manga_memory import memory
-from strands_manga_memory.arguments import checked, function, refuse_unknown, with_method
+from strands_manga_memory.arguments import checked, function, with_method
 from strands_manga_memory.assembly import agent_parts, process_stores, provenance
 from strands_manga_memory.assembly.settings import History, MangaMemorySettings
 from strands_manga_memory.deadline import in_thread
@@ -101,7 +101,7 @@ class MangaMemory:
         **settings: Unpack[agent_parts.SessionSettings],
     ) -> None:
         similar = inspect.signature(MangaMemory).parameters
-        refuse_unknown(settings, agent_parts.SESSION_OPTIONS, similar=similar)
+        agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS, similar=similar)
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
@@ -247,7 +247,9 @@ class MangaMemory:
         """
         of_session = agent_parts.SESSION_OPTIONS
         similar = inspect.signature(self.agent_kwargs).parameters
-        refuse_unknown(options, (*of_session, *agent_parts.AGENT_OPTIONS), similar=similar)
+        agent_parts.check_options(
+            options, (*of_session, *agent_parts.AGENT_OPTIONS), similar=similar
+        )
         settings = {name: options.pop(name) for name in of_session if name in options}
         limits = {"max_tokens": max_tokens, "trim_every": trim_every, "max_turns": max_turns}
         wanted = self.settings.over(history=history, recall=recall, **limits)
@@ -303,7 +305,7 @@ class MangaMemory:
         ``scope`` may be the id of a session without a user. ``settings`` are arguments of the
         session manager, which override the settings of the process.
         """
-        refuse_unknown(settings, agent_parts.SESSION_OPTIONS)
+        agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS)
         return self._manager(scope, settings)
 
     def _manager(

@@ -77,7 +77,7 @@ ASKED: dict[str, Callable[[MangaMemory], Any]] = {
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_a_value_of_a_million_letters_makes_a_short_error(memory: MangaMemory, asked: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=r".") as raised:
+    with pytest.raises(ValueError, match=r".") as raised:
         ASKED[asked](memory)
     assert 20 < len(str(raised.value)) < 2_000
 
@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[Callable[[MangaMemory], object], str]] = {
 def test_an_error_names_the_argument_and_what_is_allowed(tmp_path: Path, name: str) -> None:
     call, message = WRONG[name]
     with MangaMemory.open(durable=f"sqlite:///{tmp_path}/s.sqlite3", memories=True) as memory:
-        with pytest.raises((TypeError, ValueError)) as raised:
+        with pytest.raises(ValueError) as raised:
             call(memory)
         assert message in str(raised.value)
 
