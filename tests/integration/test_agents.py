@@ -185,7 +185,9 @@ def test_a_setting_of_one_agent_is_checked_too(memory: MangaMemory) -> None:
             ValueError, match=r"Unknown setting 'max_turn'\. Did you mean 'max_turns'\?"
         ):
             build(user_id="u", session_id="s", max_turn=3)
-        with pytest.raises(ValueError, match=r"Unknown setting 'tennant'\. Did you mean 'tenant'\?"):
+        with pytest.raises(
+            ValueError, match=r"Unknown setting 'tennant'\. Did you mean 'tenant'\?"
+        ):
             build(user_id="u", session_id="s", tennant="t")
     memory.close()
 
