@@ -221,15 +221,16 @@ def _price(request: CustomerRequest, result: Result) -> str:
 
 
 def _purchase(request: CustomerRequest, filled: str) -> str:
-    if "intent browsing" in filled:
+    if "intent: browsing" in filled:
         return _localize(
             request,
             "All right, I put nothing into your basket.",
             "承知しました。かごには何も入れていません。",
         )
-    if "missing: volume" in filled:
+    missing = re.search(r"Missing: (.+)", filled)
+    if missing and "volume" in missing[1]:
         return _localize(request, "Which volume would you like?", "何巻にしますか？")
-    if "missing: format" in filled:
+    if missing and "format" in missing[1]:
         return _localize(request, "Paper or digital?", "紙の本と電子版、どちらにしますか？")
     values = dict(re.findall(r"(\w+) = (\w+)", filled))
     volume, kind = values.get("volume", "?"), values.get("format", "?")
