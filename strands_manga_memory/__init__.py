@@ -1,6 +1,7 @@
 """Memory for Strands agents: durable sessions, limited histories, user memory and task state.
 
-Each name is imported at its first use, so that importing the package imports no database driver.
+Public names are imported at their first use, so that importing the package imports no database
+driver.
 """
 
 from __future__ import annotations

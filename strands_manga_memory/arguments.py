@@ -1,7 +1,4 @@
-"""Checks of arguments, whose error messages name the argument.
-
-Every check except ``filled`` returns the valid argument.
-"""
+"""Checks of function arguments, which raise errors that name the wrong argument."""
 
 from __future__ import annotations
 
@@ -28,9 +25,9 @@ _WORDS = {"int": "a whole number", "float": "a number", "bool": "True or False",
 def checked(call: Callable[P, _T]) -> Callable[P, _T]:
     """Decorate a function so that a wrong argument raises an error that names the argument.
 
-    The type of each argument is compared with its annotation. Annotations that are imported only
-    for type checkers are ignored. Ranges of numbers and values of ``Literal`` types are not
-    checked.
+    The type of each argument is compared with its annotation. Types that are imported only for type
+    checkers (``if TYPE_CHECKING``) are not checked. Ranges of numbers and values of ``Literal``
+    types are not checked either.
 
     Raises:
         TypeError: An argument is unknown, missing or given twice. For an unknown argument, the
@@ -63,9 +60,10 @@ def checked(call: Callable[P, _T]) -> Callable[P, _T]:
 
 
 def with_known_fields(kind: type[_T]) -> type[_T]:
-    """Decorate a dataclass so that its constructor rejects unknown arguments.
+    """Decorate a dataclass so that its constructor rejects arguments with unknown names.
 
-    The error suggests the closest name of a field. Types are not checked.
+    The ``TypeError`` suggests the field with the closest name. The types of arguments are not
+    checked.
     """
     create = vars(kind)["__init__"]
     parameters = inspect.signature(create).parameters
@@ -86,7 +84,7 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value has the type of an annotation.
+    """Return whether a value has the type of an annotation, such as ``Sequence[str]``.
 
     The items of a collection are checked, too: ``["a", 1]`` is not a ``Sequence[str]``. An object
     matches a ``Protocol`` if it has all methods of the protocol. A str, list or dict never matches
@@ -156,7 +154,7 @@ def _text_of_wrong_type(
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the error text for an unknown setting.
+    """Return the error text for a setting with an unknown name.
 
     The text suggests the closest known name. If no name is close, the text lists all known names.
     """
@@ -167,7 +165,9 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 
 
 def positive(name: str, value: object) -> int:
-    """Check that the argument ``name`` is a positive whole number, and return the number.
+    """Check that an argument is a positive whole number, and return the number.
+
+    ``name`` is the argument's name in the error.
 
     Raises:
         ValueError: ``value`` is not a positive whole number.
@@ -176,7 +176,9 @@ def positive(name: str, value: object) -> int:
 
 
 def whole(name: str, value: object, *, least: int) -> int:
-    """Check that the argument ``name`` is a whole number of at least ``least``, and return it.
+    """Check that an argument is a whole number of at least ``least``, and return the number.
+
+    ``name`` is the argument's name in the error.
 
     Raises:
         ValueError: ``value`` is not a whole number, or is below ``least``.
@@ -188,7 +190,9 @@ def whole(name: str, value: object, *, least: int) -> int:
 
 
 def filled(name: str, value: object) -> None:
-    """Check that the argument ``name`` is a string that is not blank.
+    """Check that an argument is a string with at least one character that is not white space.
+
+    ``name`` is the argument's name in the error.
 
     Raises:
         ValueError: ``value`` is not a string, or is blank.
@@ -198,7 +202,9 @@ def filled(name: str, value: object) -> None:
 
 
 def seconds(name: str, value: float) -> float:
-    """Check that the argument ``name`` is a number of seconds above 0, and return it.
+    """Check that an argument is a number of seconds above 0, and return the number.
+
+    ``name`` is the argument's name in the error.
 
     Raises:
         ValueError: ``value`` is not a number above 0.
@@ -209,10 +215,12 @@ def seconds(name: str, value: float) -> float:
 
 
 def not_negative(name: str, value: float) -> float:
-    """Check that the argument ``name`` is a number of seconds of at least 0, and return it.
+    """Check that an argument is a number of seconds of at least 0, and return the number.
+
+    ``name`` is the argument's name in the error.
 
     Raises:
-        ValueError: ``value`` is below 0.
+        ValueError: ``value`` is not a number, or is below 0.
     """
     if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
         raise ValueError(f"{name} must be 0 or more seconds, got {value!r:.80}")
@@ -220,12 +228,16 @@ def not_negative(name: str, value: float) -> float:
 
 
 def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
-    """Check that the argument ``name`` is an instance of ``kind``, and return it.
+    """Check that an argument is an instance of the class ``kind``, and return the argument.
 
-    ``words`` is the description of the type in the error. Default: the name of ``kind``.
+    Args:
+        name: Name of the argument in the error.
+        value: Value of the argument.
+        kind: Expected class.
+        words: Description of the expected value in the error. Default: the name of ``kind``.
 
     Raises:
-        ValueError: ``value`` has another type.
+        ValueError: ``value`` is no instance of ``kind``.
     """
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words or f'a {kind.__name__}'}, got {value!r:.80}")
@@ -233,9 +245,13 @@ def of_kind(name: str, value: object, kind: type[_T], words: str = "") -> _T:
 
 
 def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
-    """Check that the argument ``name`` has all methods of a protocol, and return it.
+    """Check that an argument has all methods of a protocol, and return the argument.
 
-    ``words`` is the description of the expected object in the error.
+    Args:
+        name: Name of the argument in the error.
+        value: Value of the argument.
+        protocol: The ``Protocol`` class.
+        words: Description of the expected object in the error.
 
     Raises:
         ValueError: ``value`` lacks a method. The message names the class of ``value`` and the
@@ -247,9 +263,12 @@ def of_protocol(name: str, value: _T, protocol: type, words: str) -> _T:
 
 
 def function(name: str, value: _T, words: str = "a function") -> _T:
-    """Check that the argument ``name`` is callable, and return it.
+    """Check that an argument is callable, and return the argument.
 
-    ``words`` is the description of the expected object in the error.
+    Args:
+        name: Name of the argument in the error.
+        value: Value of the argument.
+        words: Description of the expected function in the error.
 
     Raises:
         ValueError: ``value`` is not callable.
@@ -260,11 +279,11 @@ def function(name: str, value: _T, words: str = "a function") -> _T:
 
 
 def with_method(name: str, value: Any, method: str, words: str = "") -> Any:
-    """Check that the argument ``name`` has a method, and return it.
+    """Check that an argument has a certain method, and return the argument.
 
     Args:
-        name: Name of the argument.
-        value: Object to check.
+        name: Name of the argument in the error.
+        value: Value of the argument.
         method: Name of the method with its parameters, such as ``count(message)``. Only the name is
             checked.
         words: Description of the expected object in the error. Default: a description with the

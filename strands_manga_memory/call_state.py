@@ -1,4 +1,7 @@
-"""Invocation state of one tool call, and a check whether a tool is read-only."""
+"""Invocation state of one tool call: the dict that Strands passes to the tool.
+
+The module also checks whether a tool is read-only.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 else:
 
     class _Dict(MutableMapping, dict):
-        """Dict whose other read methods, such as ``get``, use the ``__getitem__`` of a subclass."""
+        """Base class of a dict in which ``get``, ``items`` and other methods call ``__getitem__``.
+
+        The methods of a plain dict would ignore the ``__getitem__`` of a subclass.
+        """
 
         def __or__(self, other):
             return dict(self) | other
@@ -30,14 +36,13 @@ else:
 
 
 class CallState(_Dict):
-    """View of a shared invocation state that always contains the agent of one tool call.
+    """Invocation state (dict that Strands passes to tools) that keeps the agent of one tool call.
 
-    The invocation state is the dict that Strands passes to tools. Parallel nodes of a Graph share
-    one dict, and each tool call overwrites the agent in the dict. A tool that waits could therefore
-    find the agent of another node.
+    Parallel nodes of a Graph share one dict, and Strands writes the agent of each tool call into
+    it. A tool that waits could therefore find the agent of another node in the shared dict.
 
     A ``CallState`` keeps the agent of its call, and the agent's model, messages, system prompt and
-    tool configuration. All other keys are read from the shared state and written to it.
+    tool configuration. All other keys are read from the shared dict and written to it.
 
     Args:
         shared: Shared invocation state.
@@ -72,16 +77,17 @@ class CallState(_Dict):
         return repr(dict(self))
 
     def copy(self) -> dict[str, Any]:
-        """Return a plain dict with the current items of the invocation state."""
+        """Return the current items of the invocation state as a plain dict."""
         return dict(self)
 
     __copy__ = copy
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context whose invocation state is a ``CallState``.
+    """Return a copy of a tool call's context in which other tool calls cannot replace the agent.
 
-    The copy keeps the calling agent, even if other calls overwrite the shared state.
+    Parallel tool calls share one invocation state, into which Strands writes the agent of each
+    call. The copy has a ``CallState`` instead, which keeps the agent of this call.
     """
     return replace(context, invocation_state=CallState(context.invocation_state, context.agent))
 
@@ -101,7 +107,11 @@ def _of(agent: LocalAgent) -> dict[str, Any]:
 
 
 def declares_read_only(spec: Mapping[str, Any]) -> bool:
-    """Return whether a tool's annotations declare the tool read-only and not destructive."""
+    """Return whether the specification of a tool declares that the tool only reads.
+
+    The annotation ``readOnlyHint`` must be True, and ``destructiveHint`` must not be True. A tool
+    without these annotations is not read-only.
+    """
     hints = spec.get("annotations")
     return (
         isinstance(hints, Mapping)

@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 class Health(StrEnum):
-    """Health of the object that a circuit breaker guards, derived from the breaker's state."""
+    """Health of the tool or store that a circuit breaker guards."""
 
     HEALTHY = "healthy"
     """The breaker is closed, with fewer than half of the failures that open it."""
@@ -86,7 +86,7 @@ class Permit:
         self._breaker._settle(self, False)  # noqa: FBT003, SLF001
 
     def ignore(self) -> None:
-        """Report to the circuit breaker that the outcome of the call does not count.
+        """Report to the circuit breaker that the call was neither a success nor a failure.
 
         Examples are a cancelled call and a call with wrong arguments.
         """
@@ -101,8 +101,8 @@ class CircuitBreaker:
     After the waiting time, the breaker is half-open and admits one trial call (probe) at a time. A
     successful probe closes the breaker, and a failed probe opens the breaker again.
 
-    An ignored outcome does not count. An outcome does not count either if it is reported too late,
-    after a change of state or the start of the next probe.
+    An outcome is ignored if it is reported too late: after a change of state or the start of the
+    next probe.
 
     The breaker is thread-safe. No lock is held during a call.
 
@@ -184,10 +184,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count the outcome of a call that was made without a permit of the circuit breaker.
+        """Count a success or failure of a call that was made without asking the circuit breaker.
 
-        A success closes the breaker. A failure during the waiting time of an open breaker is
-        ignored.
+        A success closes the breaker. A failure is ignored while the breaker is open and waits.
         """
         with self._lock:
             if succeeded and self._state is _CLOSED:
@@ -201,10 +200,7 @@ class CircuitBreaker:
         self._notify(event)
 
     def _count(self, *, succeeded: bool) -> BreakerEvent | None:
-        """Count a success or a failure, and return the resulting change of the breaker's state.
-
-        Return None if the state does not change.
-        """
+        """Count a success or a failure, and return the breaker's change of state, if any."""
         if succeeded:
             return self._change(_CLOSED, "probe_succeeded")
         self._failures += 1
@@ -215,7 +211,7 @@ class CircuitBreaker:
     # Changes from outside
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Take over the failures and the waiting time of a circuit breaker in an earlier process.
+        """Continue with the failures and the waiting time of an earlier process's circuit breaker.
 
         Args:
             failures: Number of failures in a row that the earlier breaker had.
@@ -229,7 +225,7 @@ class CircuitBreaker:
             self._failures = failures
 
     def reset(self) -> None:
-        """Close the circuit breaker, and reset the count of failures and the waiting time."""
+        """Close the circuit breaker, and forget its failures and its doubled waiting time."""
         with self._lock:
             event = self._change(_CLOSED, "reset")
             self._next_wait = self._reset_after
@@ -239,7 +235,10 @@ class CircuitBreaker:
 
     @property
     def state(self) -> State:
-        """State of the circuit breaker; half-open as soon as the waiting time is over."""
+        """State of the circuit breaker: closed, open or half-open.
+
+        An open breaker becomes half-open as soon as its waiting time is over.
+        """
         with self._lock:
             if self._state is _OPEN and self._open_until <= self._clock():
                 return _HALF_OPEN
@@ -247,7 +246,7 @@ class CircuitBreaker:
 
     @property
     def health(self) -> Health:
-        """Health of the tool or store that the circuit breaker guards."""
+        """Health of the guarded tool or store: healthy, degraded or unavailable."""
         state, failures = self.state, self._failures
         if state is _OPEN:
             return Health.UNAVAILABLE

@@ -18,11 +18,14 @@ END = object()
 
 
 class DeadlineError(TimeoutError):
-    """A stream of events, such as those of a tool call, did not end before its deadline."""
+    """The deadline passed before a stream of events, such as that of a tool call, had ended."""
 
 
 def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return an asynchronous version of a blocking function, which runs in a thread."""
+    """Return an asynchronous version of a blocking function, which does not block the event loop.
+
+    Each call of the function runs in a thread.
+    """
 
     @functools.wraps(call)
     async def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,9 +37,9 @@ def in_thread(call: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 class DeadlineReader:
     """Reader of an event stream, such as that of a tool call, that stops the stream at a deadline.
 
-    The stream runs in a task of its own. ``close`` waits at most ``grace`` seconds for the end of
-    the stream, even if the stream ignores the cancellation or waits for a thread. A stream that
-    blocks the event loop cannot be stopped.
+    The stream runs in its own ``asyncio`` task. ``close`` waits at most ``grace`` seconds for the
+    end of the stream, even if the stream ignores the cancellation or waits for a thread. A stream
+    that blocks the event loop cannot be stopped.
 
     Args:
         stream: Stream of events.
@@ -82,7 +85,10 @@ class DeadlineReader:
         return event
 
     async def close(self) -> None:
-        """Cancel a running stream of events, and wait up to ``grace`` seconds for its end."""
+        """Cancel a stream of events that still runs, and wait for its end.
+
+        The wait takes at most ``grace`` seconds.
+        """
         task = self._task
         if task.done():
             return
@@ -96,7 +102,7 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Give an event loop new threads for blocking calls, because an old thread may be stuck.
+    """Give an event loop a new thread pool for blocking calls, after a call did not return in time.
 
     ``asyncio.run`` (and so ``agent(...)``) would otherwise wait for the stuck thread before it
     returns. Other work in the old threads continues.
@@ -134,9 +140,10 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
 
 
 def awaitable(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that is done as soon as a future of another thread is done.
+    """Return an ``asyncio`` future that ends when work in another thread ends.
 
-    Its result is always None. The result or error of the other future is not passed on.
+    A coroutine can wait for this future without blocking the event loop. Its result is always None:
+    neither the result nor the error of the work is passed on.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()

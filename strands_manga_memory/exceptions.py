@@ -31,7 +31,7 @@ class MangaMemoryError(Exception):
 
 
 class StoreError(MangaMemoryError, SessionException):
-    """A store failed."""
+    """A store failed. Base of all errors of stores."""
 
 
 class StoreUnavailableError(StoreError):
@@ -105,12 +105,12 @@ class BusyError(MangaMemoryError):
 class PersonalDataError(MangaMemoryError):
     """A policy for personal data forbids storing a text.
 
-    The message names the kind of data only.
+    The message names the kind of data, such as an e-mail address, but not the data.
     """
 
 
 class StateError(MangaMemoryError, ValueError):
-    """A change of the dialogue state, such as a slot, goal or task step, is not allowed now.
+    """A change of an agent's state, such as a slot, goal or task step, is not allowed now.
 
     The message names the cause.
     """

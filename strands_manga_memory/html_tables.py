@@ -23,9 +23,9 @@ class ReportList(list[Any]):
 
 
 def render_html(value: object) -> str:
-    """Return a value as HTML, with tables for mappings, lists and dataclasses.
+    """Render a value as HTML for a notebook, with tables for mappings, lists and dataclasses.
 
-    All text is escaped.
+    Special characters of HTML are escaped in all texts.
     """
     rows: Iterable[str] | None = None
     if is_dataclass(value):

@@ -11,7 +11,7 @@ from typing import Any
 def lazy_names(
     package: str, names: Mapping[str, str], every: list[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions ``__getattr__`` and ``__dir__`` for a package with lazy imports.
+    """Return the functions ``__getattr__`` and ``__dir__`` of a package that imports names lazily.
 
     A module of the package is imported at the first use of one of its names.
 

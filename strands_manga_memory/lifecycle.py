@@ -1,4 +1,4 @@
-"""Data attached to objects of other packages, and repair of objects in forked processes.
+"""Data attached to objects such as agents, and repair of objects after a fork of the process.
 
 A forked process must not use the locks, threads and connections of its parent.
 """
@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return a dict with data of this package that is attached to an object, such as an agent.
+    """Return a dict for data of this package that belongs to an object, such as an agent.
 
     The dict is stored on the object ``owner`` and exists as long as ``owner``.
     """
@@ -26,10 +26,10 @@ _Member = TypeVar("_Member")
 
 
 class Renewable(Protocol):
-    """Protocol of objects that must be repaired in a forked process: locks, threads, connections.
+    """Object with locks, threads or connections, which a forked process must replace.
 
-    An object may also have both of two more methods: ``prepare_fork``, called before each fork, and
-    ``end_fork``, called in the parent after the fork.
+    An object may also have two more methods, both or neither: ``prepare_fork``, called before each
+    fork, and ``end_fork``, called in the parent process after the fork.
     """
 
     def renew_after_fork(self) -> None:
@@ -42,16 +42,19 @@ _fork_lock = threading.Lock()
 
 
 def members_of(objects: weakref.WeakSet[_Member]) -> list[_Member]:
-    """Return the members of a weak set as a list, even while other threads change the set."""
+    """Return the members of a weak set as a list, even while other threads change the set.
+
+    A plain iteration would raise ``RuntimeError`` when the set changes.
+    """
     while True:
         with suppress(RuntimeError):  # the set changed its size during the iteration
             return list(objects)
 
 
 def renew_in_child(renewable: Renewable) -> None:
-    """Register an object whose method ``renew_after_fork`` is called in each forked process.
+    """Register an object whose ``renew_after_fork`` is called in each forked process.
 
-    Only a weak reference to the object is kept.
+    The registration does not keep the object alive.
     """
     _renewables.add(renewable)
 

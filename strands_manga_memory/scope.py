@@ -1,4 +1,4 @@
-"""Ids of a conversation, and the storage ids under which the stores keep its data."""
+"""Ids of a conversation, and the encoded ids under which stores keep its data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ It also finds storage ids that became plain strings, for example in JSON.
 
 
 class StorageId(str):
-    """Id under which data is stored, derived from the ids of a ``ConversationScope``.
+    """Encoded id under which stores keep the data of a ``ConversationScope``.
 
     The class lets ``checked_id`` recognize a storage id that is passed as a user, session or agent
     id by mistake.
@@ -34,7 +34,7 @@ class StorageId(str):
 
 
 def checked_id(name: str, value: object) -> str:
-    """Check that a value is a valid id, and return the id.
+    """Check that a value is a valid id of a user, session, agent or tenant, and return the id.
 
     A valid id is a string of 1 to 1,024 characters, not blank, valid Unicode, and no ``StorageId``.
     ``name`` is the name of the id in the error message.
@@ -76,7 +76,7 @@ def checked_session_id(value: object) -> str:
 
 
 def encoded_id(value: str) -> str:
-    """Return an id in percent-encoding, which has only letters, digits and ``_.-~%!``.
+    """Return an id in percent-encoding, for keys of stores: only letters, digits and ``_.-~%!``.
 
     An encoding of more than 200 bytes is shortened to its first 96 bytes, ``!`` and the SHA-256 of
     the id.
@@ -88,16 +88,17 @@ def encoded_id(value: str) -> str:
 
 
 def encoded_user(user_id: str, tenant: str | None) -> str:
-    """Return the encoded id of a user: ``tenant:user`` with a tenant, ``user`` without one.
+    """Return the encoded id of a user for keys of stores.
 
-    The result is unique for each user and tenant, because encoded ids contain no colon.
+    The form is ``tenant:user`` with a tenant, and ``user`` without one. The result is unique for
+    each user and tenant, because encoded ids contain no colon.
     """
     user = encoded_id(user_id)
     return user if tenant is None else f"{encoded_id(tenant)}:{user}"
 
 
 def tenant_of(place: str) -> str:
-    """Return the percent-encoded tenant in a storage key; empty if the key contains no tenant.
+    """Return the percent-encoded tenant in a key of a store; an empty text without a tenant.
 
     Example: ``acme`` for ``acme:u1:s1/...`` (session), ``acme:u1/...`` (memories),
     ``state/acme:u1:s1/...`` (shared state) and ``profile/acme:u1/...`` (cached memories).

@@ -100,7 +100,10 @@ class ScriptedModel(Model):
         system_prompt: str | None = None,
         **kwargs: Any,
     ) -> AsyncGenerator[dict[str, _Output | Any], None]:
-        """Parse the next reply as JSON, and yield the Pydantic object as ``{"output": ...}``."""
+        """Parse the next reply of the script as JSON, and yield it as a Pydantic object.
+
+        The object is yielded in a dict, as ``{"output": ...}``.
+        """
         reply = self._next(prompt)
         if isinstance(reply, BaseException):
             raise reply
@@ -185,7 +188,7 @@ class FakeClock:
 
 
 class _Faults:
-    """Wrapper of a store whose calls fail on request. All other calls go to the store."""
+    """Wrapper of a store that makes chosen calls fail, and passes all other calls to the store."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

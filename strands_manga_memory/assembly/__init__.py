@@ -1,4 +1,7 @@
-"""Setup of a process: its stores, its settings and the agents that are built on them."""
+"""Setup of a process: ``MangaMemory``, its settings, and related classes.
+
+``MangaMemory`` opens the stores of a process, and builds agents on them.
+"""
 
 from __future__ import annotations
 

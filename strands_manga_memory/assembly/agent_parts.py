@@ -1,4 +1,4 @@
-"""Parts from which ``MangaMemory`` builds an agent, such as its conversation manager."""
+"""Functions that make the parts of an agent for ``MangaMemory``, such as its plugins."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ AGENT_OPTIONS = tuple(
 def check_options(
     given: Iterable[str], known: Iterable[str], *, similar: Iterable[str] = ()
 ) -> None:
-    """Raise an error if the name of a keyword argument is unknown.
+    """Raise an error if a keyword argument has an unknown name.
 
     Args:
         given: Names of the given arguments.
@@ -69,7 +69,7 @@ def check_options(
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:
-    """Return ``scope``, or build a scope from ids. The caller gives either a scope or ids.
+    """Return the scope of a conversation: the given scope, or a scope made from the given ids.
 
     Args:
         scope: The scope; None if the caller gives ids.
@@ -93,11 +93,15 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge this package's arguments for ``Agent`` (``ours``) with the caller's (``theirs``).
+    """Merge this package's arguments for ``strands.Agent`` with the arguments of the caller.
 
-    A caller's argument that is not None replaces the package's argument of the same name. The
+    A caller's argument replaces the package's argument of the same name, unless it is None. The
     plugins of both are kept. A caller's ``context_manager`` also removes the package's
     ``conversation_manager``.
+
+    Args:
+        ours: Arguments of this package.
+        theirs: Arguments of the caller.
     """
     if not isinstance(theirs.get("plugins"), list | tuple | None):
         raise ValueError(f"plugins must be a list of plugins, got {theirs['plugins']!r:.80}")
@@ -122,10 +126,9 @@ def guard_client(
     options: dict[str, Any],
     settings: MangaMemorySettings,
 ) -> mcp.GuardedMCPTools:
-    """Return the tools of an MCP client with circuit breakers.
+    """Return the tools of an MCP client with circuit breakers, which reject calls of failing tools.
 
-    A circuit breaker rejects calls of a tool that keeps failing. All agents of ``owner`` share the
-    tools and the breakers.
+    All agents of ``owner`` share the tools and the breakers.
 
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
@@ -166,7 +169,7 @@ def make_history_manager(
 ) -> ConversationManager:
     """Return the conversation manager that limits an agent's history.
 
-    Budgets that are not set are derived from the context window of the agent's model.
+    Token limits that are not set are derived from the context window of the agent's model.
 
     Args:
         settings: Settings of history, summaries and recall.
@@ -253,10 +256,11 @@ def make_recall_plugin(
     embed: Embed | None,
     clock: Callable[[], float],
 ) -> conversation.HistoryRecall:
-    """Return the plugin that adds quotes of evicted messages to each request of an agent.
+    """Return the plugin that quotes evicted messages in the requests of an agent.
 
-    The setting ``recall_tokens`` limits the tokens of the quotes. The default is 1,024, but at most
-    a quarter of the history's budget.
+    Evicted messages are messages that were removed from the history to save tokens. The setting
+    ``recall_tokens`` limits the tokens of the quotes. The default is 1,024, but at most a quarter
+    of the history's token limit.
 
     Args:
         settings: Settings of the process.
@@ -292,7 +296,10 @@ def make_tracker(
     hot: HotStore | None,
     deadline: float,
 ) -> state.EnvironmentTracker | None:
-    """Load the environment of a conversation, and return its tracker; None without a source.
+    """Return the plugin that knows the environment of a conversation; None without a source.
+
+    The environment is data of other systems, such as the user's cart and locale. The function
+    starts to load the data, and waits for them until a deadline.
 
     Args:
         source: Source of the environment.
@@ -313,9 +320,10 @@ def make_tracker(
 
 
 def with_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy that uses the customer tier of the environment.
+    """Return a copy of a time-to-live policy that uses the customer tier of the user.
 
-    While the environment has no tier, the copy uses the tier of ``policy``.
+    The tier, such as ``premium``, comes from the environment (data of other systems about the
+    user). While the environment has no tier, the copy uses the tier of ``policy``.
     """
 
     def tier() -> str:
@@ -331,7 +339,7 @@ def make_coordinator(
     session: TieredSessionManager | None,
     **arguments: Any,
 ) -> state.StateCoordinator:
-    """Return the plugin that keeps an agent's task state.
+    """Return the plugin that keeps an agent's task state: dialogue, entities, goals and task.
 
     Args:
         options: True, or a mapping with arguments of ``StateCoordinator``, which replace those in
@@ -365,11 +373,11 @@ def make_prompt_plugins(
     instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
     cache_monitor: prompt.PromptCacheMonitor | None,
 ) -> list[Plugin]:
-    """Return plugins that add instruction files to the system prompt and count cached tokens.
+    """Return the plugins for an agent's prompt: instruction files, and a count of cached tokens.
 
     Args:
-        instructions: The instruction files. True: the files in the default folders. False: no
-            plugin.
+        instructions: The instruction files, which are added to the system prompt. True: the files
+            in the default folders. False: no plugin.
         cache_monitor: The monitor of cached prompt tokens. None: no plugin.
 
     Raises:

@@ -300,7 +300,7 @@ class MangaMemory:
     def session(
         self, scope: str | ConversationScope, **settings: Unpack[agent_parts.SessionSettings]
     ) -> TieredSessionManager:
-        """Return the session manager of a conversation, to read its log or to build an agent.
+        """Return the session manager of a conversation, to read its messages or to build an agent.
 
         ``scope`` may be the id of a session without a user. ``settings`` are arguments of the
         session manager, which override the settings of the process.
@@ -349,7 +349,10 @@ class MangaMemory:
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> state.EnvironmentChanges:
-        """Return an object whose ``publish`` makes a session's agents read their environment."""
+        """Return an object whose ``publish`` makes the agents of a session read their data again.
+
+        The data are those of the environment, such as the user's cart.
+        """
         from strands_manga_memory import state
 
         scope = ConversationScope(user_id, session_id, tenant=tenant)
@@ -413,7 +416,7 @@ class MangaMemory:
         """Delete a session with its conversations, dialogue state and announced ``changes``.
 
         Memories of the session stay until ``user(...).forget`` or ``forget_user`` deletes them.
-        If a tier does not answer, StoreUnavailableError is raised: repeat the call.
+        If a store does not answer, StoreUnavailableError is raised: repeat the call.
         """
         self.session(ConversationScope(user_id, session_id, tenant=tenant)).delete_session()
         self.changes(user_id=user_id, session_id=session_id, tenant=tenant).erase()
@@ -422,7 +425,7 @@ class MangaMemory:
     def history(
         self, scope: ConversationScope, *, limit: int = 50, after: str | None = None
     ) -> HistoryPage:
-        """Return a page of a conversation's log: see ``TieredSessionManager.history_page``."""
+        """Return a page of all messages of a conversation: see ``history_page`` of its session."""
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     @checked
@@ -442,7 +445,7 @@ class MangaMemory:
     def finalizer(
         self, model: Model | language.SessionSummarizer | None = None
     ) -> SessionFinalizer:
-        """Return an object that turns ended sessions into memories of their users.
+        """Return an object that makes users' memories, such as summaries, from ended sessions.
 
         ``model`` writes the summaries; None: rules write them. There must be a memory table
         (``memories``).
@@ -454,10 +457,10 @@ class MangaMemory:
         return SessionFinalizer(memories=self._memory_table(), model=model, **options)
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends expired sessions.
+        """Return an object that ends the sessions whose time to live is over.
 
-        With a memory table, the object also stores summaries, which ``model`` writes. A model
-        without a memory table raises an error.
+        With a memory table, the object also stores summaries of these sessions, which ``model``
+        writes. A model without a memory table raises an error.
         """
         finalizer = self.finalizer(model) if self.memories is not None or model else None
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
@@ -482,7 +485,7 @@ class MangaMemory:
 
     @checked
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the TTL of a conversation whose user has disconnected and may return.
+        """Restart the time to live of a conversation whose user has disconnected and may return.
 
         Returns:
             Whether the hot tier has the conversation, which ``sweeper()`` then finalizes later.
@@ -496,14 +499,14 @@ class MangaMemory:
         tenant: str | None = None,
         progress: Callable[[str], object] = lambda name: None,
     ) -> user_data.ErasureReport:
-        """Delete all data of a user. See ``user_data.forget_user``."""
+        """Delete all data of a user from all stores. See ``user_data.forget_user``."""
         from strands_manga_memory import user_data
 
         stores = {**self._tiers, "ttl": self._session_settings["ttl"], "memories": self._user_table}
         return user_data.forget_user(user_id, tenant=tenant, progress=progress, **stores)
 
     def export_user(self, user_id: str, *, tenant: str | None = None) -> dict[str, Any]:
-        """Return all data of a user. See ``user_data.export_user``."""
+        """Return all data that the stores have of a user. See ``user_data.export_user``."""
         from strands_manga_memory import user_data
 
         stores = {**self._tiers, "memories": self._user_table, "memory_codec": self._memory_codec}
@@ -532,7 +535,7 @@ class MangaMemory:
         )
 
     def stats(self) -> process_stores.MemoryStats:
-        """Return statistics of tiers, open sessions and operations of this process, without I/O."""
+        """Return statistics of the stores and operations of this process, without I/O."""
         operations = recorder.stats() if self.settings.telemetry else {}
         writer = shared_writer(self.hot if self.hot.survives_process else None, self.durable)
         live = members_of(self._managers), members_of(self._guards)
@@ -554,10 +557,10 @@ class MangaMemory:
         await self.close_async()
 
     def close(self) -> None:
-        """Flush the sessions that this process has saved, and close the stores.
+        """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
-        Of agents that no longer exist, the 1,000 sessions that were saved last are flushed, for at
-        most 5 s. A sweeper flushes the others.
+        Of agents that no longer exist, the 1,000 sessions that were saved last are written, for at
+        most 5 s. A sweeper writes the others.
 
         Raises:
             StoreUnavailableError: A session is not stored: repeat the call, the stores stay open.

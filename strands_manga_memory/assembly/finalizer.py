@@ -1,4 +1,4 @@
-"""Finalizer, which turns ended sessions into memories of their users."""
+"""Finalizer, which makes users' long-term memories, such as summaries, from ended sessions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _PAUSES = (0.02, 0.1, 0.5)
 
 
 class SessionFinalizer:
-    """Finalizer that turns ended sessions into memories: summaries, topics, preferences.
+    """Finalizer that makes long-term memories of a user from ended sessions.
 
-    Pass the finalizer to a ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions
-    that are closed.
+    The memories are summaries, topics, preferences and messages. Pass the finalizer to a
+    ``SessionSweeper`` for sessions that expire. Call ``run`` for sessions that are closed.
 
     Each conversation has one summary, even if several processes finalize it. A conversation with
     new messages is finalized again, and its new summary replaces the old one. If the model fails,
@@ -96,16 +96,16 @@ class SessionFinalizer:
         return f"SessionFinalizer({self._tiers.store_names})"
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Store memories made from an expired conversation.
+        """Store memories, such as a summary, of a conversation that has expired.
 
-        A sweeper (process that ends expired sessions) calls the finalizer, after it has written the
-        conversation to the durable tier.
+        A ``SessionSweeper`` makes this call after it has written the conversation to the durable
+        tier.
         """
         for transcript in conversation.transcripts():
             self._finalized(transcript)
 
     def run(self, scope: ConversationScope) -> MemoryRecord | None:
-        """Store memories made from a closed conversation, and return the summary.
+        """Store memories of a closed conversation, such as a summary, and return the summary.
 
         The result is None if there is nothing to summarize. Close the session manager first,
         otherwise unsaved messages are missed.
@@ -133,10 +133,10 @@ class SessionFinalizer:
         return self._run(place, self._claim(place, lease))
 
     def _claim(self, place: Place, lease: float) -> HotRecord | None:
-        """Reserve a conversation in the hot tier for finalization, and return its record.
+        """Reserve a conversation in the hot tier, so that no other process finalizes it now.
 
-        Return None if the hot tier does not have the conversation. A reservation that is older than
-        ``lease`` seconds is replaced.
+        The result is the reserved record, or None if the hot tier does not have the conversation. A
+        reservation that is older than ``lease`` seconds is replaced.
 
         Raises:
             ConflictError: Another process has reserved the conversation within the last ``lease``
@@ -171,11 +171,12 @@ class SessionFinalizer:
             return self._keeper.finalize(transcript)
 
     def disconnected(self, scope: ConversationScope) -> bool:
-        """Restart the TTL of a conversation whose user has disconnected and may return.
+        """Restart the time to live of a conversation whose user has disconnected and may return.
 
         Returns:
             Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired
-            sessions) finalizes the conversation after the time to live. If not, nothing happens.
+                sessions) finalizes the conversation after the time to live. If not, nothing
+                happens.
         """
         if self._tiers.hot is None:
             return False

@@ -1,4 +1,4 @@
-"""Functions that open and close the stores of a process, and collect its statistics."""
+"""Opening, closing and statistics of the stores of a process, for ``MangaMemory``."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ def open_stores(
     durable: str | Table,
     memories: str | Table | bool | None,  # noqa: FBT001 - as MangaMemory takes it
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Open the stores that the arguments of ``MangaMemory`` name.
+    """Open the hot store, the durable table and the memory table of a ``MangaMemory``.
+
+    The arguments are those of ``MangaMemory``: URLs, or stores that are open already.
 
     Returns:
         Two dicts, keyed by argument: the stores (None for no memory table), and a name of each
-        store for display (URL without password, or class name).
+            store for display (URL without password, or class name).
 
     Raises:
         ValueError: An argument is neither a store nor a URL, or ``memories`` is True and
@@ -70,16 +72,18 @@ def open_stores(
 def close_sessions(
     managers: Iterable[TieredSessionManager], writer: Writer, *others: Future[None]
 ) -> None:
-    """Flush the sessions of live agents, then the other sessions that this process saved.
+    """Write the sessions of a process to the durable tier, first those of live agents.
+
+    The sessions of deleted agents follow: the 1,000 that were saved last, for at most 5 s.
 
     Args:
-        managers: Session managers of the agents.
+        managers: Session managers of the live agents.
         writer: Background writer of the stores.
         others: Other writes to await.
 
     Raises:
-        MangaMemoryError: A session of an agent is not saved. The other sessions are flushed before
-            the first such error is raised.
+        MangaMemoryError: A session of a live agent is not saved. The other sessions are written
+            before the first such error is raised.
     """
     failed: MangaMemoryError | None = None
     for manager in managers:
@@ -93,15 +97,17 @@ def close_sessions(
 
 
 def close_memories(hot: HotStore, memories: Table) -> bool:
-    """Write pending changes of user memories for up to 5 s per store, and close the table.
+    """Write the pending changes of users' memories, and close the memory table.
+
+    The writes take at most 5 s per store.
 
     Args:
         hot: Hot store.
         memories: Memory table.
 
     Returns:
-        Whether all preferences are in the memory table. Their delivery to another service may
-        still be pending.
+        Whether all preferences are in the memory table. Their delivery to another service may still
+            be pending.
     """
     shared_writer(hot, None).drain(_DRAIN_SECONDS)
     writer = shared_writer(None, memories)
@@ -169,7 +175,9 @@ def memory_stats(
     operations: dict[str, OperationStats],
     parts: Iterable[object],
 ) -> MemoryStats:
-    """Return statistics of the tiers, the open sessions, the tools and the operations, without I/O.
+    """Return statistics of the stores, the open sessions, the tools and the operations.
+
+    The call does no I/O.
 
     Args:
         writer: Background writer of both tiers, which knows whether each tier answers.

@@ -1,4 +1,4 @@
-"""Origin of the texts about a user in an agent's last request, and removal of such texts."""
+"""Sources of the texts about a user in an agent's last request, and removal of such texts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class RetractionReport:
-    """Numbers of memories and agents that a retraction changed.
+    """Result of the removal of a text about the user: counts of changed memories and agents.
 
     Attributes:
         memories: Stored memories that were deleted or changed.
@@ -152,9 +152,9 @@ def _of_state(coordinator: state.StateCoordinator, scope: ConversationScope) -> 
 def _of_quotes(
     recall: conversation.HistoryRecall, question: str, agent: Agent, scope: ConversationScope
 ) -> Iterator[Source]:
-    """Yield the messages that the agent's last request quoted.
+    """Yield the old messages that the agent's last request quoted.
 
-    The search that found the quotes is repeated.
+    The search that selected the quotes is repeated.
     """
     quoted = recall.quote(question, agent.messages)
     for hit in recall.search(question) if quoted else ():
@@ -174,7 +174,7 @@ def retract(
     source: Source,
     store_of: Callable[..., memory.UserMemoryStore] | None,
 ) -> RetractionReport:
-    """Remove a text about the user from the memory table, the hot tier and the live agents.
+    """Remove a text about the user from the user's memories and from the agents of this process.
 
     See ``MangaMemory.retract``.
 
@@ -208,10 +208,6 @@ def retract(
 
 
 def _is_shown(source: Source, user: memory.UserContext, scope: ConversationScope) -> bool:
-    """Return whether an agent's last request showed the message or memory of ``source``.
-
-    A message or memory is recognized by its id.
-    """
     ids = {source.message_id, source.memory_id} - {None}
     return any(
         not ids.isdisjoint((each.message_id, each.memory_id)) for each in _of_memory(user, scope)

@@ -76,7 +76,7 @@ def _switch(description: str, *, default: bool) -> Any:
 
 
 class SettingsError(ValueError):
-    """Error for settings that are not allowed.
+    """Error for settings that have an unknown name or a value that is not allowed.
 
     The message names the argument or environment variable of each setting.
 
@@ -328,13 +328,13 @@ class MangaMemorySettings(BaseModel):
             ) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the names and values for ``repr``. Passwords are removed from URLs."""
+        """Yield the names and values for ``repr``, in which URLs have no passwords."""
         for name, value in super().__repr_args__():
             yield name, without_password(value) if isinstance(value, str) else value
 
     @classmethod
     def from_env(cls, **values: Any) -> MangaMemorySettings:
-        """Return the settings from environment variables.
+        """Return settings with values from environment variables, such as ``MANGA_MEMORY_HOT_URL``.
 
         ``values``, keyed by setting, replace the values of variables.
 
@@ -374,9 +374,9 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return a copy of these settings with the values in ``asked``.
+        """Return a copy of these settings in which the values in ``asked`` replace others.
 
-        A value None in ``asked`` leaves its setting unchanged.
+        A setting with the value None in ``asked`` keeps its value.
 
         Raises:
             ValueError: A value is not allowed. The message names the setting and the allowed
@@ -395,7 +395,11 @@ class MangaMemorySettings(BaseModel):
         return PiiPolicy(actions=self.pii_actions, cipher=None if codec is None else codec.cipher)
 
     def retention(self) -> Mapping[MemoryType, Retention]:
-        """Return the storage time and the ranking values of memories, keyed by type of memory."""
+        """Return the storage time of users' memories, keyed by type of memory.
+
+        The setting ``retention_days`` changes the defaults. Each result also has values with which
+        a search ranks memories of that type.
+        """
         retention = dict(RETENTION)
         for name, days in (self.retention_days or {}).items():
             type_ = MemoryType(name)
@@ -403,7 +407,7 @@ class MangaMemorySettings(BaseModel):
         return retention
 
     def ttl_policy(self) -> TtlPolicy:
-        """Return the time-to-live policy of conversations that these settings describe."""
+        """Return the time-to-live policy of conversations from these settings."""
         return TtlPolicy(
             self.ttl_tier,
             self.ttl_mode,
@@ -413,7 +417,7 @@ class MangaMemorySettings(BaseModel):
         )
 
     def breaker_policy(self) -> BreakerPolicy:
-        """Return the circuit breaker policy of guarded tools that these settings describe."""
+        """Return the policy of circuit breakers for guarded tools from these settings."""
         from strands_manga_memory.mcp import BreakerPolicy  # imported only for guarded tools
 
         return BreakerPolicy(
@@ -424,17 +428,24 @@ class MangaMemorySettings(BaseModel):
         )
 
     def memory_table(self) -> str | bool | None:
-        """Return the argument ``memories`` of ``MangaMemory`` for the setting ``users_url``."""
+        """Return the table for users' memories that the setting ``users_url`` names.
+
+        The result is an argument ``memories`` of ``MangaMemory``: a URL, True for the default
+        table, False for no table, or None if the setting is unset.
+        """
         users = self.users_url
         return users if users is None else {"true": True, NO_USERS: False}.get(users.lower(), users)
 
     def session_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``TieredSessionManager`` that these settings set."""
+        """Return the keyword arguments for a ``TieredSessionManager`` from these settings."""
         names = ("flush_every", "refresh", "hot_deadline", "durable_deadline", "max_unsaved")
         return {"ttl": self.ttl_policy(), **{name: getattr(self, name) for name in names}}
 
     def agent_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``strands.Agent`` that these settings set."""
+        """Return the keyword arguments for ``strands.Agent`` from these settings.
+
+        With ``summary_model``, the result is ``{"aux_model": model}``; otherwise, it is empty.
+        """
         if self.summary_model is None:
             return {}
         from strands.models import BedrockModel  # imported only for a summary model
@@ -444,12 +455,15 @@ class MangaMemorySettings(BaseModel):
 
 
 def variable(name: str) -> str:
-    """Return the name of a setting's environment variable."""
+    """Return the environment variable of a setting, such as ``MANGA_MEMORY_HOT_URL``."""
     return PREFIX + name.upper()
 
 
 def rows() -> list[tuple[str, str, str, str, str]]:
-    """Return name, environment variable, default, accepted values and meaning of each setting."""
+    """Return the table of all settings, with one row for each setting.
+
+    A row has the setting's name, environment variable, default, accepted values and meaning.
+    """
     return [
         (name, variable(name), _written(field.default), takes(name), str(field.description))
         for name, field in MangaMemorySettings.model_fields.items()
@@ -463,7 +477,7 @@ def _written(value: Any) -> str:
 
 
 def takes(name: str) -> str:
-    """Return a description of the values that a setting accepts."""
+    """Return the text that describes the accepted values of a setting, such as ``a URL``."""
     field = MangaMemorySettings.model_fields[name]
     if isinstance(field.json_schema_extra, dict):
         return str(field.json_schema_extra["takes"])

@@ -104,7 +104,7 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
 
 
 def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
-    """Return the scope of a user's session, or the session id if no user is given.
+    """Return the session that a command names: with its user, as a scope, or by its id alone.
 
     Raises:
         BadParameter: A tenant is given without a user.

@@ -1,4 +1,8 @@
-"""Conversation managers, and their budgets, scorers, token counters, summaries and recall."""
+"""Management of a conversation's history, so that it fits the model's context window.
+
+The package contains conversation managers, and their budgets, scorers, token counters, summaries
+and recall (quotes of earlier messages).
+"""
 
 from strands_manga_memory.conversation.archive import (
     ArchivedMessage,

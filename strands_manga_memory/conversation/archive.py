@@ -1,4 +1,4 @@
-"""Searchable archive of a conversation's earlier messages."""
+"""Archive for searching the earlier messages of a conversation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OTHER_WEIGHT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """Text of one message, with its speaker and time.
+    """Message of a conversation in the form that the archive stores and searches.
 
     Attributes:
         id: Tracking id of the message.
@@ -75,20 +75,24 @@ class ArchivedMessage:
 
     @property
     def searched(self) -> str:
-        """Text for the search index. Tool results are without field names, such as ``price:``."""
+        """Text of the message for the search index.
+
+        In the text of a tool result, field names such as ``price:`` are left out.
+        """
         return without_field_names(self.text) if self.speaker == "tool" else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """Message that a search in the archive found, with its score.
+    """Message that a search in a conversation's archive found, with its score.
 
     Attributes:
-        number: Position of the message in the conversation, counted from 1.
+        number: Number of the message in the archive, counted from 1 in the order of the
+            conversation.
         message: The message.
         score: How well the message fits the question. Higher is better.
-        by_words: Whether the message was found by its words alone. False if a ``Retriever`` also
-            found it.
+        by_words: Whether only the archive's own search by words found the message. False if a
+            ``Retriever`` (a second search engine) found it.
     """
 
     number: int
@@ -98,11 +102,11 @@ class RecallHit:
 
 
 class Retriever(Protocol):
-    """Protocol for a second search engine of an archive, such as a vector database.
+    """Protocol for a second search engine of a conversation's archive, such as a vector database.
 
-    The archive itself searches by words. It adds messages to the retriever with ``put``, and
-    combines the results of both searches. Each retriever serves one conversation, and is empty at
-    first.
+    The archive itself searches by words. It passes its messages on to the retriever with ``put``,
+    and combines the results of both searches. Each retriever serves one conversation, and is empty
+    at first.
 
     The archive never calls a retriever from two threads at once, and never on an event loop. After
     an error in ``put`` or ``remove``, the archive sends the same changes again later. After an
@@ -110,15 +114,19 @@ class Retriever(Protocol):
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts. A text replaces the earlier text with the same number."""
+        """Add the texts of messages, each with the number of its message.
+
+        A text replaces the earlier text with the same number.
+        """
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts with these numbers. Unknown numbers are ignored."""
+        """Remove the messages with the given numbers. Unknown numbers are ignored."""
 
     def search(self, question: str, limit: int) -> Mapping[int, float]:
-        """Return the scores of at most ``limit`` texts that fit a question, keyed by number.
+        """Search for a question, and return the scores of the messages that fit.
 
-        The best text has the score 1. All scores are above 0.
+        The scores are above 0, and keyed by the number of the message. The best message has the
+        score 1. At most ``limit`` messages are returned.
         """
 
 
@@ -126,10 +134,11 @@ class Retriever(Protocol):
 
 
 class MessageArchive:
-    """Searchable messages of a conversation, numbered from 1. Thread-safe.
+    """Archive for searching the messages of a conversation. Thread-safe.
 
     A search finds English and Japanese messages that share a term with the question, and ranks them
-    with BM25. All data is in memory. A message takes about 700 bytes in addition to its text.
+    with BM25. All data is in memory. A message takes about 700 bytes in addition to its text. Each
+    message has a number, counted from 1.
 
     The method ``update`` copies new and changed messages from an agent's history into the archive.
     A message is copied after the end of its turn, because a guardrail may redact the message until
@@ -180,7 +189,7 @@ class MessageArchive:
     # --- Search -----------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Return up to ``limit`` messages that fit a question, the best first."""
+        """Search for a question. Return at most ``limit`` messages that fit, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
@@ -201,11 +210,14 @@ class MessageArchive:
             ][:limit]
 
     def number_of(self, id_: str) -> int | None:
-        """Return the position of a message, counted from 1. None if the archive lacks it."""
+        """Return the number of a message in the archive. None if the archive lacks the message."""
         return self._numbers.get(id_)
 
     def around(self, number: int) -> dict[int, ArchivedMessage]:
-        """Return up to two neighbours on each side of message ``number``, keyed by number."""
+        """Return the neighbours of a message: up to two messages before it and two after it.
+
+        They are keyed by their numbers in the archive.
+        """
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
             return {at: self._messages[at] for at in near if at in self._messages}
@@ -213,7 +225,11 @@ class MessageArchive:
     # --- Content ----------------------------------------------------------------------------------
 
     def add(self, messages: Iterable[ArchivedMessage]) -> None:
-        """Add messages, oldest first. A message replaces the earlier message with the same id."""
+        """Add messages to the archive, oldest first.
+
+        A message replaces the earlier message with the same id. Messages that were removed with
+        :meth:`forget` are not added again.
+        """
         with self._lock:
             changed: dict[int, str] = {}
             for message in list(messages):  # all of them or, if they cannot be read, none
@@ -232,14 +248,20 @@ class MessageArchive:
             self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
 
     def forget(self, id_: str) -> None:
-        """Remove a message for good, even if the history or the log still contains it."""
+        """Remove a message from the archive for good, for example after its redaction.
+
+        The message is not added again, even if the agent's history still contains it.
+        """
         with self._lock:
             self._forgotten.add(id_)
             if id_ in self._numbers:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages, and send the retriever all changes that it has not received yet."""
+        """Remove messages from the archive, and bring its retriever up to date.
+
+        The retriever (the second search engine) gets all changes that it has not received yet.
+        """
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
             self._unsent[number] = None
@@ -257,18 +279,30 @@ class MessageArchive:
     # --- Conversation -----------------------------------------------------------------------------
 
     def note(self, message: Message, at: float) -> None:
-        """Record a new message. ``update`` adds it to the archive once its turn has ended.
+        """Record a new message of the conversation, to add it to the archive after its turn.
 
-        ``at`` is the time of the message in seconds since the epoch. 0 if unknown.
+        :meth:`update` adds the message.
+
+        Args:
+            message: The message.
+            at: Time of the message in seconds since the epoch. 0 if unknown.
         """
         self._pending.append((message, at))
 
     def begin_turn(self) -> None:
-        """Record the beginning of a turn, after which messages of earlier turns can be added."""
+        """Record that a new turn of the conversation begins.
+
+        The messages that were recorded before are of ended turns, so the next :meth:`update` adds
+        them to the archive.
+        """
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
-        """Add new and changed messages of a history, and the recorded messages of ended turns.
+        """Add the new and changed messages of an agent's history to the archive.
+
+        Messages that :meth:`note` recorded are added too, even if they have left the history. The
+        messages of the current turn are added by a later call, after the end of the turn. If the
+        history belongs to another conversation, the archive is emptied first.
 
         Blocks: must not run on an event loop.
         """
@@ -318,12 +352,12 @@ class MessageArchive:
 
 
 class DenseRetriever:
-    """Retriever that compares the vectors of messages and question, in memory.
+    """Search engine that finds messages by their meaning, with embedding vectors in memory.
 
     A search finds the messages whose similarity to the question is above average. A message is
-    embedded at the first search after it was added. A search among 1,000 messages with vectors of
-    384 numbers takes about 15 ms. For more than a few thousand messages, implement the
-    ``Retriever`` protocol with a vector database.
+    embedded (turned into a vector) at the first search after it was added. A search among 1,000
+    messages with vectors of 384 numbers takes about 15 ms. For more than a few thousand messages,
+    implement the ``Retriever`` protocol with a vector database.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.
@@ -342,9 +376,9 @@ class DenseRetriever:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add numbered texts. A text replaces the earlier text with the same number.
+        """Add the texts of messages, each with the number of its message.
 
-        Blank texts are never found.
+        A text replaces the earlier text with the same number. Blank texts are never found.
         """
         for number, text in texts:
             self.remove([number])
@@ -353,15 +387,17 @@ class DenseRetriever:
         self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the texts with these numbers. Unknown numbers are ignored."""
+        """Remove the messages with the given numbers. Unknown numbers are ignored."""
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)
 
     def search(self, question: str, limit: int) -> dict[int, float]:
-        """Return the scores of at most ``limit`` texts similar to a question, keyed by number.
+        """Search for a question, and return the scores of the messages with a similar meaning.
 
-        Only texts with above-average similarity are returned. The most similar has the score 1.
+        The scores are above 0, and keyed by the number of the message. The most similar message has
+        the score 1. Messages with a similarity below the average are left out. At most ``limit``
+        messages are returned.
         """
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
             vectors = embed_texts(self._embed, list(part.values()))
@@ -389,14 +425,15 @@ class DenseRetriever:
 def archived_messages(
     messages: Iterable[TimedMessage], *, with_truncated: bool = False
 ) -> Iterator[ArchivedMessage]:
-    """Convert messages to searchable ones, with redacted identifiers (such as card numbers).
+    """Convert messages of an agent to the form that the archive stores and searches.
 
-    These messages are skipped: summaries, truncated messages, quotes of earlier messages, small
-    talk, failed tool results, and the assistant's comment on a message whose tools all failed.
+    Identifiers, such as card numbers, are redacted. These messages are skipped: summaries,
+    truncated messages, quotes of earlier messages, small talk, failed tool results, and the
+    assistant's message after tool results that all failed.
 
     Args:
         messages: The messages and their times, oldest first.
-        with_truncated: If true, truncated messages are not skipped.
+        with_truncated: If true, truncated messages are converted too.
     """
     has_failed = False
     for message, at in messages:
@@ -421,7 +458,10 @@ def archived_messages(
 
 
 def _result_values(result: Any) -> str:
-    """Return a tool result as readable lines. Empty if the tool failed."""
+    """Return the text of a tool result with its JSON as readable lines.
+
+    The text is empty if the tool failed.
+    """
     if result.get("status") == "error":
         return ""
     source, found = find_json(result_text(result))

@@ -28,9 +28,9 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Future[_T]):
-    """Background run of a coroutine in a thread of its own, and its result.
+    """Run of a coroutine in a background thread, as a future that receives the result.
 
-    The constructor starts the thread.
+    The constructor starts the thread. At most 8 coroutines run at the same time, the others wait.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.
@@ -50,20 +50,27 @@ class Run(Future[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the coroutine will never end here, because it was started before a fork.
+        """Whether the run was started in a parent process, and so never ends in this process.
 
-        Threads of the parent process do not exist in the forked process.
+        After a fork, the thread of the run exists only in the parent process.
         """
         return self._process != os.getpid()
 
     def join(self, seconds: float) -> bool:
-        """Block up to ``seconds`` seconds until the coroutine has ended. Return whether it has."""
+        """Block until the coroutine has ended, but at most ``seconds`` seconds.
+
+        Returns:
+            Whether the coroutine has ended.
+        """
         return bool(futures.wait([self], seconds).done)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` seconds for the coroutine. Return whether it has ended.
+        """Wait until the coroutine has ended, but at most ``seconds`` seconds.
 
-        Does not block the event loop.
+        Unlike :meth:`join`, this method does not block the event loop.
+
+        Returns:
+            Whether the coroutine has ended.
         """
         with suppress(Exception):  # the error of the run is raised where its result is read
             await asyncio.wait_for(asyncio.wrap_future(self), seconds)

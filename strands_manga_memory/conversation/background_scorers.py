@@ -1,4 +1,4 @@
-"""Scorers that rate messages in the background, with a model or with embeddings."""
+"""Scorers that rate the importance of messages in the background, with models or embeddings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_SCORES = 10_000
 
 
 class Line(NamedTuple):
-    """Text of a message that is to be rated, with the role of its speaker."""
+    """Message to rate: the role of its speaker, and the beginning of its text."""
 
     role: str
     text: str
@@ -53,10 +53,11 @@ It may block, and never runs on the agent's event loop.
 
 
 class BackgroundScorer:
-    """Scorer that asks a slow function, the judge, for scores in the background.
+    """Scorer that rates the importance of messages with a slow function, in the background.
 
-    The method ``score`` never waits. A message has the score of a ``RuleScorer`` until the judge
-    has rated it. This score stays if the judge fails.
+    The slow function, called the judge, can for example ask a model. The method ``score`` never
+    waits for the judge. A message has the score of a ``RuleScorer`` until the judge has rated it.
+    This score stays if the judge fails.
 
     The judge rates each message once. Tool calls, tool results and messages without text are always
     scored by rules.
@@ -64,7 +65,8 @@ class BackgroundScorer:
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each
             message, from 0 to 1.
-        weights: Score of each dialogue act for the rules. Default ``ImportanceWeights()``.
+        weights: Score of each dialogue act (purpose of a message) for the rules. Default
+            ``ImportanceWeights()``.
 
     Raises:
         ValueError: ``judge`` is not a function.
@@ -85,8 +87,9 @@ class BackgroundScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message, from 0 to 1, without waiting.
 
-        A message that the judge has not rated is scored by rules. The judge rates it later, unless
-        the message has no text or is of a tool.
+        If the judge (the slow function of this scorer) has rated the message, its score is
+        returned. Otherwise, rules give a score, and the message is queued for the judge. Tool
+        calls, tool results and messages without text are not queued.
         """
         act = act or message_act(message)
         by_rules = self.rules.score(message, act, context)
@@ -105,9 +108,10 @@ class BackgroundScorer:
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Block up to ``seconds`` seconds until the judge has rated all queued messages.
+        """Block until all queued messages have been rated, but at most ``seconds`` seconds.
 
-        Return whether it has.
+        Returns:
+            Whether all queued messages have been rated.
         """
         with self._lock:
             run = self._run
@@ -162,7 +166,9 @@ class _Scores(BaseModel):
 
 
 class ModelScorer(BackgroundScorer):
-    """Scorer that asks a small model in the background, with structured output.
+    """Scorer that rates the importance of messages with a small model, in the background.
+
+    The model answers with structured output. Until it has rated a message, rules give the score.
 
     Args:
         model: The model.
@@ -225,9 +231,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class EmbeddingScorer(BackgroundScorer):
-    """Scorer that compares messages with example sentences by embeddings, in the background.
+    """Scorer that rates the importance of messages by their similarity to example sentences.
 
-    A message gets the score of the dialogue act of its most similar example.
+    Each example belongs to a dialogue act (purpose of a message, such as a greeting). A message
+    gets the score of the act of its most similar example. The similarity is computed with
+    embeddings, in the background. Until then, rules give the score.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.

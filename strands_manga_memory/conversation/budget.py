@@ -1,4 +1,4 @@
-"""Token budgets of a request and of its history."""
+"""Token budgets of a model request, and of the conversation history in it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ A published shop assistant has this budget.
 
 
 def history_tokens(window: int | None) -> int:
-    """Return the default token budget of the history for a context window.
+    """Return the default budget of a conversation's history, in tokens.
 
-    The budget is a quarter of the window, but at most 16,384 tokens. If the window is unknown
-    (None), it is 4,096 tokens. The rest of the window is for the system prompt, tools, quotes of
-    evicted messages and the answer.
+    The budget is a quarter of the model's context window, but at most 16,384 tokens. If the window
+    is unknown (None), the budget is 4,096 tokens. The rest of the window is for the system prompt,
+    tools, quotes of earlier messages and the answer.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -43,7 +43,7 @@ def history_tokens(window: int | None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetPlan:
-    """Tokens reserved for each part of a request.
+    """Plan of the number of tokens for each part of a model request.
 
     The defaults are a published example for a shop assistant.
 
@@ -77,17 +77,17 @@ class BudgetPlan:
 
     @property
     def total(self) -> int:
-        """Sum of all parts, in tokens."""
+        """Number of tokens of the whole plan: the sum of all parts."""
         return sum(getattr(self, part.name) for part in fields(self))
 
     def fits(self, window: int) -> bool:
-        """Return whether all parts together fit a context window of ``window`` tokens."""
+        """Return whether the whole plan fits a context window of ``window`` tokens."""
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """Return the tokens of a context window that the request leaves free.
+        """Return the number of tokens that the plan leaves free in a context window.
 
-        Negative if the request does not fit.
+        The number is negative if the plan does not fit.
         """
         return window - self.total
 
@@ -95,7 +95,7 @@ class BudgetPlan:
 def budget_plan(
     *, window: int | None = None, history: int | None = None, **parts: int
 ) -> BudgetPlan:
-    """Plan the tokens of a whole request, one number for each part.
+    """Plan the number of tokens for each part of a model request.
 
     The sum is higher than the size of a request, because the plan counts the current message and
     its tool results twice: as parts of their own, and in the history.
@@ -130,7 +130,9 @@ _HARD = 0.95
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Sizes of a request, in tokens, at which compaction starts, stops and blocks.
+    """Sizes of a request, in tokens, that control the compaction of a conversation's history.
+
+    Compaction makes the history smaller when the request nears the model's context window.
 
     Attributes:
         window: Size of the model's context window.
@@ -146,18 +148,18 @@ class Thresholds:
 
 
 def window_of(model: Any) -> int | None:
-    """Return the context window of a model in tokens. None if the model does not state it."""
+    """Return the size of a model's context window in tokens, or None if it is unknown."""
     window = model_setting(model, "context_window_limit")
     return window if isinstance(window, int) and window > 0 else None
 
 
 def thresholds(window: int | None, *, trigger: float = 0.80) -> Thresholds:
-    """Return the sizes at which a history is compacted (made smaller), for a context window.
+    """Return the sizes of a request, in tokens, that control the compaction of a history.
 
-    A request should leave some tokens of the window unused: 13,000 as a safety margin, and 20,000
-    for writing a summary. A window of less than 100,000 tokens has proportionally smaller reserves.
-    Compaction starts at the share ``trigger`` of the window, or earlier to keep the reserves
-    unused.
+    Compaction makes the history smaller. It starts when a request fills the share ``trigger`` of
+    the context window. It starts earlier if the request leaves too few tokens of the window unused:
+    13,000 as a safety margin, and 20,000 for writing a summary. For a window of less than 100,000
+    tokens, these reserves are proportionally smaller.
 
     Args:
         window: Size of the context window in tokens. None for 128,000 tokens.

@@ -1,4 +1,4 @@
-"""Conversation manager that makes a history smaller in stages, and the stages."""
+"""Conversation manager that makes an agent's history smaller in stages, and these stages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Compaction:
-    """Input of a compaction stage (a step that makes the history of an agent smaller).
+    """Input of a compaction stage, which is one step of making an agent's history smaller.
 
     Attributes:
         agent: The agent.
@@ -52,9 +52,9 @@ class Compaction:
         untouched: Number of messages at the end of the history that a stage must not remove. Their
             tool results may be truncated.
         goal: Size of the history to reach, in tokens.
-        overflow: Error of the model whose context window overflowed, or None.
-        history: Trimmer of the history, which counts tokens and keeps the full texts of truncated
-            messages.
+        overflow: Error of the model if its context window has overflowed, otherwise None.
+        history: Trimmer of the agent's history, which counts tokens and keeps the full texts of
+            truncated messages.
     """
 
     agent: Agent
@@ -66,7 +66,10 @@ class Compaction:
 
     @property
     def excess(self) -> int:
-        """Tokens above the size to reach. Negative if the history is smaller."""
+        """Number of tokens by which the history exceeds the size to reach.
+
+        The number is negative if the history is smaller.
+        """
         return self.history.tokens(self.messages) - self.goal
 
     @property
@@ -76,22 +79,27 @@ class Compaction:
 
 
 class Stage(Protocol):
-    """Step of a compaction: any object with ``name`` and ``apply``."""
+    """Protocol for a compaction stage, which is one step of making an agent's history smaller.
+
+    The name of a stage is its key in the statistics.
+    """
 
     name: str
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return a smaller history, or None.
+        """Make the history of an agent smaller.
 
-        A returned history replaces the agent's messages. None means that there is nothing to
-        replace: the stage changed nothing, or it changed the agent's list of messages itself.
+        Returns:
+            The new history, which replaces the agent's messages. None if the stage changed nothing,
+            or if it changed the agent's list of messages itself.
         """
 
 
 class ToolResultCap:
-    """Compaction stage that truncates large tool results in all messages, also in the latest.
+    """Compaction stage that truncates large tool results in all messages of the history.
 
-    The model can read the full text with the tool ``read_cut_message``.
+    The latest messages are truncated too, but no pinned message. The model can read the full text
+    with the tool ``read_cut_message``.
 
     Args:
         characters: Most characters of all tool results in a message together. Default 10,000.
@@ -106,22 +114,26 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history with truncated tool results. None if nothing changed."""
+        """Return the history with truncated tool results. None if none had to be truncated."""
         return _with_results(
             compaction, len(compaction.messages), lambda _: self.characters, until_enough=False
         )
 
 
 class Snip:
-    """Compaction stage that removes unimportant turns, such as greetings, the oldest first."""
+    """Compaction stage that removes unimportant turns from the history, the oldest first.
+
+    An example is a turn with greetings only. A turn is unimportant if all its messages have an
+    importance score below 0.5. The first turn, the latest messages, and turns with summaries or
+    pinned messages stay.
+    """
 
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history without its oldest unimportant turns. None if there are none.
+        """Return the history without its oldest unimportant turns. None if it has no such turns.
 
-        Turns are removed until the history is small enough. The first turn and the latest messages
-        stay.
+        Turns are removed until the history is small enough.
         """
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
@@ -142,7 +154,10 @@ class Snip:
 
 
 class MicroCompaction:
-    """Compaction stage that truncates tool results, except those of the latest messages.
+    """Compaction stage that truncates tool results in older messages, the oldest first.
+
+    Truncation stops as soon as the history is small enough. The latest messages and pinned messages
+    stay unchanged.
 
     Args:
         characters: Most characters kept of each tool result. Default 400.
@@ -157,7 +172,7 @@ class MicroCompaction:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history with truncated older tool results, or None if nothing changed."""
+        """Return the history with truncated tool results. None if none had to be truncated."""
         return _with_results(
             compaction,
             compaction.touchable,
@@ -167,9 +182,10 @@ class MicroCompaction:
 
 
 class VerifiedSummary:
-    """Compaction stage that replaces older turns by a summary.
+    """Compaction stage that replaces older turns of the history by a summary.
 
-    A model writes the summary in the background. The facts in the summary are checked.
+    A model writes the summary in the background. The summary is compared with the facts in the
+    messages, such as names and numbers.
 
     Args:
         manager: Manager that writes the summary. The default is a
@@ -188,13 +204,14 @@ class VerifiedSummary:
         )
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Replace older turns of the history by a summary.
+        """Replace older turns by a finished summary, and start to write the next summary.
 
-        A finished summary is installed, and the next summary is started in the background. If the
-        model's context window has overflowed, there is no time for a summary: older turns are
-        replaced by a list of facts, which rules extract.
+        The next summary is written in the background. If the model's context window has overflowed,
+        there is no time for a summary. Older turns are then replaced by a list of facts, which
+        rules extract.
 
-        Always returns None, because the agent's list of messages is changed in place.
+        Returns:
+            Always None, because the agent's list of messages is changed in place.
         """
         if compaction.overflow is not None:
             self.manager.fold(compaction.agent, compaction.goal)
@@ -204,14 +221,15 @@ class VerifiedSummary:
 
 
 class Reactive:
-    """Compaction stage that halves the history after the model's context window has overflowed."""
+    """Compaction stage that halves the history if the model's context window has overflowed."""
 
     name = "reactive"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Keep the most important half of the history if the context window has overflowed.
 
-        Always returns None, because the agent's list of messages is changed in place.
+        Returns:
+            Always None, because the agent's list of messages is changed in place.
 
         Raises:
             ContextWindowOverflowException: The history cannot be halved.
@@ -242,7 +260,7 @@ def _is_turn_end(messages: Sequence[Message], end: int) -> bool:
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Return the history with its large tool results truncated. None if nothing changed.
+    """Return the history with truncated tool results. None if none had to be truncated.
 
     Pinned messages stay unchanged.
 
@@ -250,7 +268,7 @@ def _with_results(
         compaction: The history and the size to reach.
         until: Number of messages at the start of the history that may be truncated.
         most: Function that returns the most characters of a message's tool results.
-        until_enough: If true, stop as soon as the history has the size to reach.
+        until_enough: If true, stop as soon as the history is small enough.
     """
     excess, cut = compaction.excess, dict[int, Message]()
     for at, message in enumerate(compaction.messages[:until]):
@@ -273,7 +291,7 @@ def _with_results(
 
 
 def _capped(message: Message, characters: int) -> Message:
-    """Truncate the tool results of a message to ``characters`` in total."""
+    """Truncate the tool results of a message to ``characters`` characters in total."""
     total, of_results = (
         _characters(message),
         sum(len(result_text(result)) for result in results_of(message)),
@@ -288,7 +306,11 @@ def _characters(message: Message) -> int:
 
 
 def default_stages(**summary: Any) -> list[Stage]:
-    """Return the five default stages. ``summary`` has the settings of ``VerifiedSummary``."""
+    """Create the five default stages of a compaction, in their order.
+
+    Args:
+        **summary: Settings of the stage ``VerifiedSummary``.
+    """
     return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(**summary), Reactive()]
 
 
@@ -301,7 +323,7 @@ UNTOUCHED = 10
 
 @dataclass
 class StageStats:
-    """Statistics of one compaction stage.
+    """Statistics of one compaction stage (a step of making an agent's history smaller).
 
     Attributes:
         runs: Number of runs of the stage.
@@ -316,7 +338,7 @@ class StageStats:
 
 @dataclass
 class CompactionStats:
-    """Statistics of a compaction manager.
+    """Statistics of a ``TieredCompactionConversationManager``.
 
     Attributes:
         compactions: Number of compactions, without those that ``reduce_context`` began.
@@ -410,9 +432,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         )
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks of this manager, then those of the managers that it wraps.
+        """Register the hooks of this manager and of the managers that it wraps.
 
-        The wrapped managers write summaries and evict messages.
+        The wrapped conversation managers write summaries and evict messages. Their hooks are
+        registered last.
         """
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         super().register_hooks(registry, **kwargs)
@@ -429,7 +452,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Compact the history if it is too large, then run the managers that this manager wraps."""
+        """Make the history smaller if it is too large, then run the wrapped managers."""
         self._compact(agent)
         super()._manage(agent)
 
@@ -463,9 +486,9 @@ class TieredCompactionConversationManager(StackedConversationManager):
     # --- Inspection -------------------------------------------------------------------------------
 
     def stats(self) -> CompactionStats:
-        """Return the statistics of all stages.
+        """Return the statistics of the compactions so far, in total and of each stage.
 
-        Tokens freed by a summary are counted when the summary is installed.
+        The tokens that a summary frees are counted when the summary replaces the older turns.
         """
         for stage in self.stages:
             if isinstance(stage, VerifiedSummary):
@@ -474,7 +497,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._stats
 
     def thresholds(self, agent: Agent) -> Thresholds:
-        """Return the sizes of a request at which compaction starts, stops and blocks."""
+        """Return the sizes of a request, in tokens, at which the history is made smaller.
+
+        The sizes depend on the context window.
+        """
         return thresholds(self._window or window_of(agent.model), trigger=self._share)
 
     # --- Compacting -------------------------------------------------------------------------------
@@ -483,9 +509,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Return the sizes of the history, without prompt and tools, at which compaction acts.
+        """Compute the sizes of the history that control compaction.
 
-        The managers that this manager wraps get these sizes as their limits.
+        Unlike the sizes of a request, they do not include the system prompt and tools. The wrapped
+        managers, which write summaries and evict messages, get these sizes as their limits.
         """
         bounds = self.thresholds(agent)
         overhead = self.trimmer.prompt_tokens(agent)

@@ -1,4 +1,4 @@
-"""History of an agent, and the data that a restart needs to restore it.
+"""History of an agent, and the data with which a restart restores exactly this history.
 
 Session managers such as ``FileSessionManager`` and ``S3SessionManager`` write every message once to
 a log. The history of the agent is not the same as the log: messages may have been evicted,
@@ -44,10 +44,9 @@ _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class History(list[Message]):
-    """List of messages with a fast deep copy, because Strands copies it twice per model call.
+    """List of an agent's messages with a fast deep copy.
 
-    An object that the list contains twice is copied twice. A list that contains itself is copied by
-    ``copy.deepcopy``.
+    Strands makes two deep copies of the messages for each model call.
     """
 
     __slots__ = ()
@@ -55,7 +54,7 @@ class History(list[Message]):
     def __deepcopy__(self, memo: dict[int, Any]) -> History:
         try:
             return History(_copied(list(self), memo))
-        except RecursionError:
+        except RecursionError:  # the list contains itself
             return History(copy.deepcopy(list(self), memo))
 
 
@@ -63,7 +62,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
     if kind is not dict and kind is not list:
         return copy.deepcopy(value, memo)
-    made = value.copy()
+    made = value.copy()  # without the memo: an object that occurs twice is copied twice
     for key, item in value.items() if kind is dict else enumerate(value):
         if type(item) not in _ATOMS:
             made[key] = _copied(item, memo)
@@ -90,10 +89,10 @@ _BODY = "#"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Difference between an agent's history and the session manager's message log.
+    """Difference between an agent's history and the message log of its session.
 
-    The history consists of two parts: the messages in ``keys``, then the latest messages of the
-    log.
+    A restart rebuilds the history from the log and this difference. The history consists of two
+    parts: the messages in ``keys``, then the latest messages of the log.
 
     Attributes:
         skip: Index of the first log record that a restore needs.
@@ -111,9 +110,13 @@ class Layout:
     after: str | None = None
 
     def to_state(self) -> dict[str, Any] | None:
-        """Return the layout as JSON values. The attribute ``skip`` is stored separately.
+        """Convert the layout to JSON values, which are stored in the session.
 
-        None if the history equals the log without its first ``skip`` records.
+        The attribute ``skip`` is stored separately.
+
+        Returns:
+            The JSON values. None if the history is simply the log without its first ``skip``
+            records.
         """
         if not self.keys and self.after is None:
             return None
@@ -126,7 +129,7 @@ class Layout:
 
     @classmethod
     def from_state(cls, state: Any, skip: int) -> Layout:
-        """Read a layout from the JSON values that :meth:`to_state` returned.
+        """Create a layout from the JSON values that :meth:`to_state` returned.
 
         Raises:
             CorruptRecordError: The state is malformed, or another version of this package wrote it.
@@ -156,8 +159,8 @@ class Layout:
             restored: The message log without its first ``skip`` records, or the history itself.
 
         Returns:
-            The history. None if the layout cannot be applied, because ``restored`` lacks a needed
-            message or is the history itself. ``restored`` is then used unchanged.
+            The history. None if ``restored`` must be used unchanged, because it lacks a needed
+            message or is the history itself.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -181,12 +184,13 @@ def _record_of(message: Message) -> _Record:
 
 
 class MessageLog:
-    """Content hashes of the messages in a session manager's log.
+    """Index of the messages that a session manager has written to its log.
 
-    With these, the layout of a history is computed without reading the log.
+    The index contains the id and a hash of each message. The history of an agent can thus be
+    compared with the log without reading the log.
 
     Args:
-        skipped: Number of log records before the first record that is added.
+        skipped: Number of earlier messages in the log, which are not added to the index.
     """
 
     def __init__(self, skipped: int = 0) -> None:
@@ -198,34 +202,34 @@ class MessageLog:
 
     @property
     def length(self) -> int:
-        """Number of records in the log."""
+        """Number of messages in the log of the session."""
         return self._skipped + len(self._records)
 
     def adding(self, message: Message) -> None:
-        """Record a message just before the session manager writes it to the log.
+        """Add a message to the index just before the session manager writes it to the log.
 
-        The record is removed again by ``settle``, unless ``added`` confirms the write.
+        :meth:`settle` removes the message again, unless :meth:`added` confirms the write.
         """
         self.settle()
         self.add(message)
         self._is_confirmed = False
 
     def added(self) -> None:
-        """Confirm that the message of the last call of ``adding`` was written to the log."""
+        """Confirm that the session manager has written the message of the last ``adding`` call."""
         self._is_confirmed = True
 
     def settle(self) -> None:
-        """Remove the record of the last call of ``adding`` if ``added`` has not confirmed it.
+        """Remove the message of the last :meth:`adding` call if its write was not confirmed.
 
-        A failed write thus leaves no record. If the message was written nevertheless, the known
-        length of the log is too small by one, which does no harm.
+        A failed write thus leaves nothing in the index. If the message was written nevertheless,
+        ``length`` is too small by one, which does no harm.
         """
         if not self._is_confirmed:
             self._is_confirmed = True
             self._latest.pop(self._records.pop().id, None)
 
     def add(self, message: Message) -> None:
-        """Record that a message is in the log, with a hash of its content."""
+        """Add a message of the session's log to the index."""
         record = _record_of(message)
         if record.id in self._latest:
             self._repeated.add(record.id)
@@ -233,17 +237,20 @@ class MessageLog:
         self._records.append(record)
 
     def add_restored(self, messages: Sequence[Message]) -> None:
-        """Record the messages that a session has read from the log.
+        """Add the messages that a session has restored from its log to the index.
 
-        Strands adds error results for interrupted tool calls at a restore. The log does not contain
-        these messages, so they are not recorded.
+        Strands also adds error results for interrupted tool calls to the restored messages. The log
+        does not contain these results, so they are skipped.
         """
         for message in messages:
             if not is_repair(message):
                 self.add(message)
 
     def layout(self, messages: Sequence[Message]) -> Layout:
-        """Return the layout of a history, from which a session can restore it."""
+        """Compute the difference between an agent's history and the log of its session.
+
+        A restart rebuilds the history from the log and this difference.
+        """
         head, end = self._agreeing_tail(messages)
         if head == 0 and messages:
             return Layout(skip=self._readable_from(end))
@@ -283,7 +290,7 @@ class MessageLog:
         shortened if that record is not known, or if its id occurs several times in the log.
 
         Returns:
-            Start of the sequence: its position in the history, and its index in the known log
+            Start of the sequence: its position in the history, and its position among the known log
             records.
         """
         position, at = len(messages), len(self._records)
@@ -297,20 +304,24 @@ class MessageLog:
         return position, at
 
     def _readable_from(self, at: int) -> int:
-        """Return the index in the whole log at which a restore must begin to read.
+        """Return the index of the log record at which a restore must begin to read.
 
         A restore must not begin with a tool result. If the needed record is one, the restore begins
         one record earlier, with the tool call.
 
         Args:
-            at: Index of the first needed record in the known log records.
+            at: Position of the first needed record among the known log records.
         """
         is_result = 0 <= at < len(self._records) and self._records[at].is_result
         return max(0, self._skipped + at - is_result)
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Raise ``ValueError`` if another class of conversation manager wrote a saved state."""
+    """Check that a conversation manager of the same class wrote a saved state.
+
+    Raises:
+        ValueError: A conversation manager of another class wrote the state.
+    """
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
         raise ValueError(
@@ -320,19 +331,19 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 
 
 def logged_fingerprint(message: Message) -> int:
-    """Return a hash of the parts of a message that may differ from its log record.
+    """Return a hash of a message's content and custom metadata, such as ``pinned``.
 
-    These are its content and its custom metadata, such as ``pinned``.
+    If the same message has another hash in the session's log, it was changed afterwards.
     """
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
 
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:
-    """Give each message without a tracking id an id that is the same at every restore.
+    """Give each restored message without a tracking id an id that is the same at every restore.
 
-    The id is computed from the position and the content of the message. Logs of old versions of
-    Strands contain such messages.
+    The id is computed from the content of the message and its position in the log. Logs of old
+    versions of Strands contain such messages.
     """
     for at, message in enumerate(messages, start=skipped):
         if not message.get("tracking_id"):
@@ -346,7 +357,7 @@ def identify(messages: Sequence[Message], skipped: int = 0) -> None:
 
 
 def ensure_ids(messages: list[Message]) -> None:
-    """Give a new tracking id to each message without one."""
+    """Give a new, random tracking id to each message of a history that has none."""
     for message in messages:
         if not message.get("tracking_id"):
             message["tracking_id"] = str(uuid.uuid4())
@@ -371,7 +382,9 @@ Evicted messages may exceed the limit by this part, so that they are not reduced
 class LogTail:
     """Latest messages of a conversation in full: the history, and evicted messages that may return.
 
-    The trimmer evicts and truncates messages of the history, and asks this class for the full ones.
+    The trimmer is the object that evicts and truncates messages of the history. It selects the
+    messages of a new history from the full ones that this class has stored.
+
     All code except the trimmer is called "other code" here, for example a plugin that edits a
     message. An edited message replaces the stored one. After other code has removed or inserted
     messages, for example a summary, the messages evicted before never return.
@@ -390,14 +403,14 @@ class LogTail:
         self._forgotten: set[str] = set()
 
     def __iter__(self) -> Iterator[Message]:
-        """Return an iterator over the messages, oldest first."""
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
     def notice(self, history: Sequence[Message]) -> None:
-        """Forget all evicted messages if other code has removed or inserted messages.
+        """Forget the evicted messages if code other than the trimmer has changed the history.
 
-        Messages appended at the end do not count as inserted. The full forms of truncated messages
-        stay.
+        The trimmer evicts and truncates messages. A change by other code is a removed or inserted
+        message, for example a summary. Messages appended at the end do not count. The full forms of
+        truncated messages stay.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -409,7 +422,12 @@ class LogTail:
         self._hold([self._messages.get(id_of(message), message) for message in history])
 
     def follow(self, history: Sequence[Message]) -> None:
-        """Add new messages of a history, and update messages that other code has changed."""
+        """Update the stored messages from the current history of the agent.
+
+        New messages are added. An edited message replaces the stored message, but a message that
+        the trimmer truncated does not. If code other than the trimmer has removed or inserted
+        messages, all evicted messages are forgotten.
+        """
         new = list(
             itertools.takewhile(
                 lambda message: id_of(message) not in self._messages, reversed(history)
@@ -429,10 +447,10 @@ class LogTail:
                 self._messages[id_] = shown
 
     def restore(self, log: Sequence[Message]) -> None:
-        """Add the messages that an earlier process evicted, and the full forms of truncated ones.
+        """Add messages from the session's log that were evicted or truncated before a restart.
 
-        Nothing changes if the log does not fit: it has known messages in another order, or lacks a
-        message between two known ones.
+        The log is ignored if it does not fit the stored messages: it contains them in another
+        order, or lacks one between two others.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -454,9 +472,9 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the untruncated form of the message with the id ``id_``.
+        """Return the full form of a message, given its form in the session's log.
 
-        This is ``logged``, the form in the log, if an earlier process truncated the message.
+        The form in the log is the full one if the message was truncated before a restart.
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -470,12 +488,12 @@ class LogTail:
         budget: int,
         count: Callable[[Message], int],
     ) -> list[Message]:
-        """Return the messages from which the trimmer selects: the history and evicted messages.
+        """Return the candidates for a new history: the current messages and evicted messages.
 
         If the evicted messages have too many tokens, the largest of them are forgotten.
 
         Args:
-            history: The history.
+            history: The current history.
             budget: Budget of the history, in tokens.
             count: Function that returns the tokens of a message.
         """
@@ -495,22 +513,23 @@ class LogTail:
 
     @staticmethod
     def most_messages(budget: int) -> int:
-        """Return the number of latest log messages from which to select a history.
+        """Return the number of latest messages to read from the session's log after a restart.
 
-        ``budget`` is the budget of the history, in tokens.
+        The number is an estimate of the messages in a history of ``budget`` tokens and of the
+        evicted messages that may return.
         """
         tokens = budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
         return max(_LEAST_READ, tokens // _TOKENS_A_MESSAGE)
 
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
-        """Record that the trimmer replaces the history by selected messages.
+        """Record the new history that the trimmer has selected.
 
-        The truncated messages are remembered, because ``follow`` would otherwise take them for
-        messages that other code has edited.
+        The truncated messages in it are remembered. Otherwise, :meth:`follow` would take them for
+        messages that a plugin, for example, has edited.
 
         Args:
-            history: The history before the replacement.
-            selected: The messages that replace the history.
+            history: The history before the selection.
+            selected: The messages of the new history.
         """
         old = frozenset(map(id, history))
         known, self._window, self._truncated = self._truncated, [], {}
@@ -523,7 +542,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Forget a message, so that it cannot return to the history."""
+        """Forget a message, so that it cannot return to the history after it has been evicted."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

@@ -40,13 +40,13 @@ logger = logging.getLogger(__name__)
 
 
 class ImportanceScorer(Protocol):
-    """Protocol for scorers that rate the importance of messages.
+    """Protocol for scorers that rate the importance of a conversation's messages.
 
-    A message is scored again only if its content or its dialogue act changes. A scorer may be slow,
-    but must not wait for I/O.
+    Unimportant messages are evicted from the history first. A message is scored again only if its
+    content or its dialogue act (purpose) changes. A scorer may be slow, but must not wait for I/O.
 
-    If the scores can change later, the scorer has a whole number ``revision``. When it increases,
-    all messages are scored again.
+    A scorer whose scores can change later has a whole number ``revision``. When it increases, all
+    messages are scored again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
@@ -54,15 +54,15 @@ class ImportanceScorer(Protocol):
 
         Args:
             message: The message.
-            act: Dialogue act of the message, found by rules. For messages of tools, ``"tool_use"``
-                or ``"tool_result"``.
+            act: Dialogue act (purpose) of the message, found by rules. For messages of tools,
+                ``"tool_use"`` or ``"tool_result"``.
             context: Messages of the conversation that are being rated, oldest first. Evicted
                 messages can be among them.
         """
 
 
 class Band(IntEnum):
-    """Importance level of a message, which decides when the message is evicted."""
+    """Importance level of a message. Messages of a low level are evicted from the history first."""
 
     LOW = 0
     """Evicted first."""
@@ -85,13 +85,19 @@ _HIGH_FROM, _MIDDLE_FROM = 0.8, 0.5
 
 
 def band_of(score: float) -> Band:
-    """Return the importance level (low, middle or high) for an importance score from 0 to 1."""
+    """Return the importance level for an importance score from 0 to 1.
+
+    The level is low for scores below 0.5, and high for scores of at least 0.8.
+    """
     return HIGH if score >= _HIGH_FROM else MIDDLE if score >= _MIDDLE_FROM else LOW
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportanceWeights:
-    """Importance scores of dialogue acts, tool calls and tool results.
+    """Importance scores of messages, from 0 to 1, by dialogue act (purpose of a message).
+
+    ``tool_use`` and ``tool_result`` are the scores of tool calls and tool results. ``unmatched`` is
+    the score of messages that no rule recognizes.
 
     Raises:
         ValueError: A score is not between 0 and 1.
@@ -123,7 +129,10 @@ WEIGHTS = ImportanceWeights()
 
 
 class RuleScorer:
-    """Scorer that rates a message by its dialogue act. Uses rules only, no model.
+    """Scorer that rates the importance of a message by its dialogue act, without a model.
+
+    The dialogue act is the purpose of the message, such as a greeting or a preference. Rules in
+    English and Japanese recognize it.
 
     Args:
         weights: Score of each dialogue act.
@@ -133,12 +142,20 @@ class RuleScorer:
         self.weights = weights or WEIGHTS
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
-        """Return the score of a message's dialogue act. An empty ``act`` is determined by rules."""
+        """Return the importance of a message: the score of its dialogue act (purpose).
+
+        If ``act`` is empty, rules find the dialogue act.
+        """
         return float(getattr(self.weights, act or message_act(message)))
 
 
 def message_act(message: Message) -> str:
-    """Return a ``DialogueAct``, or ``"tool_use"`` or ``"tool_result"`` for messages of tools."""
+    """Find the dialogue act (purpose) of a message by rules.
+
+    Returns:
+        A value of ``DialogueAct``, such as ``"greeting"``. For messages of tools, ``"tool_use"`` or
+        ``"tool_result"``.
+    """
     kinds = set[str]().union(*message["content"])
     if "toolResult" in kinds:
         return "tool_result"
@@ -192,7 +209,7 @@ _text_features = functools.lru_cache(8_192)(text_features)
 
 @dataclass(eq=False, slots=True)
 class MessageFeatures:
-    """Measured properties of a message, from which its importance is computed.
+    """Measured properties of a message, which decide whether it stays in the history.
 
     Attributes:
         tokens: Number of tokens in the message.
@@ -216,10 +233,11 @@ class MessageFeatures:
 
 
 def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
-    """Return the signals of a message and their weighted values, keyed by name.
+    """Return the weighted properties of a message that decide whether it stays in the history.
 
-    A signal is a property that raises or lowers the value of a message, such as a number in the
-    text. Signals with the value 0 are left out.
+    The properties are keyed by name, for example ``number`` if the text contains a number. A
+    positive value speaks for keeping the message, a negative value against it. Properties with the
+    value 0 are left out.
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
@@ -252,9 +270,9 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
 
 
 def size_of(value: Any) -> int:
-    """Return the approximate size of a nested value.
+    """Estimate the size of a message or of another nested value, in characters and bytes.
 
-    Characters of texts, bytes of bytes, and 8 for any other item are added up.
+    Each item that is neither text nor bytes, such as a number, counts as 8.
     """
     size, left = 0, [value]
     while left:
@@ -271,7 +289,10 @@ def size_of(value: Any) -> int:
 
 
 def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Return whether two lists contain the same objects, not copies, in the same order."""
+    """Return whether two lists contain the same message objects, in the same order.
+
+    Equal copies of a message are not the same object.
+    """
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
@@ -280,7 +301,7 @@ def _key(message: Message) -> int:
 
 
 class Vocabulary:
-    """Words of a conversation, and statistics about the style of the assistant.
+    """Words that a conversation contains so far, and statistics about the assistant's style.
 
     The words show which words of a later message are new. The statistics show whether the assistant
     acts like a help desk or like a companion.
@@ -298,13 +319,16 @@ class Vocabulary:
         self._tokens = {"user": 0, "assistant": 0}
 
     def learn(self, role: str, words: Iterable[str], *, tells: bool, tokens: int) -> int:
-        """Add a text to the statistics, and return the number of its new words.
+        """Add the words of a message to the vocabulary and its statistics.
 
         Args:
             role: Role of the message.
-            words: Words of the text.
-            tells: Whether speakers talk about themselves in this text. Ignored for the user.
+            words: Words of the message.
+            tells: Whether speakers talk about themselves in the message. Ignored for the user.
             tokens: Tokens of the message.
+
+        Returns:
+            The number of words that were not in the vocabulary.
         """
         self._tokens[role] = self._tokens.get(role, 0) + tokens
         if role == "assistant":
@@ -319,10 +343,10 @@ class Vocabulary:
 
     @property
     def service(self) -> float:
-        """How much the assistant acts like a help desk (1) and not like a companion (0).
+        """Style of the assistant, from 0 (acts like a companion) to 1 (acts like a help desk).
 
-        A companion talks about itself in at least 15 % of its messages, and writes about as much as
-        the user. In the first few messages, every assistant counts as a help desk.
+        A companion talks about itself in at least 15 % of its messages, and writes at most twice as
+        much as the user. In the first few messages, every assistant counts as a help desk.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -334,11 +358,11 @@ class Vocabulary:
 class FeatureCache:
     """Cache of the features of a conversation's messages, such as tokens and importance.
 
-    A missing feature is measured. Token counts are cached separately, because trimming needs the
-    other features only if the history exceeds its budget.
+    Features that are not in the cache are measured. Token counts are cached separately, because
+    trimming needs the other features only if the history exceeds its budget.
 
-    If the scorer fails or returns no number, the message gets a default score. Only the first
-    failure is logged as a warning.
+    If the scorer fails or returns no number, the message gets the score 0.5. Only the first failure
+    is logged as a warning.
 
     Args:
         counter: Counter for the tokens of a message.
@@ -355,7 +379,7 @@ class FeatureCache:
         self._revision = 0
 
     def tokens(self, message: Message) -> int:
-        """Return the number of tokens in a message."""
+        """Count the tokens of a message, or return the cached count."""
         key = _key(message)
         tokens = self._tokens.get(key)
         if tokens is None:
@@ -363,10 +387,10 @@ class FeatureCache:
         return tokens
 
     def total(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request.
+        """Return the number of tokens that messages have in a model request.
 
-        They include the placeholder messages that providers require, for example between
-        consecutive user messages.
+        Placeholder messages, which providers require for example between consecutive user messages,
+        are included.
         """
         placeholders = placeholder_count(messages)
         return sum(map(self.tokens, messages)) + (
@@ -374,7 +398,10 @@ class FeatureCache:
         )
 
     def uncounted_size(self, messages: Iterable[Message]) -> int:
-        """Return the approximate characters of the messages whose tokens are not in the cache."""
+        """Estimate the characters of the messages whose tokens have not been counted yet.
+
+        If there are many, counting them would block an event loop for long.
+        """
         size = 0
         for message in messages:
             size += 0 if _key(message) in self._tokens else size_of(message)
@@ -386,11 +413,12 @@ class FeatureCache:
         history: Sequence[Message] = (),
         before: tuple[Message, MessageFeatures] | None = None,
     ) -> MessageFeatures:
-        """Return the features of a message, from the cache if possible.
+        """Return the features of a message, such as its tokens, dialogue act and importance.
 
-        The dialogue act of a user's message may depend on the previous message of the assistant:
-        "the second one" answers a question. The previous message is ignored if the user's message
-        revokes an instruction, or if the assistant acts as a companion of the user.
+        They are measured if they are not in the cache. The dialogue act (purpose) of a user's
+        message can depend on the previous message of the assistant: "the second one" answers a
+        question. The previous message is ignored in two cases: the user's message revokes an
+        instruction, or the assistant acts like a companion and not like a help desk.
 
         Args:
             message: The message.
@@ -436,10 +464,10 @@ class FeatureCache:
         return len(self._tokens)
 
     def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
-        """Return the features of each message in a history, in order.
+        """Return the features of each message of a history, such as its tokens and importance.
 
-        All messages are scored again if the scorer has a new ``revision``. Instructions that the
-        user has revoked get the dialogue act and the score of ordinary messages.
+        All messages are scored again if the scorer has changed its scores, which its ``revision``
+        shows. An instruction that the user has revoked is rated like an ordinary message.
         """
         revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []
@@ -465,7 +493,7 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Remove the cached features of all messages except the given messages."""
+        """Remove the features of all messages except the given ones from the cache."""
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}

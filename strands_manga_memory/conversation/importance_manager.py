@@ -1,4 +1,4 @@
-"""Conversation manager that keeps the most important messages, and a base class for wrappers."""
+"""Conversation manager that keeps the most important messages, and the base of its wrappers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
     messages are never truncated. If they alone exceed the budget, a warning is logged once. An
     exception is raised only if the model's context window overflows.
 
-    A user message of more than half of ``max_tokens`` raises the budget until the next user
-    message, to at most three quarters of the context window (128,000 tokens if the model does not
-    state it).
+    A large user message raises the budget until the next user message. It is large if it has more
+    than half of ``max_tokens``. The budget can rise to three quarters of the model's context
+    window. If the model does not state its window, 128,000 tokens are assumed.
 
     With ``trim_every``, a history over the budget is trimmed for several turns at once. Until the
     next trimming, each request begins with the whole previous request, so that the provider's
@@ -163,23 +163,23 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     @property
     def max_tokens(self) -> int:
-        """Budget of the history, in tokens."""
+        """Budget of the agent's history, in tokens."""
         return self.history.max_tokens
 
     @property
     def max_turns(self) -> int | None:
-        """Largest number of turns to keep. None for as many turns as fit."""
+        """Largest number of turns to keep in the history. None for as many turns as fit."""
         return self.history.max_turns
 
     @property
     def records(self) -> int:
-        """Number of messages in the message log of this agent's session."""
+        """Number of messages in the log of the agent's session."""
         return self._log.length
 
     # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the callbacks that restore the history and keep it within the budget."""
+        """Register the hooks that restore the history and keep it within its token budget."""
         registry = timed(registry)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
@@ -197,7 +197,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Attach this manager to the agent that is being constructed.
+        """Connect this manager to the agent that is being constructed.
 
         Runs before the session is restored. Gives ids to the agent's messages. If ``max_tokens`` is
         None, sets the budget from the model's context window.
@@ -210,9 +210,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         ensure_ids(event.agent.messages)
 
     def _start(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Rebuild the history from the restored log when the agent has been constructed.
+        """Rebuild the agent's history from the messages that the session has restored.
 
-        Also registers the middleware that trims each request.
+        Runs at the end of the agent's constructor. Also registers the middleware that trims each
+        request.
         """
         agent = event.agent
         messages = agent.messages
@@ -246,7 +247,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
     async def keep_within_budget(
         self, event: BeforeModelCallEvent | AfterInvocationEvent | ContextState
     ) -> None:
-        """Reduce an agent's history to the budget. Errors are logged, not raised."""
+        """Evict and truncate messages until the agent's history fits its token budget.
+
+        This hook runs before each model call and after each invocation. Errors are logged, not
+        raised.
+        """
         agent = event.agent
         await self.history.off_loop(agent.messages[:], partial(self.history.trim, agent))
 
@@ -270,7 +275,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Reduce the agent's history to the budget. Errors are logged, not raised."""
+        """Evict and truncate messages until the agent's history fits its token budget.
+
+        Errors are logged, not raised. A history that takes long to trim is left to a hook, so that
+        a running event loop is not blocked.
+        """
         self._log.settle()
         self.history.trim_now(agent)
 
@@ -291,7 +300,11 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self.history.reduce(agent, e)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state for a session to store. It stays equal until something changes."""
+        """Return the state of this manager, which a session stores for a restart.
+
+        With ``persist_layout``, the state contains the data to restore the history from the
+        session's message log. Two calls return equal states if nothing has changed.
+        """
         state = super().get_state()
         if (ratio := self.history.calibration.ratio) != 1.0:
             state["ratio"] = ratio
@@ -311,12 +324,12 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return state
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Read a state that :meth:`get_state` returned.
+        """Restore the state that :meth:`get_state` returned before a restart.
 
         The history itself is restored later, at the end of the agent's constructor.
 
         Returns:
-            None: Strands need not prepend messages.
+            Always None, so Strands adds no messages to the beginning of the history.
 
         Raises:
             ValueError: The state is that of another conversation manager.
@@ -344,17 +357,18 @@ class ImportanceWeightedConversationManager(ConversationManager):
     # --- Inspection and changes -------------------------------------------------
 
     def explain(self, agent: Agent) -> list[MessageOutcome]:
-        """Return the outcome of each message: kept, truncated or evicted, and why.
+        """Return for each message whether it was kept, truncated or evicted, and the reason.
 
         The list has the messages of the history and the last 1,000 evicted messages, oldest first.
         """
         return self.history.explain(list(agent.messages))
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the token usage of the history, as the model counts.
+        """Return the size of an agent's history and its budget, in tokens.
 
-        The keys are ``tokens``, ``budget`` and ``left`` (unused part of the budget, negative if the
-        history is over it).
+        The keys are ``tokens`` (size of the history), ``budget``, and ``left`` (unused part of the
+        budget). ``left`` is negative if the history exceeds the budget. Tokens are counted locally,
+        and corrected by the token usage that the model reports.
         """
         messages = agent.messages[:]
         most = self.history.most
@@ -363,38 +377,45 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def prompt_tokens(self, agent: Agent) -> int:
-        """Return the tokens of an agent's system prompt and tools."""
+        """Return the number of tokens in an agent's system prompt and tool specifications."""
         tools = agent.tool_registry.get_all_tool_specs()
         return self.history.calibration.prompt_tokens(agent.system_prompt, tools)
 
     def reserve(self, tokens: int) -> int:
-        """Return how many tokens ``HistoryRecall`` may use for quotes in a request.
+        """Reserve tokens of each request for the quotes of the plugin ``HistoryRecall``.
 
-        This is ``tokens``. If the manager has ``includes_recall``, it is at most half of the
-        history's budget, and the history gets the rest.
+        With ``includes_recall``, these tokens are a part of the history's budget, and the history
+        gets the rest. Without ``includes_recall``, the quotes are not part of the budget.
+
+        Returns:
+            The number of tokens for quotes: ``tokens``, but with ``includes_recall`` at most half
+            of the budget.
         """
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Forget an evicted message for good, for example after its redaction in the log."""
+        """Prevent the return of an evicted message to the history, for example after redaction."""
         self.history.tail.forget(tracking_id)
 
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Hook event that finds the conversation manager of an agent's history.
+    """Hook event that finds the ``ImportanceWeightedConversationManager`` of an agent.
 
-    Each importance-weighted manager answers the event, also if another manager wraps it.
+    The manager answers the event also if another conversation manager wraps it.
 
     Attributes:
-        found: List to which each manager adds itself.
+        found: List to which the manager adds itself.
     """
 
     found: list[ImportanceWeightedConversationManager] = field(default_factory=list)
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the importance-weighted manager of an agent's history. None if there is none."""
+    """Return the ``ImportanceWeightedConversationManager`` of an agent. None if it has none.
+
+    The manager is found also if another conversation manager wraps it.
+    """
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
     return lookup.found[0] if lookup.found else None
@@ -403,12 +424,12 @@ def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | 
 class StackedConversationManager(ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
-    Each manager does its work, then the manager that it wraps. The innermost manager is the
-    ``trimmer``, which also restores the agent's history. A session stores the states of all these
-    managers as one state.
+    Each manager first does its own work, for example writes a summary, and then calls the wrapped
+    manager. The innermost manager is the ``trimmer``, which also restores the agent's history. A
+    session stores the states of all these managers as one state.
 
     Attributes:
-        trimmer: The importance-weighted manager, which evicts and truncates messages.
+        trimmer: The ``ImportanceWeightedConversationManager``, which evicts and truncates messages.
     """
 
     def __init__(
@@ -428,8 +449,8 @@ class StackedConversationManager(ConversationManager):
     def persist_layout(self) -> bool:
         """Whether the saved state contains the layout, from which a restart restores the history.
 
-        The layout is the history's difference from the message log. Session managers that store the
-        history themselves set this value to False.
+        The layout is the difference between the history and the session's message log. Session
+        managers that store the history themselves set this value to False.
         """
         return self.trimmer.persist_layout
 
@@ -440,7 +461,7 @@ class StackedConversationManager(ConversationManager):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager, then those of the manager that it wraps.
 
-        Hooks of this manager therefore run first, if they have the same ``HookOrder``.
+        Before a model call, the hook of this manager therefore runs first.
         """
         super().register_hooks(registry, **kwargs)
         registry.add_callback(
@@ -453,9 +474,9 @@ class StackedConversationManager(ConversationManager):
         self._below.register_hooks(registry, **kwargs)
 
     async def keep_within_budget(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Keep the history within the budget before a model call. Errors are logged, not raised.
+        """Make the agent's history smaller before a model call, until it fits its token budget.
 
-        This manager works first, then the managers that it wraps.
+        This manager works first, then the managers that it wraps. Errors are logged, not raised.
         """
         await self._before_model_call(event)
         await self._below.keep_within_budget(event)
@@ -464,10 +485,10 @@ class StackedConversationManager(ConversationManager):
         """Make the history smaller before a model call. Subclasses override this method."""
 
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
-        """Keep the history within the budget at the end of an invocation.
+        """Make the agent's history smaller after an invocation, until it fits its token budget.
 
-        Errors are logged, not raised. Long work would block a running event loop, and is left to a
-        hook, which runs it in a thread before the agent returns its answer.
+        Errors are logged, not raised. Work that would block a running event loop for long is left
+        to a hook. The hook does this work in a thread, before the agent returns its answer.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:
@@ -482,16 +503,16 @@ class StackedConversationManager(ConversationManager):
         self._below.apply_management(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the states of this manager and the managers that it wraps, for a session."""
+        """Return the state of this manager and the managers that it wraps, for the session."""
         state: dict[str, Any] = self._below.get_state()
         self.removed_message_count = self.trimmer.removed_message_count
         return {**state, "__name__": type(self).__name__}
 
     def restore_from_session(self, state: dict[str, Any]) -> list[Message] | None:
-        """Read a state that :meth:`get_state` returned.
+        """Restore the state that :meth:`get_state` returned before a restart.
 
         Returns:
-            None: Strands need not prepend messages.
+            Always None, so Strands adds no messages to the beginning of the history.
 
         Raises:
             ValueError: The state is that of another conversation manager.

@@ -1,7 +1,7 @@
-"""Truncation of messages that are too large, and their full texts, which a tool reads.
+"""Truncation of messages that are too large for the history, and access to their full texts.
 
-Long texts and tool results are shortened, large members of tool inputs are removed, and media are
-replaced by notes.
+Long texts and tool results are shortened, large arguments of tool calls are removed, and images and
+other media are replaced by short notes. With a tool, the model can read the full text of a message.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return the short name of a message: the first 8 letters and digits of its tracking id.
+    """Return the short name of a message, by which the model can request its full text.
 
-    A model can request the full text of a truncated message by this name.
+    The name is the first 8 letters and digits of the message's tracking id. A truncated message
+    shows it.
     """
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether the model can request the full text of one of the messages.
+    """Return whether the model can request the full text of at least one of the messages.
 
-    It can if a truncation marker in the message shows the name of the full text.
+    For such a request, a message must be truncated and must show its short name.
     """
     texts = (
         text for message in messages for text in _strings(message["content"]) if READER in text
@@ -59,7 +60,10 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 
 
 def is_truncated(message: Message) -> bool:
-    """Return whether parts of a message were truncated, and replaced by a marker."""
+    """Return whether parts of a message were removed to save tokens.
+
+    A note in the message shows this, for example ``[... 900 characters cut ...]``.
+    """
     texts = _strings(message["content"])
     return any(
         text == PLACEHOLDER or CUT_MARKER.search(text) or _LEFT_OUT.search(text) for text in texts
@@ -67,15 +71,17 @@ def is_truncated(message: Message) -> bool:
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Return the largest size for blocks, so that truncating larger blocks frees ``excess``.
+    """Compute the size to which large content blocks are truncated to free enough tokens.
 
-    Example: for the sizes 100, 80 and 10, and an excess of 60, the result is 60. If truncation
-    cannot free enough, the result is ``floor``.
+    Larger blocks are truncated to this size, and smaller blocks stay whole.
+
+    Example: of blocks with 100, 80 and 10 tokens, 60 tokens are to be freed. The result is 60. The
+    first block then loses 40 tokens, the second 20, and the third none.
 
     Args:
         sizes: Sizes of the blocks before truncation, each above ``floor``.
-        excess: Total size to free.
-        floor: Smallest size to return.
+        excess: Number of tokens to free.
+        floor: Smallest possible result, even if the blocks are then still too large together.
     """
     left = excess
     ordered = sorted(sizes, reverse=True)
@@ -88,14 +94,15 @@ def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
 
 
 class MessageTruncator:
-    """Truncates and removes messages until they are small enough.
+    """Makes the messages of a history smaller, until they have at most a given number of tokens.
 
-    Message objects are replaced, not changed in place. Locked messages, such as pinned ones, stay
-    unchanged.
+    Locked messages are never changed, for example messages that the application has pinned
+    (protected from eviction). Other messages are replaced by smaller copies in the dictionary
+    ``messages``.
 
     Args:
-        messages: The messages, keyed by position.
-        sizes: Tokens of the messages, keyed by position.
+        messages: The messages, keyed by position in the history. Changed in place.
+        sizes: Tokens of each message, keyed by position. Changed in place.
         count: Function that returns the tokens of a message.
         locked: Positions of the locked messages.
     """
@@ -116,14 +123,17 @@ class MessageTruncator:
         self._locked = locked
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at the given positions, or none if one of them is locked."""
+        """Remove the messages at some positions. If one of them is locked, remove none."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
             self.changed.discard(at)
 
     def truncate(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
-        """Truncate content blocks of one kind, the largest first.
+        """Truncate texts, tool results or tool inputs in messages, until all messages fit.
+
+        Only the largest content blocks are truncated, all to about the same size. Locked messages
+        stay whole.
 
         Args:
             kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. ``guardContent`` and
@@ -158,10 +168,12 @@ class MessageTruncator:
                 )
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
-        """Replace images, documents, video and audio by notes, one after the other.
+        """Replace images, documents, video and audio by short notes, until all messages fit.
+
+        Media in tool results are replaced, too. Locked messages stay whole.
 
         Args:
-            positions: Positions of the messages whose media may be replaced.
+            positions: Positions of the messages whose media may be replaced, in this order.
             target: Total tokens to reach for all messages.
         """
         for at in positions:
@@ -213,9 +225,10 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
 def truncate_result(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    """Truncate the texts and JSON of a tool result, joined to one text.
+    """Return a tool result block whose text has at most about ``tokens`` tokens.
 
-    The id, the status and the media stay unchanged.
+    The texts and JSON values of the result become one text. The id, the status and media stay
+    unchanged.
     """
     result = block["toolResult"]
     text = truncate_text(result_text(result), tokens, count, name)
@@ -236,11 +249,10 @@ def _cut_text_block(
 def _cut_input(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    """Remove the largest members (keys with values) from the input of a tool call.
+    """Remove the largest arguments of a tool call, until its input has about ``tokens`` tokens.
 
-    A note in front of the call lists the removed keys. The values of the other keys are not
-    truncated: a model uses its earlier calls as examples, and might write a truncation marker into
-    a file.
+    A text block before the call names the removed arguments. Other arguments are not truncated: a
+    model uses its earlier calls as examples, and might write a truncation marker into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -286,7 +298,7 @@ def _without_media(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a message, except those in JSON values of tool results."""
+    """Yield all strings in a message, except those in JSON values of tool results."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -316,11 +328,14 @@ _LONGEST_IDLE = 200
 def condensed_message(message: Message) -> Message | None:
     """Return a short form of a user message or of a message with tool results.
 
-    Of tool results, the identifiers and short notes on media stay. Of a user's long text, the
-    important passages stay, such as a wish or a correction. In a message with several content
-    blocks, ``[…]`` replaces texts without information, such as thanks.
+    The short form stays in the history if there is no room for the full message. These rules apply:
 
-    None if the message has another form, is short, has no information, or was truncated before.
+    - A tool result becomes an excerpt of about 600 characters. Short notes replace its media.
+    - Of a long text of the user, the important passages stay, such as a wish or a correction.
+    - In a message with several content blocks, ``[…]`` replaces each text that is only small talk.
+
+    If these rules do not make the message shorter, the result is None. It is also None for a
+    message that was truncated before, and for a message of the assistant.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []
@@ -341,7 +356,10 @@ def condensed_message(message: Message) -> Message | None:
 
 
 def _is_idle(text: str) -> bool:
-    """Return whether a short text of a user is small talk, or states nothing."""
+    """Return whether a user's text is only small talk, or has no recognizable content.
+
+    A text of more than 200 characters never counts.
+    """
     if len(text) > _LONGEST_IDLE:
         return False
     act = dialogue_act(text, "user")
@@ -351,10 +369,12 @@ def _is_idle(text: str) -> bool:
 
 
 def _telling_passages(text: str, message: Message) -> str:
-    """Return the important passages of a user's long text, with a truncation marker.
+    """Return the important passages of a user's long text, such as wishes and corrections.
 
-    A short text stays unchanged. So does a text in which no dialogue act, such as a wish, is
-    recognized. If no important passage is short enough, the text is truncated.
+    A truncation marker shows how many characters were removed. If no important passage is short
+    enough, the text is truncated to about 600 characters.
+
+    The text stays unchanged if it has at most 2,000 bytes, or if its purpose is not recognized.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -410,12 +430,12 @@ def results_of(message: Message) -> Iterator[Any]:
 
 
 def result_text(result: Any) -> str:
-    """Return the texts and JSON values of a tool result, joined to one text."""
+    """Return a tool result as one text: its texts and JSON values, joined by line breaks."""
     return "\n".join(result_texts(result, as_json))
 
 
 def media_of(result: Any) -> list[dict[str, Any]]:
-    """Return the blocks of a tool result that are neither text nor JSON."""
+    """Return the media of a tool result: all its content blocks that are neither text nor JSON."""
     return [
         block
         for block in blocks_of(result["content"])
@@ -432,7 +452,7 @@ PAGE = 4_000
 class FullTextArchive:
     """Full texts of an agent's truncated messages, which the model can read with a tool.
 
-    Each text has a short name. The truncation marker in the message shows this name.
+    The model requests a text by its short name, which the truncated message shows.
 
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
@@ -441,9 +461,9 @@ class FullTextArchive:
 
     Attributes:
         log: The argument ``log``. Without a log, only the latest messages can be read.
-        is_offered: Whether the agent has the tool. A restored agent of the conversation then gets
-            the tool at once, because a changed list of tools would invalidate the provider's prompt
-            cache.
+        is_offered: Whether the agent has the tool. The conversation manager saves this value, so
+            that a restored agent has the tool from the start: a later change of its tools would
+            invalidate the provider's prompt cache.
     """
 
     def __init__(
@@ -454,9 +474,10 @@ class FullTextArchive:
         self._latest = latest
 
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
-        """Give an agent the tool that reads full texts, if one of ``messages`` shows a name.
+        """Give an agent the tool that reads full texts, if one of its messages needs the tool.
 
-        An agent whose ``is_offered`` is true always gets the tool.
+        A truncated message that shows a short name needs it. If ``is_offered`` is true, the agent
+        gets the tool in any case.
         """
         if READER in agent.tool_names:
             return
@@ -467,7 +488,7 @@ class FullTextArchive:
     def read_message(self, name: str) -> str | None:
         """Return the full text of a message by its short name. None if the name is unknown.
 
-        The log is searched first, because the message may have been redacted in the log.
+        The session's log is searched first, because a message may have been redacted there.
         """
         log = self.log() if self.log is not None else ()
         for message in itertools.chain(log, self._latest):
@@ -490,7 +511,10 @@ class FullTextArchive:
 
 
 def texts_of(message: Message) -> list[str]:
-    """Return the text, tool input or tool result of each block of a message. Empty for media."""
+    """Return the text, tool input or tool result of each content block of a message.
+
+    An image or another medium has an empty text.
+    """
     texts: list[str] = []
     for block in cast("list[dict[str, Any]]", message["content"]):
         kind = (

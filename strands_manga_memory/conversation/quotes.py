@@ -1,4 +1,4 @@
-"""Quotes of earlier messages, selected and formatted within a budget of tokens."""
+"""Quotes of earlier messages that are added to a request, within a limit of tokens."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ _SECONDS_A_DAY = 86_400
 
 
 class QuoteFormatter:
-    """Formats earlier messages as quotes for the model, within ``max_tokens``.
+    """Selects passages of earlier messages, and formats them as quotes for the model.
 
-    Each quote is a line with the speaker and the time in UTC.
+    Each quote names the speaker and the time in UTC. All quotes together have at most
+    ``max_tokens`` tokens.
 
     Args:
         max_tokens: Most tokens of the whole text.
@@ -74,13 +75,15 @@ class QuoteFormatter:
         *,
         shown: Mapping[str, int | None] | None = None,
     ) -> str:
-        """Return the quotes that fit the budget as one text, in the order of the conversation.
+        """Return the quotes of the best messages as one text, in the order of the conversation.
+
+        The text has at most ``max_tokens`` tokens, and is empty if nothing can be quoted.
 
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is
                 quoted once.
-            asked: Search terms of the user's question. The passages of long messages are selected
-                by these terms.
+            asked: Search terms of the user's question, by which the passages of long messages are
+                selected.
             shown: Texts that the request already contains, with their positions in the conversation
                 (None if unknown). Passages of these texts are not quoted.
         """
@@ -111,7 +114,7 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
-        """Select further messages to quote, the best first, while tokens remain.
+        """Select further messages to quote, and a text from each, while tokens remain.
 
         Args:
             hits: Messages that may be quoted, the best first.
@@ -119,7 +122,7 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Their passages are not quoted.
-            latest: Latest message of each passage with numbers (see ``_latest_passages``).
+            latest: Position of the latest message with each passage (see ``_latest_passages``).
 
         Returns:
             The text to quote from each selected message.
@@ -154,10 +157,12 @@ class QuoteFormatter:
         asked: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens of its whole line.
+        """Return the text to quote from a message, and the tokens of the whole line with the quote.
 
-        Of a long message, only the best passages are quoted. If nothing can be quoted, the text is
-        empty and the number of tokens is above ``room``, the number of tokens that remain.
+        A short message is quoted whole. Of a long message, the passages that fit the question best
+        are quoted.
+
+        More tokens than ``room``, the tokens that remain, mean that the quote does not fit.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -186,7 +191,10 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text of all quotes, and the remaining tokens (negative if over the budget)."""
+        """Return the text of all quotes, and the number of tokens that remain in the budget.
+
+        The number is negative if the text exceeds the budget.
+        """
         lines, last = [_HEAD], 0
         for hit in sorted(chosen, key=lambda hit: hit.number):
             if (day := _day(hit.message)) and day != last:
@@ -201,10 +209,10 @@ class QuoteFormatter:
 
 
 def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None]) -> dict[str, int]:
-    """Find the latest message with each passage that contains numbers.
+    """Find the latest version of each passage with numbers, such as "Volume 2 costs 480 yen".
 
-    Passages that differ only in their numbers, such as a price, count as the same passage. The
-    latest message then has the current numbers. Short passages are ignored.
+    Passages that differ only in their numbers are versions of one passage. The numbers of earlier
+    versions may be outdated. Short passages are ignored.
 
     Args:
         hits: Messages that may be quoted. Messages of the user are ignored.
@@ -212,7 +220,8 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
             with None are ignored.
 
     Returns:
-        Position of the latest message, keyed by the passage with ``#`` in place of each number.
+        Position of the message with the latest version, keyed by the passage with ``#`` in place of
+        each number.
     """
     texts = [(hit.message.text, hit.number) for hit in hits if hit.message.speaker != "user"]
     texts += [(text, number) for text, number in shown.items() if number is not None]
@@ -224,11 +233,11 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
 
 def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
-    """Return whether a passage of a message is not quoted.
+    """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    A long passage is omitted if the text ``known`` contains it. A passage of the assistant or of a
-    tool is also omitted if a later message repeats it with other numbers, such as a new price. The
-    user's "I bought volume 1" is not outdated by "I bought volume 2".
+    A long passage is known if the text ``known`` contains it. A passage of the assistant or of a
+    tool is outdated if a later message repeats it with other numbers, such as a new price. A
+    passage of the user is never outdated: "I bought volume 2" does not correct "I bought volume 1".
     """
     plain = passage.strip()
     is_outdated = (
@@ -251,14 +260,17 @@ def _keys(text: str) -> tuple[str, ...]:
 
 
 def _without_numbers(passage: str) -> str:
-    """Return a passage with ``#`` for each number. Empty if short or without a number."""
+    """Return a passage with ``#`` in place of each number.
+
+    Passages that differ only in their numbers thus become equal. The result is empty if the passage
+    is short or has no number.
+    """
     plain = passage.strip()
     key, found = _NUMBER.subn("#", plain) if _is_long(plain) else ("", 0)
     return key if found else ""
 
 
 def _day(message: ArchivedMessage) -> int:
-    """Return the day of a message in days since 1970-01-01, or 0 if unknown."""
     return int(message.at // _SECONDS_A_DAY) if message.at else 0
 
 

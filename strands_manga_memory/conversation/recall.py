@@ -163,7 +163,7 @@ class HistoryRecall(Plugin):
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens of all quotes together."""
+        """Largest number of tokens of all quotes together."""
         return self._quotes.max_tokens
 
     # --- Indexing ---------------------------------------------------------------------------------
@@ -240,7 +240,9 @@ class HistoryRecall(Plugin):
         return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
-        """Return earlier messages that fit a question as quotes. Empty if there are none.
+        """Return quotes of the earlier messages that fit a question, as one text.
+
+        The text is empty if no message fits.
 
         Args:
             question: The question.
@@ -257,26 +259,25 @@ class HistoryRecall(Plugin):
         )
 
     def search(self, question: str) -> list[RecallHit]:
-        """Return the indexed messages that fit a question, the best first."""
+        """Return the earlier messages that fit a question, the best first."""
         return find_messages(self.archive, question)
 
 
 def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
-    """Search an archive for the messages that fit a question, and return them with the best first.
+    """Search an archive for the earlier messages that fit a question, the best first.
 
-    A content word is a word about the subject of a question, not "what" or "please". A message fits
-    in each of these cases:
+    A content word is a word about the subject of a question, not "what" or "please". A message that
+    shares a content word with the question is called related here. These messages fit:
 
-    - The message shares a content word with ``question``.
-    - The message is the user's reply to a question of the assistant that shares a content word with
-      ``question``. The assistant's question is returned before the reply.
-    - The message is short, stands next to a message that shares a content word with ``question``,
-      and shares a content word with it. Neither is a tool result, or only repeats the other.
-    - The message corrects an earlier message of the user that shares a content word with
-      ``question``.
-    - The retriever of ``archive`` found the message by its meaning.
+    - each related message
+    - the user's reply to a related question of the assistant, which then precedes the reply in the
+      result
+    - a short message next to a related message, if both share a content word
+    - a message that corrects a related message of the user
+    - a message that the archive's retriever, a custom search engine, found by its meaning
 
-    A message of the user that only asks fits in the last two cases only.
+    In the first three cases, a message of the user that only asks a question does not fit. In the
+    third case, tool results and mere confirmations do not fit either.
 
     Args:
         archive: The archive to search.
@@ -330,11 +331,16 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive again, with the question and the texts of the best messages.
+    """Search an archive a second time, with the texts of the best messages added to the question.
+
+    Args:
+        archive: The archive to search.
+        question: The question.
+        first: Result of the first search, the best messages first.
 
     Returns:
-        Two dictionaries keyed by message number: the weighted sums of the scores of both searches,
-        and the found messages with the conversation neighbours of the best of them.
+        Two dictionaries keyed by message number. The first has the scores, a weighted sum of both
+        searches. The second has the found messages, and the neighbours of the best of them.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -348,9 +354,9 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a user's message replies to the assistant's question just before it.
+    """Return whether a user's message replies to a question of the assistant that fits the search.
 
-    The question must be one of the ``related`` messages, which fit the searched question.
+    The question must be the message just before it, and its number must be in ``related``.
     """
     before = found.get(number - 1)
     return (
@@ -362,10 +368,13 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message shares a content word with a neighbour that fits the question.
+    """Return whether a message continues the subject of the message before or after it.
 
-    ``related`` are the numbers of the messages that fit. Tool results, long messages and
-    confirmations that only repeat their neighbour do not count, nor do neighbours that only ask.
+    The two messages must share a content word, a word about their subject. The neighbour must also
+    fit the searched question: ``related`` has the numbers of these messages.
+
+    Tool results, long messages and mere confirmations never count. A neighbour that only asks a
+    question does not count either.
     """
     message = found[number]
     near = [
@@ -385,10 +394,10 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
 
 
 def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
-    """Return whether the assistant only confirms the message before: "Noted, four nights in Kyoto".
+    """Return whether the assistant only confirms a message, as in "Noted, four nights in Kyoto".
 
-    Few of its content words (``words``) are new, which means not in ``known``, and none of these
-    has a digit.
+    The content words of the message (``words``) are compared with ``known``, those of the confirmed
+    message. At most a quarter of them may be new, and no new word may contain a digit.
     """
     new = [word for word in words if word not in known]
     return (
@@ -399,17 +408,20 @@ def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection
 
 
 def _subject_terms(text: str) -> frozenset[str]:
-    """Return the content words of a text, without short numbers if there are others."""
+    """Return the content words of a text, without numbers of up to three digits.
+
+    If the text has no other content words, these numbers are returned.
+    """
     terms = content_terms(text)
     return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
 
 
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
-    """Find the earlier messages that the user corrects.
+    """Find the corrections of the user, and the earlier message that each of them corrects.
 
-    "13,870, not 14,720" corrects the user's latest earlier message with one of these numbers. "Move
-    Thursday to Friday" corrects the latest with one of these words. Any other correction is about
-    the user's previous message.
+    Usually, this is the latest message with a number or word of the correction: "13,870, not
+    14,720" shares a number, and "Move Thursday to Friday" shares a word. Without such a message, it
+    is the user's previous message.
 
     Args:
         found: Messages that the search found, keyed by number.
@@ -440,9 +452,9 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search hits, with the assistant's question before each of the user's replies.
+    """Return search results with the assistant's question before each reply of the user.
 
-    ``replies`` are the numbers of these replies.
+    ``replies`` are the numbers of the replies.
     """
     ranked: dict[int, RecallHit] = {}
     by_number = {hit.number: hit for hit in hits}
@@ -454,7 +466,7 @@ def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> lis
 
 
 def _only_asks(message: ArchivedMessage) -> bool:
-    """Return whether a message of the user consists of questions only and contains no digit."""
+    """Return whether a message of the user consists only of questions, without any digit."""
     text = message.text
     if message.speaker != "user" or not text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(text):
         return False
@@ -462,7 +474,10 @@ def _only_asks(message: ArchivedMessage) -> bool:
 
 
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
-    """Return the scores of found messages, increased by a part of their neighbours' scores."""
+    """Return the scores of found messages, each raised by a part of its neighbours' scores.
+
+    An answer thus ranks high even if only the question before it contains the searched words.
+    """
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
         for away, share in _NEIGHBOUR_SHARES:
@@ -472,10 +487,10 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def without_asides(question: str) -> str:
-    """Return a question without small talk and without instructions on how to answer.
+    """Remove small talk and instructions on how to answer from a question.
 
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my
-    course?". Empty if nothing else remains.
+    course?". The result is empty if nothing else remains.
     """
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:
         return ""
@@ -488,9 +503,10 @@ def without_asides(question: str) -> str:
 
 
 def complete_question(question: str, history: Sequence[Message]) -> str:
-    """Return a question, with the user's previous message added to a short follow-up.
+    """Add the user's previous message to a short follow-up question, so that it can be searched.
 
-    Short follow-ups are "And the second one?" and 「それは？」. A long question is truncated.
+    Short follow-ups are, for example, "And the second one?" and 「それは？」. Other questions are
+    returned unchanged, but very long ones without their middle.
     """
     question = head_and_tail(question)
     if not ANY.questions.follows.search(question) or len(query_terms(question)) > _FEW_TERMS:

@@ -1,14 +1,14 @@
-"""Selection of the messages of a history that stay within a budget of tokens.
+"""Selection of the messages that stay in a history with a limited number of tokens.
 
 Three kinds of messages always stay:
 
 - the first turn up to its final answer, without tool calls and their results
 - the current turn
-- pinned messages
+- messages that the application has pinned (protected from eviction)
 
-These messages are truncated if they exceed the budget, except pinned messages. All other messages
-are optional: the most important ones stay. Among equally important messages, those with more
-benefit per token stay, then the newest.
+If these messages exceed the budget, they are truncated, but pinned messages stay whole. All other
+messages are optional: the most important ones stay. Among equally important messages, those with
+more benefit per token stay, then the newest.
 
 A tool call and its result stay together or are evicted together. A question may stay without its
 answer, and an answer without its question.
@@ -65,12 +65,12 @@ class SelectionBudget:
             number.
         service: How much the assistant acts like a help desk (1) and not like a companion (0). A
             help desk's old messages are worth less.
-        fill_to: Most tokens of the history when optional messages are added. Messages that always
-            stay may use all ``tokens``. None: ``tokens``.
+        fill_to: Number of tokens up to which optional messages are added. Messages that always stay
+            may use all ``tokens``. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
-        lasting_turns: Number of later turns for which the selection should hold. Messages are rated
-            by their age after these turns.
+        lasting_turns: Number of turns for which the selection should hold. Messages are rated by
+            their age after these turns.
     """
 
     tokens: int
@@ -115,7 +115,8 @@ class MessageOutcome:
     Attributes:
         tracking_id: Tracking id of the message. None if the message has no id yet.
         role: ``"user"`` or ``"assistant"``.
-        act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
+        act: Dialogue act (purpose) of the message. For tool messages ``"tool_use"`` or
+            ``"tool_result"``.
         score: Importance of the message, from 0 to 1.
         tokens: Size of the message in tokens.
         outcome: ``"kept"``, ``"dropped"`` (evicted) or ``"shortened"`` (truncated).
@@ -203,16 +204,16 @@ def select(
 
 
 class _Unit(NamedTuple):
-    """Messages that stay together in the history or are evicted together.
+    """Group of messages that stay in the history together, or are evicted together.
 
-    A unit is one text message, or one pair of a tool call and its result. The tool messages of a
-    turn that form no such pair are one unit, too.
+    A group is one text message, or one pair of a tool call and its result. All other tool messages
+    of a turn, which form no such pair, are one group, too.
 
     Attributes:
         positions: Positions of the messages in the history.
         turn: Number of the turn of the messages, counted from 0.
         is_cycle: Whether the messages are a tool call with its result.
-        tokens: Tokens of all messages of the unit.
+        tokens: Tokens of all messages of the group.
         band: Importance level of the messages. At least ``MIDDLE`` for a tool call with its result
             and for an answer to a question.
     """
@@ -225,7 +226,7 @@ class _Unit(NamedTuple):
 
 
 def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> list[_Unit]:
-    """Divide messages into units (groups that stay together or are evicted together)."""
+    """Divide a history into groups of messages that stay together or are evicted together."""
     units: list[_Unit] = []
     for number, turn in enumerate(turns(messages)):
         parts: list[tuple[int, ...]] = []
@@ -251,20 +252,23 @@ def _units(messages: Sequence[Message], features: Sequence[MessageFeatures]) -> 
 
 
 def is_pinned(message: Message) -> bool:
-    """Return whether a message has ``pinned`` in its ``metadata.custom``."""
+    """Return whether a message is pinned, which protects it from eviction.
+
+    A pinned message has ``"pinned": True`` in ``message["metadata"]["custom"]``.
+    """
     return custom_metadata(message).get("pinned") is True
 
 
 def _required(
     messages: Sequence[Message], units: Sequence[_Unit], *, spares_request: bool
 ) -> tuple[dict[int, str], frozenset[int]]:
-    """Find the messages that always stay, and those that must not be truncated.
+    """Find the messages of a history that always stay, and those that must not be truncated.
 
     The first turn up to its final answer, the current turn and pinned messages always stay.
 
-    Pinned messages must not be truncated, nor tool calls in the last message, which may be about to
-    run. With ``spares_request``, the user's message of the current turn must not be truncated
-    either.
+    Pinned messages must not be truncated. Tool calls in the last message must not be truncated
+    either, because they may be about to run. With ``spares_request``, this also holds for the
+    user's message of the current turn.
 
     Returns:
         The reason why each message stays, keyed by position, and the positions of messages that
@@ -307,11 +311,12 @@ def _make_room(
     most: int,
     headroom: int,
 ) -> None:
-    """Truncate the messages that always stay in a history until they fit the budget.
+    """Truncate the messages that always stay in a history, until they fit the budget.
 
     A long answer in the first turn is always truncated. Large tool results, and a final answer in
-    the current turn, may be truncated even if they fit. This makes room for optional messages (all
-    messages that need not stay). Further steps follow while the messages exceed the budget:
+    the current turn, may be truncated even if they fit. This makes room for optional messages,
+    which are all messages that need not stay. While the budget is still exceeded, these steps
+    follow:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -319,8 +324,8 @@ def _make_room(
     4. Truncate other texts, and the inputs of tool calls.
     5. Truncate all texts, tool results and inputs of tool calls to a smaller size.
 
-    Locked messages, such as pinned ones, are never truncated. Step 5 is left out if they alone fill
-    the budget.
+    Locked messages, such as pinned ones, are never truncated. If they alone fill the budget, step 5
+    is left out.
 
     Args:
         truncator: The messages that always stay.
@@ -384,9 +389,9 @@ def _make_room(
 class _Item:
     """Candidate for the selection of optional messages: a group of messages, or a part of one.
 
-    The messages of a group stay together. If the last message of a group can be shortened, there
-    are two candidates: the group with the short form, and the rest of the message. Selecting both
-    keeps the full message.
+    The messages of a group stay together. If the last message of a group has a short form, there
+    are two candidates: the group with the short form, and the rest of the message. If both are
+    selected, the full message stays.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
@@ -395,7 +400,8 @@ class _Item:
         tokens: Tokens that the candidate adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
         condensed: Short form of the group's last message. None if the candidate has no short form.
-        needs: For the rest of a message, the candidate with its short form. Otherwise None.
+        needs: Candidate without which this candidate cannot be selected. The rest of a message
+            needs the short form. None for all other candidates.
         is_taken: Whether the candidate has been selected.
     """
 
@@ -453,18 +459,21 @@ def _take(
     most_turns: int | None,
     reasons: dict[int, str],
 ) -> list[_Item]:
-    """Select candidates by rank, and return the selected ones in this order.
+    """Select the candidates that fit into the remaining tokens, the highest rank first.
 
-    Candidates that do not fit are skipped. The rest of a shortened message is selected only
+    A candidate that does not fit is skipped. The rest of a shortened message is selected only
     together with its short form.
 
     Args:
         items: The candidates, the highest rank first.
         room: Most tokens to add.
-        opened: Numbers of the turns of which messages stay. Updated in place.
+        opened: Numbers of the turns with at least one message that stays. Updated in place.
         most_turns: Most turns. None: no limit.
         reasons: Reason why each message stays or is evicted, keyed by the position of the message
             in the history. Updated in place for candidates over the limit of turns.
+
+    Returns:
+        The selected candidates, in the order of their selection.
     """
     taken: list[_Item] = []
     for item in items:

@@ -1,4 +1,4 @@
-"""Adapter that makes a conversation manager a Strands context strategy.
+"""Adapter that lets a conversation manager work as a Strands context strategy.
 
 Strands' context strategies are experimental. No other module of this package depends on them.
 """
@@ -60,7 +60,7 @@ def as_strategy(policy: ConversationManager) -> PolicyStrategy:
 
 
 class PolicyStrategy:
-    """Adapter that makes a conversation manager a Strands context strategy.
+    """Strands context strategy that limits the history with a conversation manager.
 
     Create it with ``as_strategy``.
 
@@ -77,10 +77,9 @@ class PolicyStrategy:
         self.name = f"manga-memory:{type(policy).__name__.removesuffix('ConversationManager')}"
 
     def init(self, agent: Agent, **kwargs: Any) -> None:
-        """Register the hooks with which the conversation manager works as a strategy.
+        """Register the hooks that apply, save and restore the conversation manager.
 
-        An agent applies, restores and saves only the manager that was given as
-        ``conversation_manager``. For a strategy, hooks do this.
+        An agent itself does this only for the manager that was given as ``conversation_manager``.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(
@@ -93,9 +92,13 @@ class PolicyStrategy:
         agent.add_hook(self._save, AfterInvocationEvent, order=_BEFORE_THE_SESSION)
 
     async def apply(self, context: ContextState) -> bool:
-        """Keep the history within the manager's limits, and return whether it changed.
+        """Keep the history within the limits of the conversation manager.
 
-        After an overflow of the model's context window, the history is reduced.
+        After an overflow of the model's context window, the history is reduced in any case, if
+        possible.
+
+        Returns:
+            Whether the history changed.
         """
         agent = context.agent
         before = agent.messages[:]
@@ -114,7 +117,7 @@ class PolicyStrategy:
             event.agent.state.set(STATE_KEY, state)
 
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
-        """Restore the state of the conversation manager after the session was restored.
+        """Restore the conversation manager's state from ``agent.state`` after a restart.
 
         A session that logs all messages also restores those that the manager had removed. They are
         removed again. A session that stores only the history restores no such messages.

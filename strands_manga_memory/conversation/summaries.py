@@ -1,4 +1,4 @@
-"""Settings of summaries, choice of the turns to summarize, and writing in the background."""
+"""Background summaries of old turns: settings, choice of the turns, and writing."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class SummarySpan:
     """A history divided into old turns, which a summary may replace, and recent turns.
 
     Attributes:
-        summary: The summary that the history contains. None if there is no summary.
+        summary: The summary that the history contains already. None if there is no summary.
         old: Messages of the old turns, with the messages that show the summary.
         fresh: Those of the old messages that are not summarized yet.
         recent: Messages of the recent turns.
@@ -141,13 +141,14 @@ class SummarySpan:
 
     @property
     def uncovered_turns(self) -> int:
-        """Number of the history's turns that no summary covers, including the recent turns."""
+        """Number of turns in the history without a summary, including the recent turns."""
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Divide the history again, so that the old messages end with the message ``last`` (an id).
+        """Divide the same history again, so that the old messages end with the message ``last``.
 
-        None if ``fresh`` does not contain this message.
+        ``last`` is a tracking id, the id that Strands gives a message. The result is None if this
+        message is not among the messages to summarize (``fresh``).
         """
         history = (*self.old, *self.recent)
         found = [
@@ -163,15 +164,12 @@ Marks = list[tuple[str | None, int]]
 
 
 def marks(messages: Iterable[Message]) -> Marks:
-    """Return the id and content hash of each message.
-
-    They show later whether the messages have changed.
-    """
+    """Return the id and a content hash of each message, to detect later changes."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
 def split_history(history: Sequence[Message], keep_recent_turns: int) -> SummarySpan:
-    """Divide a history into old turns and the last ``keep_recent_turns`` turns.
+    """Divide a history into the old turns to summarize and the last ``keep_recent_turns`` turns.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -185,8 +183,8 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     """Divide a history into the messages to summarize and the recent messages that stay.
 
-    The messages before position ``split`` are to be summarized. Messages at their end that a
-    summary already covers count as recent.
+    The messages before position ``split`` are to be summarized. If the last of them are summarized
+    already, they count as recent.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -207,7 +205,11 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
 
 
 def pinned_positions(messages: Sequence[Message]) -> list[int]:
-    """Return the positions of the messages in turns with pinned messages."""
+    """Return the positions of all messages in turns that contain a pinned message.
+
+    A pinned message is protected from eviction. Its whole turn stays when a summary replaces old
+    turns.
+    """
     return [
         at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn
     ]
@@ -226,7 +228,10 @@ _run_counter = metrics.get_meter("strands_manga_memory").create_counter(
 
 
 def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBreaker:
-    """Return a circuit breaker that blocks a summarizer for 5 minutes after 3 failures in a row."""
+    """Create a circuit breaker that stops calls of a failing summarizer.
+
+    After 3 failures in a row, the breaker blocks all calls for 5 minutes.
+    """
 
     def warn(event: BreakerEvent) -> None:
         if event.after is State.OPEN:
@@ -244,7 +249,7 @@ def summarizer_breaker(clock: Callable[[], float] = time.monotonic) -> CircuitBr
 
 
 def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
-    """Return the state of a circuit breaker as JSON values.
+    """Return the state of a circuit breaker as JSON values, so that a session can store it.
 
     The values are the number of failures in a row, and the time until which calls are blocked
     (seconds since the epoch, or 0).
@@ -256,7 +261,7 @@ def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
 def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
     """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
 
-    An unreadable state counts as no failures. Calls are blocked for at most five further minutes.
+    An unreadable state counts as no failures. Calls are blocked for at most five more minutes.
     """
     match state:
         case {"failures": int(failures), "until": int(until) | float(until)}:
@@ -272,8 +277,7 @@ def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
 class CoveredRange:
     """Range of messages for which a summary is being written.
 
-    The conversation manager's saved state contains the range, so that other processes know that a
-    summary is being written.
+    A session stores the range, so that other processes know that this work has begun.
 
     Attributes:
         last: Tracking id of the last message of the range. The range begins with the history.
@@ -285,7 +289,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read the range from JSON values. None if they are missing or unreadable."""
+        """Read the range from stored JSON values. None if they are missing or unreadable."""
         match state:
             case {"last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(last, begun)
@@ -293,14 +297,15 @@ class CoveredRange:
 
 
 class SummaryRun(Run[Summary]):
-    """Background run that writes a summary for a conversation.
+    """Background task that writes one summary of a conversation, in a thread of its own.
 
     Args:
         work: Function that returns the coroutine that writes the summary.
         key: Id of the last message, and name of the summarizer. Other agents of the process find
-            the run by its key.
+            the task by its key.
         replaced: Ids and content hashes of the messages that the summary replaces.
-        asked: Whether a summarizer is asked. If false, rules write the summary as a list of facts.
+        asked: Whether a summarizer, such as a model, is asked. If false, rules write the summary as
+            a list of facts.
     """
 
     def __init__(
@@ -390,7 +395,7 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Use the summary that an earlier agent of this conversation started in this process."""
+        """Use the summary that an earlier agent of this conversation began in this process."""
         if not self.is_writing:
             self.pending = None
             if self.covered is not None:
@@ -398,9 +403,10 @@ class SummaryJobs:
                 self.pending = _find_run((self.covered.last, name))
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether another process has been writing a summary for ``seconds`` seconds.
+        """Return whether another process has been writing a summary for too long.
 
-        This process then need not wait for it any longer.
+        It has if it began at least ``seconds`` seconds ago. This process then need not wait any
+        longer.
         """
         return (
             self.covered is not None
@@ -410,13 +416,14 @@ class SummaryJobs:
 
     @property
     def is_writing(self) -> bool:
-        """Whether this process is writing a summary, or has one that ``take`` will return."""
+        """Whether this process is writing a summary, or has an unused finished summary."""
         return self.pending is not None and not self.pending.is_lost
 
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
 
-        If another agent of this process is already summarizing the same messages, its run is used.
+        If another agent of this process is already summarizing the same messages, its summary is
+        used.
         """
         replaced = marks(span.old)
         self.covered = CoveredRange(str(replaced[-1][0]), time.time())
@@ -440,9 +447,10 @@ class SummaryJobs:
         _runs.append(self.pending)
 
     def take(self) -> tuple[Summary, Marks] | None:
-        """Return a finished summary, and the ids and content hashes of the messages it replaces.
+        """Return the finished summary, and the messages that the summary replaces.
 
-        None if no summary has been finished, or if its writing failed.
+        The messages are given as ids and content hashes. The result is None if no summary is
+        finished, or if its writing failed.
         """
         pending = self.pending
         if pending is None or not pending.done():
@@ -465,7 +473,7 @@ class SummaryJobs:
         return summary, pending.replaced
 
     def forget(self) -> None:
-        """Discard a summary that is being written, for example if its messages have changed."""
+        """Discard the summary that is being written, for example if its messages have changed."""
         if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self.pending)
@@ -481,9 +489,10 @@ class SummaryJobs:
                 )
 
     def finish(self, seconds: float) -> bool:
-        """Block at most ``seconds`` seconds until the summary has been written.
+        """Block until the summary has been written, for at most ``seconds`` seconds.
 
-        Return False if it takes longer.
+        Returns:
+            False if the summary was still being written after this time.
         """
         return self.pending is None or self.pending.is_lost or self.pending.join(seconds)
 

@@ -186,7 +186,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Hooks ------------------------------------------------------------------------------------
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Register the hooks that install summaries and trim the history.
+        """Register the hooks that put summaries into the history and that trim the history.
 
         One of the hooks reads the summary of a restored history. An unreadable summary thus raises
         an error in the agent's constructor, not in a later turn.
@@ -201,7 +201,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._follow_window(event.agent)
 
     def _follow_window(self, agent: Agent) -> None:
-        """Set the limits that depend on the context window of the agent's model."""
+        """Compute the token limits that depend on the context window of the agent's model."""
         history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # the summary replaces more
             history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
@@ -216,10 +216,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         history.grow_to = self.hard_tokens
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        """Install a finished summary before a model call.
+        """Put a finished summary into the history before a model call.
 
-        A history above ``hard_tokens`` waits for the summary first. If the history is still too
-        large, facts that rules extract replace its older turns.
+        If the history exceeds ``hard_tokens``, or if the setting ``strategy`` is ``async``, the
+        model call first waits for the summary. If the history is still too large then, facts that
+        rules extract replace its older turns.
         """
         agent = event.agent
         await self._history.off_loop(agent.messages, lambda: self._begin_if_full(agent))
@@ -246,7 +247,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Install a finished summary, start the next one if needed, then trim the history."""
+        """Put a finished summary into the history, start the next one if needed, then trim."""
         self._swap_in(agent)
         self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
@@ -254,7 +255,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state that a session stores.
+        """Return the state of the manager, which a session stores.
 
         The state includes the range of messages of the summary that is being written, and the
         recent failures of the summarizer.
@@ -282,8 +283,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the history smaller when the model's context window is full, or nearly full.
 
-        A finished summary is installed. Without one, older turns are replaced by facts that rules
-        extract from them. If that frees too little, the trimmer (the wrapped conversation manager)
+        A finished summary replaces old turns. Without a finished summary, facts that rules extract
+        replace them. If that frees too little, the trimmer (the wrapped conversation manager)
         evicts messages.
 
         Args:
@@ -316,7 +317,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent.
-            is_wanted: If true, summarize a history of any size.
+            is_wanted: If true, the summary is written at any size of the history.
             patience: Seconds to wait for a summary of another process. After this time, this
                 process summarizes the same messages.
         """
@@ -339,9 +340,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
         """Return whether old turns should be summarized now. ``tokens`` is the size of the history.
 
-        They should if at least ``trigger_turns`` turns have no summary. They also should if the
-        history has reached ``trigger_tokens`` and enough of it, an eighth of ``trigger_tokens``,
-        can be summarized.
+        There are two reasons:
+
+        - At least ``trigger_turns`` turns have no summary.
+        - The history has reached ``trigger_tokens``, and at least an eighth of this number of
+          tokens can be summarized.
         """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
@@ -351,9 +354,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _warn_early(self, tokens: int) -> None:
-        """Log a warning when the history nears the tokens at which it is summarized.
+        """Log a warning once when the history nears the size at which it is summarized.
 
-        The next warning is logged only after the history has been smaller.
+        The next warning is logged only after the history has been smaller again.
         """
         if tokens < self.schedule.warn_share * self.trigger_tokens:
             self._has_warned = False
@@ -369,8 +372,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace old turns by their finished summary, if these turns have not changed.
 
-        Another process may have restored the turns that the previous summary replaced. They are
-        then replaced by this summary again.
+        Another process may have restored turns that the previous summary replaced. The previous
+        summary then replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -392,8 +395,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _fits(self, replaced: Marks, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.
 
-        The history must begin with the messages that the summary covers, unchanged, and none of
-        them may be in a recent turn.
+        The history must begin with the messages that the summary covers (``replaced``), unchanged.
+        None of them may be in a recent turn.
         """
         history = agent.messages[:]
         return marks(history[: len(replaced)]) == replaced and (
@@ -414,9 +417,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         )
 
     def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
-        """Replace all but the recent turns by facts that rules extract, without a summarizer.
+        """Replace old turns by a list of facts, which rules extract without a summarizer.
 
-        Errors are logged, not raised.
+        The recent turns stay. Errors are logged, not raised.
 
         Args:
             agent: The agent. Its list of messages is changed in place.
@@ -440,7 +443,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int
     ) -> list[Message]:
-        """Return the new beginning of the history: the summary, then turns with pinned messages.
+        """Return the new beginning of a history: the summary, then old turns with pinned messages.
 
         The beginning replaces the first ``split`` messages. The whole history should then have at
         most ``room`` tokens.
@@ -470,7 +473,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return split_history(agent.messages, self.keep_recent_turns).summary
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the size of the history and the limit at which it is summarized.
+        """Return the current size of the history and the limit at which old turns are summarized.
 
         All numbers are tokens as the model counts. The keys are ``tokens`` (size of the history),
         ``budget`` (the limit) and ``left`` (the difference).
@@ -489,7 +492,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return replace(self._stats, resting=resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
-        """Wait until no summary is being written, and install a finished summary.
+        """Wait until no summary is being written, and put a finished summary into the history.
 
         Useful at the end of a process.
 
@@ -509,6 +512,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
         """Replace the token limits of the constructor by the given limits.
 
+        ``TieredCompactionConversationManager`` calls this method, because it decides when to
+        summarize.
+
         Args:
             trigger_tokens: Tokens of history at which older turns are summarized.
             target_tokens: Budget of the history after a summary.
@@ -520,15 +526,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:
-        """Install a finished summary, and start to write the next one at any size of the history.
+        """Put a finished summary into the history, and start to write the next one.
 
-        Nothing is started while a summary is being written.
+        The history may have any size. Nothing is started while a summary is being written.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
 
 
 def _trigger_for(max_tokens: int, window: int | None) -> int:
-    """Return the default size of a history, in tokens, at which it is summarized."""
+    """Return the default size of a history, in tokens, at which old turns are summarized.
+
+    The size is almost twice ``max_tokens``, but usually at most half of the context ``window``.
+    """
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

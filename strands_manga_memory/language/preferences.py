@@ -59,9 +59,9 @@ MOST_PREFERENCES = 5
 def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> list[Preference]:
     """Extract at most 5 preferences from the texts of a user's message, in the order of the texts.
 
-    Each preference has a slot, which is a key such as ``genre``. A sentence that fits no slot is
-    kept whole, with an empty slot. Of a text of over 8,000 characters, only the beginning and the
-    end are read.
+    Each preference has a key (slot), such as ``genre``. If no key fits a sentence, its preference
+    is the whole sentence, with an empty key. Of a text of over 8,000 characters, only the beginning
+    and the end are read.
 
     Args:
         texts: Texts of the message.
@@ -116,10 +116,10 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
 def _changed_budget(
     sentence: str, found: Iterable[Preference], before: Sequence[str]
 ) -> list[Preference]:
-    """Return the new budget if a sentence changes a budget ("make that 35"). Otherwise empty.
+    """Return the new budget of a user if a sentence changes an earlier budget ("make that 35").
 
-    The old budget must be in ``found``, the preferences earlier in the message, or in the last
-    text of ``before``.
+    The earlier budget must be in ``found``, the preferences earlier in the message, or in the last
+    text of ``before``. The result is empty if there is no earlier budget.
     """
     if (amount := BOTH.changes_amount.search(sentence)) is None:
         return []
@@ -133,7 +133,6 @@ def _changed_budget(
 
 
 def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the new name if a sentence changes a name in ``stated``. Otherwise empty."""
     name = (
         BOTH.changes_name.search(sentence) if any(said.slot == "name" for said in stated) else None
     )
@@ -141,9 +140,9 @@ def _changed_name(sentence: str, stated: Sequence[Preference]) -> list[Preferenc
 
 
 def _changed_taste(clause: str, stated: Sequence[Preference]) -> list[Preference]:
-    """Return the change of the last dislike in ``stated``: "now I love it" or "it's fine now".
+    """Return the new preference if a clause ends an earlier dislike ("now I love it").
 
-    Empty if a clause says neither, or if the last preference is no dislike.
+    The dislike must be the last preference in ``stated``. Otherwise, the result is empty.
     """
     last = stated[-1] if stated else None
     if last is None or last.liked or not (last.slot in _SIDES and _changes_taste(clause)):
@@ -159,8 +158,8 @@ def _changes_taste(clause: str) -> bool:
 
 
 def _ended(found: Sequence[Preference], clause: str) -> list[Preference]:
-    """Return the ends of likes, of dislikes, or of both if a clause takes back a statement."""
     dislikes = [replace(each, slot=DISLIKES) for each in found]
+    # A user who says "Forget about horror" may mean a like or a dislike, so both end.
     if BOTH.taken_back.search(clause):
         return [*found, *dislikes]
     return dislikes if BOTH.ended_dislike.search(clause) else list(found)
@@ -175,7 +174,7 @@ def _is_one_of_several(said: Preference, before: Iterable[Preference]) -> bool:
 
 
 def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
-    """Return the preferences that a user states in texts, keyed by slot (such as ``genre``).
+    """Collect the preferences that a user states in texts, keyed by slot (such as ``genre``).
 
     Later texts change or extend earlier preferences. A sentence that fits no slot is keyed by its
     first 40 characters.
@@ -257,7 +256,7 @@ def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Prefe
 
 
 def _is_known(clause: str) -> bool:
-    """Return whether a clause has a known phrase of like or dislike, or is about another person."""
+    """Return whether a clause has a known phrase of (dis)liking, or is about another person."""
     return any(
         pattern.search(clause)
         for pattern in (
@@ -287,7 +286,7 @@ def _of_clause(clause: str) -> list[Preference]:
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:
-    """Return the facts in a clause, such as a name, and its first wish, such as a budget."""
+    """Return the facts (such as a name) and the first wish (such as a budget) in a clause."""
     found: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
@@ -317,7 +316,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a found fact is a known value such as a genre, or only quoted or supposed."""
+    """Return whether a matched fact is only a known value (such as a genre), quoted or supposed."""
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -340,9 +339,9 @@ def _names_a_value(sentence: str) -> bool:
 
 
 def _of_no_slot(sentence: str) -> Iterator[Preference]:
-    """Yield a whole sentence as a preference.
+    """Yield a whole sentence of a user as a preference if no more specific rule matches.
 
-    The preference of an instruction has the slot (key) ``style``. Other sentences have no slot.
+    A standing instruction gets the key ``style``, and any other preference or fact an empty key.
     """
     if BOTH.request.search(sentence):
         sentence = sentence.rstrip("?？ ")
@@ -393,7 +392,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 def _as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert found values to preferences. Wanted values of one slot become one preference."""
+    """Convert known values to preferences. Wanted values of one slot become one preference."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -416,9 +415,9 @@ def _without_values(text: str, named: Sequence[tuple[str, str, int]]) -> str:
 
 
 def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
-    """Return the preferences in an English clause.
+    """Return the preferences of a user in an English clause.
 
-    In a question, only known values, such as genres, are returned.
+    In a question, only known values, such as genres, are preferences.
     """
     said = clause.replace("\u2019", "'").strip()
     if ENGLISH.not_said.search(said) or ENGLISH.somebody.search(said):
@@ -449,7 +448,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 
-    Known values, such as genres, are used. Without known values, the whole object is used.
+    They are the known values in it, such as genres. Without any, the whole object is a preference.
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
@@ -490,9 +489,9 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 
 
 def _of_evaluated_values(said: str) -> list[Preference]:
-    """Return the known values in a clause, such as genres, that its other words evaluate.
+    """Return the preferences in a clause that evaluates known values: "horror is great".
 
-    A positive clause gives likes, and a negative clause gives dislikes.
+    Values are, for example, genres. A positive clause gives likes, and a negative one dislikes.
     """
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
@@ -521,10 +520,11 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Return 1 if a clause states a habit, which shows a like. -1 for a denied habit. 0 otherwise.
+    """Judge by a habit whether a user likes (1) or dislikes (-1) a value, or neither (0).
 
-    "I need it in English" also counts as a like. A denial next to a language gives 0, because it is
-    usually about another thing: "not npm; comments in English".
+    A habit ("I read horror on the train") shows a like, and so does "I need it in English". A
+    denied habit shows a dislike. A denial next to a language shows neither, because it is usually
+    about another thing: "not npm; comments in English".
     """
     if ENGLISH.needed.search(rest) and slots <= {"format", "language"}:
         return 1
@@ -534,7 +534,7 @@ def _side_by_habit(rest: str, slots: set[str]) -> int:
 
 
 def _japanese_preferences(sentence: str) -> list[Preference]:
-    """Return the preferences in a Japanese sentence.
+    """Return the preferences of a user in a Japanese sentence.
 
     The first evaluating word after a value shows whether the value is liked.
     """
@@ -582,7 +582,7 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
 
 
 def _japanese_side(clause: str, *, is_last: bool) -> int:
-    """Return a number above 0 if a Japanese clause likes, below 0 if it dislikes, otherwise 0."""
+    """Return a number above 0 if a Japanese clause states a like, below 0 for a dislike, or 0."""
     if JAPANESE.not_disliked.search(clause):
         return 0
     if JAPANESE.only.search(clause):

@@ -48,10 +48,11 @@ def _stem(word: str) -> str:
 
 
 def search_terms(text: str) -> list[str]:
-    """Return the search terms of a text.
+    """Return the terms of a text by which a search compares texts.
 
-    English terms are the stems of all words except stop words. Japanese terms are single kanji and
-    pairs of characters.
+    English terms are the stems of words: "reads" and "reading" give ``read``. Common words (stop
+    words) are left out. Japanese terms are single kanji and pairs of neighboring characters. Only
+    the first 8,000 characters of the text are read.
     """
     plain = unicodedata.normalize("NFKC", _THOUSANDS.sub("", text[:_READ])).lower()
     found = [_stem(word) for word in _WORD.findall(plain) if word not in _STOP]
@@ -66,7 +67,7 @@ def long_numbers(text: str) -> set[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the distinct search terms of a question and of its Japanese synonyms."""
+    """Return the distinct search terms of a question, and of the synonyms of its Japanese words."""
     found = search_terms(text)
     for word in _synonyms(unicodedata.normalize("NFKC", text[:_READ])):
         found += _pairs(word)
@@ -81,12 +82,13 @@ def _synonyms(text: str) -> list[str]:
 
 
 def content_terms(question: str) -> frozenset[str]:
-    """Return the search terms that express the subject of a question.
+    """Return the search terms of a question that express its subject.
 
     A text with one of these terms is relevant. Grammatical words, words that are common in requests
-    (such as "recommend"), single digits and most single kanji are left out. In a question about the
-    user or the assistant, such as "What do I love?", other words may be missing. Then only
-    grammatical words are left out.
+    (such as "recommend"), single digits and most single kanji are left out.
+
+    A question about the user or the assistant, such as "What do I love?", may consist of such words
+    only. Then only grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = ANY.search.request_words.sub(" ", question)
@@ -108,10 +110,11 @@ def _evidence_of_question(question: str) -> set[str]:
 
 @lru_cache(maxsize=4_096)
 def evidence_terms(text: str) -> frozenset[str]:
-    """Return the terms of a text that can be compared with the ``content_terms`` of a question.
+    """Return the terms of a text that show whether the text answers a question.
 
-    English terms are the ``search_terms``. Of Japanese text, terms that often match by accident are
-    left out, such as pairs of characters in katakana words: カード and ハードカバー share one.
+    They are compared with the ``content_terms`` of the question. English terms are the
+    ``search_terms``. Of Japanese text, terms that often match by accident are left out, such as
+    pairs of characters in katakana words: カード and ハードカバー share the pair ード.
     """
     found = set(search_terms(text))
     if text.isascii():
@@ -126,7 +129,7 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 
 
 def _pairs(run: str) -> list[str]:
-    """Return the kanji and the pairs of neighboring characters in a Japanese text.
+    """Return the search terms of a Japanese text: its kanji, and pairs of neighboring characters.
 
     Pairs of hiragana are left out. A text of only hiragana gives groups of three characters.
     """
@@ -170,10 +173,10 @@ An answer often follows the sentence that names its subject.
 
 
 def split_passages(text: str) -> list[str]:
-    """Split a text into passages, which together are the whole text.
+    """Split a text into passages, from which a quote can be composed.
 
-    A passage is a sentence, a line such as a list item or a table row, or a fenced block of code.
-    No passage has more than 600 characters.
+    The passages together are the whole text. A passage is a sentence, a line such as a list item or
+    a table row, or a fenced block of code. No passage has more than 600 characters.
     """
     found: list[
         list[str]
@@ -274,16 +277,19 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Return a text without field names, such as ``title:``, which all lines share."""
+    """Remove field names, such as ``title:``, from a text of records.
+
+    All lines of the text share these names, so they are useless in a search.
+    """
     return _FIELD_NAME.sub("", text)
 
 
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
-    """Return the positions of the passages that fit a question, the best passage first.
+    """Return the positions of the passages that answer a question, the best passage first.
 
-    A passage scores by the terms ``asked`` in it, rare terms more. The score of the previous
-    passage, multiplied by ``context``, is added. If no passage has a term, all positions are
-    returned in order.
+    The terms of the question, ``asked``, in a passage give its score. Rare terms count more. The
+    score of the previous passage, multiplied by ``context``, is added. If no passage has a term,
+    all positions are returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -303,20 +309,21 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 
 
 def _lead(record: str) -> str:
-    """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90``.
+    """Return the first two fields of a line with named fields.
 
-    Empty if they have over 80 characters.
+    Such a line is, for example, ``title: Uzumaki, price: 19.90``. The result is empty if they have
+    over 80 characters.
     """
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
 
 
 def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
-    """Join the chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
+    """Join chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
 
-    Passages of one line stay on one line. If its beginning was not chosen, its first two fields are
-    added, because they usually name the record. ``starts`` gives, for each passage, the position of
-    the passage at the beginning of its line.
+    Passages of one line stay on one line. If the beginning of a line was not chosen, the first two
+    fields of the line are added, because they usually name the record. ``starts`` gives, for each
+    passage, the position of the passage at the beginning of its line.
     """
     lines: list[str] = []
     before = -1
@@ -351,7 +358,10 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """Scale a vector to length 1. A vector of zeros is returned unchanged."""
+    """Scale a vector to length 1, so that vectors can be compared by their dot product.
+
+    A vector of zeros is returned unchanged.
+    """
     length = math.hypot(*vector)
     return [value / length for value in vector] if length else list(vector)
 
@@ -359,7 +369,7 @@ def unit(vector: Sequence[float]) -> list[float]:
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the dot product of two vectors.
 
-    For vectors of length 1, it is their similarity, from -1 to 1.
+    For vectors of length 1, the dot product is their similarity, from -1 to 1.
 
     Raises:
         ValueError: The vectors have different dimensions.
@@ -397,8 +407,8 @@ class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 
     Each text has a name, and optionally the text of its neighbors, such as the turns before and
-    after. The neighbors' words count less, with weight 0.3. An answer is therefore also found by
-    the words of its question.
+    after. An answer is therefore also found by the words of its question. The neighbors' words
+    count less, with weight 0.3.
     """
 
     def __init__(self) -> None:
@@ -465,9 +475,10 @@ class LexicalIndex(Generic[_Name]):
         )
 
     def search(self, query: str, *, limit: int | None = None) -> dict[_Name, float]:
-        """Return the similarity of each text that shares a term with the query, keyed by name.
+        """Find the texts that share a term with a question, the best text first.
 
-        The best text comes first, with the similarity 1. All similarities are above 0.
+        The result maps the name of each text to its similarity. The best text has the similarity 1.
+        All similarities are above 0.
 
         Args:
             query: Question to search for.
@@ -489,9 +500,9 @@ class LexicalIndex(Generic[_Name]):
             }
 
     def _rarest(self, asked: Sequence[str]) -> list[str]:
-        """Return the terms of a question that a search uses, the rarest first.
+        """Return the terms of a question that a search in the index uses, the rarest first.
 
-        Common terms are left out to keep the search fast: the numbers of texts with each term add
+        Common terms are left out to keep the search fast. The numbers of texts with each term add
         up to at most 1,500. The rarest term is always used, and at most 24 terms in all.
         """
         placeholders = ",".join("?" * len(asked))
@@ -511,6 +522,9 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of the terms of ``text`` in ``source``. 1 if ``text`` has no terms."""
+    """Return the share of a text's search terms that are also in another text, from 0 to 1.
+
+    The share is 1 if ``text`` has no terms.
+    """
     own = set(search_terms(text))
     return len(own.intersection(search_terms(source))) / len(own) if own else 1.0

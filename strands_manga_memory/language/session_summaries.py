@@ -58,7 +58,7 @@ from strands_manga_memory.messages.texts import (
 
 @dataclass(frozen=True)
 class Prompt:
-    """Request for a summary.
+    """Request to a model for a summary of a conversation.
 
     Attributes:
         instructions: Task and required facts, used as the system prompt of a model.
@@ -71,7 +71,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Draft:
-    """Unverified summary from a summarizer.
+    """Summary of a conversation that a summarizer returned, before it is checked.
 
     Attributes:
         text: Text of the summary.
@@ -133,7 +133,10 @@ class SessionSummarizer(Protocol):
     """Protocol of a function that summarizes the messages of an ended session."""
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return a summary, its text of at most ``max_tokens`` tokens. Any error may be raised."""
+        """Return a summary of a session, with a text of at most ``max_tokens`` tokens.
+
+        The function may raise any error. If it keeps failing, rules write the summary.
+        """
         ...
 
 
@@ -142,14 +145,14 @@ class SessionSummaryError(ValueError):
 
 
 class RuleSessionSummarizer:
-    """Summarizer that uses rules, without a model.
+    """Summarizer of sessions that uses rules, without a model.
 
     The summary quotes the user's two most specific requests, and the answer to the last of them.
     Topics are titles and names. The user's words determine the sentiment.
     """
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Summarize a conversation by rules. Never raises an error."""
+        """Summarize a session by rules. Never raises an error."""
         lines = [(role, said) for role, text in lines if (said := strip_placeholders(text))]
         topics = extract_topics([text for _, text in lines])
         preferences = collect_preferences(text for role, text in lines if role == "user")
@@ -168,8 +171,8 @@ class RuleSessionSummarizer:
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     """Return a summary that quotes the two most specific requests and the answer to the last one.
 
-    Quotes that do not fit into ``max_tokens`` are left out. Preferences count as requests only if
-    there is no other, because ``SessionSummary`` has a field for them.
+    Quotes that do not fit into ``max_tokens`` are left out. A preference is quoted only if there is
+    no other request, because ``SessionSummary`` has a field for preferences.
     """
     said = [
         (at, each.strip())
@@ -206,7 +209,10 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
 
 
 def _quoting(requests: Sequence[str], answer: str) -> str:
-    """Quote one or two requests and the answer, if any, in the language of the requests."""
+    """Write a summary that quotes one or two requests and the answer, if there is one.
+
+    The language is that of the requests.
+    """
     if _KANA.search(requests[0]):
         *first, last = (each.translate(_INNER_QUOTES) for each in requests)
         asked = "".join(f"「{each}」、また" for each in first)
@@ -218,7 +224,10 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
 
 
 def _telling_sentence(answer: str) -> str:
-    """Return the first informative sentence of an answer (unlike "Sorry."), or the whole answer."""
+    """Return the first informative sentence of an answer.
+
+    "Sorry." is not informative. If there is no such sentence, the whole answer is returned.
+    """
     sentences = [each.strip() for each in split_sentences(answer)]
     return next(filter(_is_long, sentences), answer)
 
@@ -244,9 +253,9 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
         max_tokens: Largest number of tokens of the result's text.
 
     Raises:
-        SessionSummaryError: The summary cannot be used. It is empty, a refusal, an instruction or
-            longer than its source, names an entity that the source does not contain, or shares too
-            few words with the source.
+        SessionSummaryError: The summary is empty, a refusal, an instruction, or longer than its
+            source. Or it names an entity that is not in the source, or shares too few words with
+            the source.
     """
     text = " ".join(summary.text.split())
     verdict = verify_draft(
@@ -267,9 +276,10 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
 
 
 def extract_topics(texts: Sequence[str]) -> list[str]:
-    """Return up to 5 topics: quoted titles, names and katakana words, the most frequent first.
+    """Return up to 5 topics of a conversation, the most frequent first.
 
-    A quoted title counts twice. If there are no topics, known genres and formats are returned.
+    Topics are quoted titles, names and katakana words. A quoted title counts twice. If there are no
+    topics, known genres and formats are returned.
     """
     texts, titles, found = [head_and_tail(text) for text in texts], Counter[str](), Counter[str]()
     for text in texts:
@@ -302,7 +312,10 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 
 
 def _is_no_topic(name: str) -> bool:
-    """Return whether a name is no topic: only digits, dates and words that begin sentences."""
+    """Return whether a name in a conversation is no topic.
+
+    It then has only digits, dates and words that begin sentences.
+    """
     return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 
@@ -317,9 +330,10 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
 
 def _feeling(sentence: str) -> int:
-    """Return the sentiment of a sentence towards the assistant, as in ``sentiment_score``.
+    """Return the sentiment of a sentence towards the assistant.
 
-    Preferences, such as "I hate horror", and questions about an item count as 0.
+    It is above 0 if positive, below 0 if negative, and 0 if neutral. Preferences, such as "I hate
+    horror", and questions about an item count as 0.
     """
     score = sentiment_score(sentence)
     if (
@@ -387,7 +401,7 @@ class ModelSessionSummarizer:
         self._timeout = seconds("timeout", timeout)
 
     def __call__(self, lines: Sequence[Line], *, max_tokens: int) -> SessionSummary:
-        """Return the summary that the model writes.
+        """Ask the model for a summary of a session.
 
         Raises:
             TimeoutError: The model gave no answer in time.
@@ -422,7 +436,9 @@ class ModelSessionSummarizer:
 
 
 def _parse_summary(text: str) -> SessionSummary:
-    """Parse a summary in JSON. Values of a wrong type, such as null for a list, are left out.
+    """Parse the summary of a session in JSON.
+
+    Values of a wrong type, such as null for a list, are left out.
 
     Raises:
         ValidationError: The text is missing or has a wrong type.
@@ -440,7 +456,11 @@ def _parse_summary(text: str) -> SessionSummary:
 
 
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
-    """Return the summarizer for an argument ``model``. None means rules."""
+    """Return the summarizer of sessions for a setting ``model``.
+
+    A Strands model is wrapped in a ``ModelSessionSummarizer``. None selects the summarizer by
+    rules. Any other summarizer is returned unchanged.
+    """
     if model is None:
         return RuleSessionSummarizer()
     return ModelSessionSummarizer(model) if isinstance(model, Model) else model
@@ -482,9 +502,10 @@ def render_lines(lines: Sequence[Line]) -> str:
 
 
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
-    """Return the facts that a summary must mention, with at most 60 % of ``max_tokens`` in total.
+    """Select the facts that the summary of a session must mention.
 
     They are the most important preferences, corrections, decisions, outcomes and open questions.
+    Together they have at most 60 % of ``max_tokens``.
     """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
@@ -501,7 +522,10 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 
 
 def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
-    """Return those of the ``required`` facts that a summary does not mention anywhere."""
+    """Return the required facts that a summary of a session does not mention.
+
+    Facts in its text, its preferences or its open questions count as mentioned.
+    """
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
@@ -509,10 +533,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether a summary states a fact: all its values and 75 % of its words.
-
-    ``said`` and ``text`` are the same summary in two forms. ``slot`` is the fact.
-    """
+    """Return whether a summary states a fact: all its values and 75 % of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
@@ -522,9 +543,9 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 def complete_summary(
     summary: SessionSummary, lines: Sequence[Line], max_tokens: int
 ) -> SessionSummary:
-    """Return a summary with the facts, preferences and open questions that it lacked.
+    """Add to a summary of a session the facts, preferences and open questions that it lacks.
 
-    Facts are added to its text only up to ``max_tokens`` tokens.
+    Facts are added to the text of the summary only up to ``max_tokens`` tokens.
     """
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
@@ -548,10 +569,13 @@ def complete_summary(
 
 
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
-    """Run a function on a separate thread with a time limit, and return its awaited result.
+    """Run a function with a time limit, on a separate thread, and return its result.
+
+    If the function returns a coroutine, the coroutine is run too. A blocking function has half a
+    second more than ``timeout``, and its thread continues after the error.
 
     Raises:
-        TimeoutError: The work takes longer than ``timeout`` seconds.
+        TimeoutError: The function takes longer than ``timeout`` seconds.
     """
     outcome = Future[Any]()
 

@@ -1,4 +1,7 @@
-"""Subjects of statements: the user, another person, or one occasion."""
+"""Recognition of statements of a user that are about another person, or about one occasion only.
+
+Such statements say nothing about the user's own lasting preferences.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ Keys such as "sister's birthday" name the person.
 
 
 def split_clauses(sentence: str) -> list[str]:
-    """Split a sentence into clauses."""
+    """Split a sentence into clauses, such as "I like horror" and "my son prefers comedy".
+
+    A word between the clauses, such as "but", is left out.
+    """
     parts = (
         (clause, EN.clauses.instead.match(clause)) for clause in ANY.clauses.next.split(sentence)
     )
@@ -100,10 +106,10 @@ class SubjectTracker:
         return ", ".join(own) if own else sentence
 
     def is_own(self, slot: str) -> bool:
-        """Return whether a preference in the last read sentence is lasting and about the user.
+        """Return whether a preference is lasting and about the user.
 
-        The budget for a gift and the name of a pet are not the user's. A wish just for today is not
-        lasting.
+        The preference must be in the sentence that ``own_part`` has read last. The budget for a
+        gift and the name of a pet are not the user's. A wish just for today is not lasting.
 
         Args:
             slot: Key of the preference, such as ``genre``.

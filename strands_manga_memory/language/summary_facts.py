@@ -1,6 +1,7 @@
-"""Extraction of facts, the values and statements of a conversation that a summary must contain.
+"""Extraction of the facts of a conversation that its summary must contain.
 
-Later corrections of the user change or remove facts.
+Facts are values and statements, such as an order number or a decision. Later corrections of the
+user change or remove facts.
 """
 
 from __future__ import annotations
@@ -78,14 +79,20 @@ class FactExtractor(Protocol):
     """Protocol for extractors of facts from messages. An extractor may be slow."""
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
-        """Return the facts in order, each with the ``tracking_id`` of its message as ``source``."""
+        """Return the facts in messages, in order.
+
+        The ``source`` of each fact is the ``tracking_id`` of its message.
+        """
         ...
 
 
 def select_facts(
     facts: Sequence[Fact], *, most_tokens: int, count: Callable[[str], int]
 ) -> list[Fact]:
-    """Select the most important facts that fit into ``most_tokens`` tokens together, in order."""
+    """Select the most important facts of a conversation that fit into ``most_tokens`` tokens.
+
+    The limit is for all selected facts together. They are returned in their original order.
+    """
     chosen = set()
     for fact in sorted(facts, key=lambda fact: (RANK[fact.kind], -fact.weight)):
         tokens = count(fact.text)
@@ -117,10 +124,10 @@ _COMPARED = frozenset(
 
 
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the values in a text that a correction can replace, such as dates and prices.
+    """Return the values in a text that a correction of the user can replace.
 
-    Each is keyed by its entity type and, for a quantity, its unit. Of several values with the same
-    key, the last is returned.
+    They are, for example, dates and prices. Each value is keyed by its entity type and, for a
+    quantity, its unit. Of several values with the same key, the last is returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -130,17 +137,19 @@ def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
 
 
 def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int = 0) -> list[Fact]:
-    """Return facts in which the values of later corrections have replaced outdated values.
+    """Replace outdated values in the facts of a conversation by the values of later corrections.
 
-    Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books". A correction changes
-    only earlier facts of the user, with a value of the same entity type and unit. Identifiers (such
-    as order numbers) and quantities with a unit can be in any earlier message, other values only in
-    the user's message before.
+    Example: "not 3 books, 4 books" changes the earlier fact "I want 3 books".
+
+    A correction changes an earlier fact of the user with a value of the same entity type and unit.
+    An identifier (such as an order number) or a quantity with a unit can be in any earlier message.
+    Any other value must be in the user's previous message with facts.
 
     Of several such facts, the one that shares most words with the correction is changed. A distant
-    fact must share words with the correction. If the changed fact is itself a correction, the facts
-    that it changed are changed again. ``corrects`` of a correction names the messages of all facts
-    that it changed.
+    fact must share words with the correction.
+
+    If the changed fact is itself a correction, the facts that it changed are changed again.
+    ``corrects`` of a correction names the messages of all facts that it changed.
 
     Args:
         facts: Facts, the oldest fact first.
@@ -177,10 +186,16 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
 def _latest(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
-    """Find the fact that the correction at position ``at`` changes (see ``apply_corrections``).
+    """Find the earlier fact whose value a correction replaces, as ``apply_corrections`` describes.
 
-    ``kind`` is the entity type and the unit of the value. Returns the position of the fact and its
-    old value, or ``at`` and None.
+    Args:
+        facts: Facts, the oldest fact first.
+        at: Position of the correction.
+        kind: Entity type and unit of the value.
+        types: Entity types whose values are compared.
+
+    Returns:
+        Position of the earlier fact, and its old value. Without such a fact, the value is None.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -212,7 +227,7 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether no other message of the user with facts is between two facts."""
+    """Return whether no message of the user between two facts contains another fact."""
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
@@ -226,7 +241,10 @@ _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 
 
 def without_leading_no(text: str) -> str:
-    """Return a text without "No," at its beginning, which denies an earlier message."""
+    """Remove "No," from the beginning of a text.
+
+    The word denies an earlier message, and is no part of the statement itself.
+    """
     return _LEADING_NO.sub("", text)
 
 
@@ -243,7 +261,7 @@ _ENOUGH = 0.5
 
 
 class RuleFactExtractor:
-    """Extractor that uses rules, without a model.
+    """Extractor of facts from messages that uses rules, without a model.
 
     The user's messages give preferences, corrections, decisions, open questions and other
     statements. The assistant's messages give promises, outcomes, findings and identifiers, such as
@@ -342,7 +360,10 @@ class RuleFactExtractor:
             yield Fact(kind, said, source, self._key(lower, entities), worth + len(entities))
 
     def _key(self, lower: str, entities: Sequence[Entity]) -> str:
-        """Return the subject of a sentence, such as ``budget`` in "my budget is 30", or empty."""
+        """Return the subject of a sentence, such as ``budget`` in "my budget is 30".
+
+        The result is empty if the sentence names no subject.
+        """
         for entity in entities:
             if self.types[entity.type].is_single:
                 return entity.type
@@ -393,7 +414,7 @@ class RuleFactExtractor:
 
 
 def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[str, str]]:
-    """Return the message id and text of each instruction that the user has revoked.
+    """Return the message id and text of each instruction of the user that no longer applies.
 
     ``spoken`` has the dialogue act, the text and the message id of each sentence of the user.
     """
@@ -433,10 +454,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 def merge_facts(
     facts: Iterable[Fact], *, earlier: Sequence[Fact] = (), types: EntityTypes = SHOP
 ) -> list[Fact]:
-    """Return the facts that are still valid, the oldest fact first.
+    """Return the facts of a conversation that are still valid, the oldest fact first.
 
-    Outdated values are first replaced by those of later corrections. Then facts are removed if a
-    later fact contains all their words, or has the same kind and subject (``key``). For this,
+    Outdated values are first replaced by those of later corrections. Then a fact is removed if a
+    later fact contains all its words, or has the same kind and subject (``key``). For this,
     corrections, preferences, decisions and statements are one kind.
 
     Args:
@@ -449,7 +470,7 @@ def merge_facts(
 
 
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
-    """Remove the facts that a later fact contains or replaces (see ``merge_facts``).
+    """Remove the facts that a later fact contains or replaces, by the rules of ``merge_facts``.
 
     A fact of the user is never removed because the assistant repeats it. Facts before position
     ``since`` are not compared with each other again.

@@ -68,7 +68,7 @@ _LARGE_UNIT = re.compile(r"(?<!\d)(\d{1,12}+(?:\.\d{1,4})?)万(\d{0,4})")
 
 @cached_if_short
 def normalized(text: str) -> str:
-    """Return a text in a normal form for comparisons.
+    """Return a text in a normal form, in which different spellings can be compared.
 
     Upper and lower case, full and half width, hiragana and katakana, and kinds of quotes, dashes
     and spaces become the same. Thousands separators are removed. Numbers in words become digits: in
@@ -86,7 +86,7 @@ def normalized(text: str) -> str:
 
 
 def kanji_number(digits: str) -> int:
-    """Return the value of a number below ten thousand in kanji, such as 21 for ``二十一``."""
+    """Convert a number below ten thousand in kanji to an integer, such as ``二十一`` to 21."""
     if not any(place in digits for place in _KANJI_PLACES):
         return int("".join(str(_KANJI_DIGITS[digit]) for digit in digits))
     total, digit = 0, 0
@@ -109,7 +109,10 @@ _WORD = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Return the normalized words of a text: English words, numbers, runs of hiragana or kanji."""
+    """Return the words of a text in normalized form (see ``normalized``).
+
+    Of Japanese text, which has no spaces, runs of kana and runs of kanji count as words.
+    """
     return list(_words(text))
 
 
@@ -119,7 +122,10 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def encodable(text: str) -> str:
-    """Replace unpaired surrogates, which JSON may contain and UTF-8 cannot encode, by ``?``."""
+    """Replace the characters of a text that UTF-8 cannot encode by ``?``.
+
+    These are unpaired surrogates (halves of characters), which JSON may contain.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -182,7 +188,7 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 
 
 def information_weight(sentence: str) -> float:
-    """Return the amount of specific information in a sentence, from 0 to 5.5.
+    """Rate the amount of specific information in a sentence, from 0 to 5.5.
 
     Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number before a
     list item does not count.
@@ -204,12 +210,12 @@ _READ = 4_000
 
 @dataclass(frozen=True, slots=True)
 class TextFeatures:
-    """Features of a text that its wording shows.
+    """Properties of a text that are recognized by its wording, such as a wish or a question.
 
     Attributes:
         number: Whether the text contains a number in digits or in words.
-        names: Number of names: capitalized words within a sentence, or in Japanese runs of
-            katakana and quoted titles.
+        names: Number of names: capitalized words within a sentence, or in Japanese runs of katakana
+            and quoted titles.
         time: Whether the text mentions a day, a date or a time.
         wants: Whether the speaker states a wish or a need.
         asks: Whether the text ends with a question.
@@ -228,10 +234,10 @@ STOP_WORDS = EN.words("features.stop_words")
 
 
 def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
-    """Return the features and the content words of the first 4,000 characters of a text.
+    """Return the properties of a text, such as a wish or a question, and its content words.
 
     Content words of English are all words except stop words. Content words of Japanese are runs of
-    kanji and of katakana.
+    kanji and of katakana. Only the first 4,000 characters of the text are read.
     """
     text = text[:_READ].strip()
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
@@ -281,7 +287,7 @@ def sentiment_score(text: str) -> int:
 
 
 def is_evaluative(text: str) -> bool:
-    """Return whether a text contains an evaluating word, negated or not."""
+    """Return whether a text contains an evaluating word, such as "great", even if it is negated."""
     lower = text.replace("\u2019", "'").lower()
     return (
         EN.sentiment.unopposed.search(lower) is not None

@@ -27,7 +27,7 @@ _STEM = 5
 
 
 class SearchableText:
-    """Text that can be searched for facts.
+    """Text, such as a summary, that can be searched for facts.
 
     Values in a fact, such as dates, are found in any spelling.
 
@@ -47,7 +47,7 @@ class SearchableText:
         self._has_negation = any(map(_is_negative, self._words))
 
     def mentions_value(self, type_: str, value: str, text: str) -> bool:
-        """Return whether the text contains a value in any spelling.
+        """Return whether the text contains a value, such as a date, in any spelling.
 
         Args:
             type_: Name of the value's entity type.
@@ -61,7 +61,7 @@ class SearchableText:
     def mentions(self, fact: Fact) -> bool:
         """Return whether the text states a fact, possibly in other words.
 
-        It must contain all entities and numbers of the fact, and most of its other words.
+        The text must contain all entities and numbers of the fact, and most of its other words.
         """
         form = normalized(fact.text)
         if form in self.form:
@@ -119,7 +119,10 @@ class DraftCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the draft of a summary has no problems. A usable draft may still lack facts."""
+        """Whether the draft of a summary has no problems.
+
+        A usable draft may still lack facts, which can be added to it.
+        """
         return not self.problems
 
 
@@ -172,7 +175,7 @@ def verify_draft(
 
 
 def render_complaint(problems: Sequence[str], missing: Sequence[Fact]) -> str:
-    """Return the text of a request to a model to correct its summary.
+    """Write a request to a model to correct its summary of a conversation.
 
     Args:
         problems: Problems that make the summary unusable.

@@ -1,7 +1,7 @@
-"""Finalizing of ended conversations: it makes memories from their messages.
+"""Creation of memories from the messages of ended conversations (called finalizing).
 
-The memories are a summary, preferences, messages and topics. Then sessions of past weeks and months
-are summarized.
+The memories of a conversation are a summary, preferences, passages of its messages, and recurring
+topics. Then the sessions of past weeks and months are summarized.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _LONG_SESSION = 3 * 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryKeeper:
-    """Finalizer of ended conversations, for all users of a memory table.
+    """Creator of memories from ended conversations, for all users of a memory table.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -124,8 +124,8 @@ class MemoryKeeper:
         of its own.
 
         Returns:
-            The stored summary. None if there is neither a message to summarize nor a stored
-            summary, or if the user's data are erased during the call.
+            The stored summary. None if the conversation has no summary, because it has no message
+            to summarize or because all data of the user were deleted.
         """
         user = self._user(Owner(transcript.user_id, transcript.tenant))
         id_ = _summary_id(transcript)
@@ -175,7 +175,7 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return the memory ``known``, or a new memory, with the values in ``fields``."""
+        """Return an updated copy of a memory, or a new memory if ``known`` is None."""
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})
@@ -184,7 +184,8 @@ class MemoryKeeper:
         """Create and update a user's weekly and monthly summaries.
 
         A weekly summary covers sessions that ended at least 7 days ago, a monthly summary those of
-        at least 30 days ago. Sessions that ended before a deletion of the summary are left out.
+        at least 30 days ago. If such a summary was deleted, sessions that ended before the deletion
+        are left out.
         """
         sessions = sorted(
             (record for record in records.values() if record.type == MemoryType.SUMMARY),
@@ -244,7 +245,10 @@ class MemoryKeeper:
     def _rollup_text(
         self, owner: Owner, sessions: Sequence[MemoryRecord], most: int, number: int
     ) -> tuple[str, list[str]]:
-        """Return text and topics of the summary of a period with ``number`` sessions in all."""
+        """Write the summary of a week or month, and return its text and its most frequent topics.
+
+        ``number`` counts all sessions of the period. Some of them may be missing in ``sessions``.
+        """
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
         if isinstance(self.summarizer, RuleSessionSummarizer):
@@ -261,9 +265,10 @@ class MemoryKeeper:
     def _keep_summary(
         self, user: _FinalizedUser, id_: str, transcript: Transcript
     ) -> MemoryRecord | None:
-        """Summarize a session, and store and return the summary, with its open questions.
+        """Summarize a session, store its summary and open questions, and return the summary.
 
-        It replaces an earlier summary. After an erasure, nothing is stored, and the result is None.
+        A stored summary of fewer messages is replaced. If all data of the user are deleted
+        meanwhile, nothing is stored and the result is None.
         """
         summary = summarize_session(
             self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
@@ -306,10 +311,11 @@ class MemoryKeeper:
     def _close_questions(
         self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent
     ) -> None:
-        """Close open questions of the last 7 days that were answered in another session.
+        """Mark open questions of the last 7 days as answered if another session answered them.
 
         This session may answer questions of earlier sessions. Its own questions may be answered in
-        later sessions that were finalized first. ``id_`` is the id of this session's summary.
+        a later session whose memories were created first. ``id_`` is the id of this session's
+        summary.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [
@@ -332,9 +338,10 @@ class MemoryKeeper:
         lines: Sequence[tuple[str, str]],
         loaded: PartitionContent,
     ) -> None:
-        """Close questions of a summary that a later session answered. ``loaded`` is updated, too.
+        """Mark the open questions of a session summary that a later session answered.
 
-        ``lines`` are the roles and texts of the later session.
+        The changed summary is stored, and replaces the old one in ``loaded``, the memories that
+        were read before. ``lines`` are the roles and texts of the later session.
         """
         turns = [
             (asked, answer)
@@ -355,7 +362,10 @@ class MemoryKeeper:
             user.partition.store_questions(stored, self.retention[MemoryType.QUESTION])
 
     def _stored_lines(self, user: _FinalizedUser, summary_id: str) -> list[tuple[str, str]]:
-        """Return role and text of a session's stored messages, given the id of its summary."""
+        """Read role and text of a session's stored messages, given the id of its summary.
+
+        Unreadable records are skipped.
+        """
         passages: list[Any] = []
         for id_ in user.partition.episode_ids(summary_id):
             with skip_unreadable():
@@ -426,7 +436,10 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Memories of a user during a finalizing. After an erasure, ``store`` writes nothing."""
+    """Memories of the user from whose conversation memories are created.
+
+    If all data of the user are deleted meanwhile, ``store`` writes nothing.
+    """
 
     partition: UserPartition
     log: PreferenceLog
@@ -437,13 +450,17 @@ class _FinalizedUser:
     def store(
         self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Change a memory as ``UserPartition.update`` does, but return None if it is unreadable."""
+        """Change a memory of the user with a function, and return the memory that is then stored.
+
+        The result is None if there is no memory, if its record is unreadable, or if all data of the
+        user are deleted meanwhile.
+        """
         with skip_unreadable():
             return self.partition.update(id_, change)
         return None
 
     def deleted_at(self, memory_id: str) -> float:
-        """Return the time when a memory was deleted, in seconds since 1970, or 0."""
+        """Return the time of a memory's deletion in seconds since 1970; 0 without a deletion."""
         return self.forgotten.get(forgotten_id(memory_id), 0.0)
 
 
@@ -453,9 +470,10 @@ def _listed(metadata: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> dict[str, Any]:
-    """Move answered questions of a summary to ``answered_questions``, and return the metadata.
+    """Return the metadata of a session summary with some open questions marked as answered.
 
-    Later versions of the summary leave these questions out.
+    The questions move to ``answered_questions``, so that later versions of the summary do not list
+    them as open again.
     """
     earlier = _listed(metadata, "answered_questions")
     known = [*answered, *(each for each in earlier if each not in answered)]
@@ -464,7 +482,7 @@ def _without_questions(metadata: Mapping[str, Any], answered: Sequence[str]) -> 
 
 
 def _summary_id(transcript: Transcript) -> str:
-    """Return the id of a conversation's summary. The ids sort by creation time."""
+    """Return the id of a conversation's summary. The ids sort by creation of the conversation."""
     return summary_id(
         f"{encoded_id(transcript.session_id)}#{encoded_id(transcript.agent_id)}",
         int(transcript.mark, 16) / 1000,
@@ -472,9 +490,10 @@ def _summary_id(transcript: Transcript) -> str:
 
 
 def patterns_of(records: Iterable[MemoryRecord], *, now: float) -> dict[str, dict[str, float]]:
-    """Find recurring topics: those of at least 3 sessions in the last 30 days.
+    """Find the recurring topics of a user: those of at least 3 sessions in the last 30 days.
 
-    The result maps each topic to the ids of its sessions, and each id to the session's end.
+    Returns:
+        For each topic, the end times of its sessions in seconds since 1970, keyed by session id.
     """
     sessions: dict[str, dict[str, float]] = {}
     names: Counter[str] = Counter()

@@ -1,8 +1,8 @@
-"""Record of a user in the hot tier.
+"""Record of a user in the hot tier, a fast shared store such as Redis.
 
-The record has cached memories, the context (text about the user), recent statements (preferences
-from messages), and recent removals (deleted preferences and retracted messages). All devices and
-processes read it before each model call.
+The record has cached memories, a text about the user for agents (the context), preferences from
+recent messages (statements), and recent deletions and retractions (removals). All devices and
+processes of the user read the record before each model call.
 """
 
 from __future__ import annotations
@@ -57,23 +57,24 @@ _CONTENT = TypeAdapter(PartitionContent)
 
 
 def cache_name(owner: Owner) -> str:
-    """Return the key of a user's record in the hot tier."""
+    """Return the name under which the hot tier, such as Redis, stores a user's record."""
     return f"profile/{owner.partition}/cache"
 
 
 @dataclass(frozen=True)
 class ProfileState:
-    """Content of a user's record in the hot tier.
+    """Content of a user's record in the hot tier: text about the user, and recent preferences.
 
     Attributes:
-        exists: Whether there is an active record. A tombstone (mark of an erasure) is not active.
-        is_erased: Whether the tombstone of an erasure replaces the record.
+        exists: Whether there is an active record. A tombstone is not active.
+        is_erased: Whether a tombstone has replaced the record, because all data of the user were
+            deleted.
         context: Text about the user for agents, read at the last session start, or None.
         statements: Recent statements of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
-        removed: Token that changes when memories are removed. An agent that knows another token
-            must read its context again.
+        removed: Text that changes when memories are removed. An agent that knows another text must
+            read its context again.
     """
 
     exists: bool = False
@@ -86,13 +87,16 @@ class ProfileState:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values of recently stated preferences by subject, such as ``genre``, the latest last."""
+        """Values of recently stated preferences, keyed by subject such as ``genre``.
+
+        The latest comes last. Removed preferences are left out.
+        """
         slots = fold(recent(self.statements, self.removals))
         return {slot: state.value for slot, state in slots.items()}
 
     @property
     def content(self) -> dict[str, Any]:
-        """Content of the user's record in the form in which it is stored."""
+        """User's record as dicts and lists, the form that is encoded and stored."""
         return {
             "context": None if self.context is None else asdict(self.context),
             "statements": [each.row for each in self.statements],
@@ -103,7 +107,10 @@ class ProfileState:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create the state from stored content. Damage raises KeyError, TypeError or ValueError."""
+        """Create the state from the stored form of a user's record, which ``content`` returns.
+
+        Damaged data raises KeyError, TypeError or ValueError.
+        """
         context = content["context"]
         if context is not None:
             # Each field is required, so that a damaged context is not taken for an empty one.
@@ -119,9 +126,11 @@ class ProfileState:
 
 
 class HotProfile:
-    """Record of a user in the hot tier, changed by compare-and-set.
+    """Access to the record of one user in the hot tier, a fast shared store such as Redis.
 
-    Each change of a memory removes the cached memories from the record.
+    The record is changed by compare-and-set: if another process has changed the record since it was
+    read, the change is repeated on the new record. Each change of a memory removes the cached
+    memories from the record.
 
     Args:
         hot: Hot tier of the record.
@@ -144,7 +153,7 @@ class HotProfile:
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
-        """Return the user's stored record, or None, in one round trip.
+        """Read the user's record from the hot tier in one request; None if there is none.
 
         ``touch`` renews the record's expiry.
 
@@ -161,7 +170,7 @@ class HotProfile:
         Args:
             change: Function from the current state to the next state. If it returns None, nothing
                 changes and the result is an empty state.
-            drops: Whether to drop the cached memories, too.
+            drops: Whether the cached memories are removed.
 
         Raises:
             StoreError: The hot tier is unavailable.
@@ -204,23 +213,24 @@ class HotProfile:
         drops_context: bool = False,
         erased_at: Callable[[], float],
     ) -> None:
-        """Publish a change of the memories to new sessions and live agents.
+        """Write a change of the user's memories to the hot tier, for new sessions and live agents.
 
-        The cached memories are dropped. If the hot tier is unavailable, the change is published
+        The cached memories are removed. If the hot tier is unavailable, the change is written
         later, in the background.
 
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
-            removals: Deletions of preferences and retractions of messages. Statements from before
-                stay removed, even if another device writes them later.
+            removals: Deletions of preferences and retractions of messages. Earlier statements stay
+                removed, even if another device writes them later.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories other than those in ``removals`` were removed. After any
-                removal, agents read their context again.
-            drops_context: Whether to drop the stored ``AgentContext``, so that the next session
-                start reads the table.
-            erased_at: Function that returns the time of the user's last erasure, in seconds since
-                1970. It is called if the record is a tombstone. Earlier statements are left out.
+                removal, agents read their text about the user again.
+            drops_context: Whether to remove the stored text about the user, so that the next
+                session start reads the table.
+            erased_at: Function that returns the time of the last deletion of all the user's data,
+                in seconds since 1970. It is called if a tombstone has replaced the record. Earlier
+                statements are left out.
         """
 
         def changed(state: ProfileState) -> ProfileState | None:
@@ -261,20 +271,22 @@ class HotProfile:
             self.writer.repeat(("publish", self.name), publish_again, is_needed=lambda: False)
 
     def put_tombstone(self, *, ttl: float) -> int:
-        """Replace the user's record by a tombstone (mark of an erasure) for ``ttl`` seconds.
+        """Replace the user's record by a tombstone, which shows that all data were deleted.
 
-        Return the epoch, a number that each erasure increments.
+        The tombstone expires after ``ttl`` seconds. The result is the record's epoch, a number that
+        each deletion increments.
         """
         return self._hot.put_tombstone(self.name, ttl=ttl)
 
     # Cached memories
 
     def load_memories(self) -> tuple[PartitionContent | None, tuple[int, int] | None]:
-        """Read the cached memories of the user from the hot tier in one round trip.
+        """Read the cached memories of the user from the hot tier in one request.
 
-        Return the memories, and epoch and version of their record. The memories are None if they
-        are not cached. Both are None if there is no active record, if the hot tier is unavailable
-        or if the data is damaged.
+        Returns:
+            Memories, and the version of the record, which ``store_memories`` takes. The memories
+            are None if they are not cached or were cached over 30 minutes ago. Both are None if
+            there is no active record, if the data is damaged, or if the hot tier is unavailable.
         """
 
         def read() -> tuple[PartitionContent | None, tuple[int, int] | None]:
@@ -286,10 +298,11 @@ class HotProfile:
         return self.health.tried(lambda: self.health.ask(read, PATIENCE)) or (None, None)
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories in the hot tier, and return whether they were cached.
+        """Cache memories of the user in the hot tier, and return whether they were cached.
 
-        They are not cached if they take over 512 KiB or include unreadable records, or if the
-        record has changed since its epoch and version ``seen`` were read.
+        They are not cached if they take over 512 KiB or include unreadable records. They are not
+        cached either if the hot tier fails, or if the user's record has changed since
+        ``load_memories`` returned its version ``seen``.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(
@@ -317,7 +330,9 @@ class HotProfile:
             return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)
 
     def state_of(self, record: HotRecord | None) -> ProfileState:
-        """Decode a user's record. Without a record, the result is an empty state.
+        """Decode a user's record from the hot tier.
+
+        Without a record, or with an expired one, the result is an empty state.
 
         Raises:
             CorruptRecordError: The record is damaged.

@@ -1,4 +1,4 @@
-"""Reader of a user's memories, for searches and for the context of an agent."""
+"""Reading of a user's memories, for searches and for the text about the user in requests."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ _PREFERENCES = MemoryQuery(types=frozenset({MemoryType.PREFERENCE}))
 class MemoryReader:
     """Reader of one user's memories, for searches, recalls and the text about the user.
 
-    - A session start reads memories into a snapshot, a copy in the process. Recent facts and
-      messages, which only searches need, follow in the background.
+    - A session start copies memories into the process (the snapshot). Recent facts and messages,
+      which only searches need, follow in the background.
     - A search uses the snapshot. If no memory in it has enough words of the query, older memories
       are read from the table.
     - A recall always reads the table. See ``UserMemoryStore.recall``.
 
-    The results of searches and recalls are recorded for the access counts.
+    Results of searches and recalls are counted, because memories in frequent use rank higher.
     """
 
     def __init__(
@@ -96,32 +96,42 @@ class MemoryReader:
     # Methods that use the snapshot
 
     def start(self) -> None:
-        """Read the memories for a session, unless they were just read for the system prompt."""
+        """Read the user's memories into this process at the start of a session.
+
+        If they were just read for the system prompt, the read is skipped. Recent facts and messages
+        are then read in the background.
+        """
         if not self._is_fresh:
             self._read()
         self._is_fresh = False
         self._with_recent()
 
     def drop_snapshot(self) -> None:
-        """Discard the snapshot after another process changed memories."""
+        """Discard this process's copy of the memories, because another process changed them.
+
+        The next use of the memories reads them again.
+        """
         with self._lock:
             self._snapshot = None
 
     def update_snapshot(self, memory_id: str, record: MemoryRecord | None) -> None:
-        """Put a changed memory into the snapshot, or remove it if ``record`` is None."""
+        """Replace a changed memory in this process's copy of the memories.
+
+        If ``record`` is None, the memory is removed from the copy.
+        """
         with self._lock:
             if self._snapshot is not None:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories in the snapshot, with personal data decrypted."""
+        """Return the memories in this process, with encrypted personal data decrypted."""
         return [*map(self._cleaning.opened, list(self._current().records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
         Texts that this package adds to requests are first removed from the query. If no memory in
-        the snapshot has enough words of the query, up to 64 older memories with such words are
+        this process has enough words of the query, up to 64 older memories with such words are
         read, too.
         """
         query = strip_own_blocks(query)
@@ -155,9 +165,10 @@ class MemoryReader:
     def recall(
         self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read the memories that meet the conditions ``wanted``, the best matches first.
+        """Read the memories that meet the conditions ``wanted`` from the table, best matches first.
 
-        If ``type_`` is None, all types except those in ``DERIVED`` are read.
+        If ``type_`` is None, all types are read except stored messages, open questions, and weekly
+        and monthly summaries.
         """
         if limit is not None:
             positive("limit", limit)
@@ -179,13 +190,13 @@ class MemoryReader:
         return [self._cleaning.opened(record) for record in records]
 
     def get(self, memory_id: str) -> MemoryRecord | None:
-        """Return a memory with its access count, or None if it does not exist."""
+        """Return a memory with its access count, or None if it is missing or has expired."""
         return self._each([memory_id])[0]
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries behind a weekly or monthly summary, keyed by id.
+        """Read the session summaries that a weekly or monthly summary was made from, keyed by id.
 
-        The value of a session summary that no longer exists is ``"expired"``.
+        A session summary that no longer exists has the value ``"expired"``.
         """
         rollup = self._partition.get(memory_id)
         covers = [] if rollup is None else list(rollup.covers)
@@ -203,10 +214,11 @@ class MemoryReader:
         return [record and self._cleaning.opened(counted(record, uses)) for record in records]
 
     def _read(self) -> None:
-        """Read the user's profile, and the memories from the hot tier or else from the table.
+        """Read the memories of the user, and the profile from another service, into this process.
 
-        After a read from the table, a later background read adds the memories that only searches
-        need, and stores all in the hot tier.
+        The memories come from the hot tier if it has them, else from the table. After a read from
+        the table, a later background read adds the memories that only searches need, and caches all
+        in the hot tier.
         """
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
@@ -232,7 +244,7 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the snapshot. If no result answers the query, search older memories, too."""
+        """Search the memories in this process and, if no result answers the query, older ones."""
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
         if snapshot.content.is_partial and not snapshot.answers(query, hits):
@@ -257,10 +269,10 @@ class MemoryReader:
     def _add_older(
         self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]
     ) -> None:
-        """Add memories from the table that the snapshot lacks.
+        """Read memories from the table that this process lacks, and add them to ``snapshot``.
 
         With a query, they have a word of the query. Without one, they are the most important
-        memories of ``types``. The first call may also add preferences that the snapshot lacks.
+        memories of ``types``. The first call may also add preferences.
         """
         older = self.older.find(
             query,
@@ -273,16 +285,19 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Start the background read of recent memories once, and return its future, or None."""
+        """Start the background read of recent memories once, and return its future.
+
+        The result is None if no such read is needed.
+        """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
                 self._recent = self._writer.submit(self._partition.owner, self._read_recent)
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the snapshot after the background read of recent memories.
+        """Return the memories in this process after the background read of recent ones has ended.
 
-        If the read fails or takes longer than 5 seconds, the snapshot lacks them.
+        If the read fails or takes longer than 5 seconds, the result lacks the recent memories.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:
@@ -329,7 +344,7 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule the update of the access counts at ``due`` (monotonic seconds).
+        """Schedule the update of the memories' access counts at ``due`` (monotonic seconds).
 
         If the process exits before, or the table is unavailable, a later recall schedules the
         update again.
@@ -367,7 +382,7 @@ def agent_context(
     worth: Mapping[str, float],
     max_tokens: int,
 ) -> AgentContext:
-    """Render memories as a text about their user.
+    """Render the memories of a user as a text for an agent.
 
     The text begins with all preferences: the 10 best in full, the others as short ``key=value``.
     Then come the open questions of the last 7 days, up to 5 of the latest sessions with an
@@ -473,7 +488,7 @@ def _history(known: Sequence[MemoryRecord], *, now: float, left: int, whole: int
 
 
 def _is_rolled_up(summary: MemoryRecord, ends: Mapping[str, float]) -> bool:
-    """Return whether a weekly or monthly summary already includes a session summary.
+    """Return whether a weekly or monthly summary already includes a session.
 
     ``ends`` maps the id of each weekly or monthly summary to the end of its last session.
     """
@@ -495,7 +510,10 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the texts of a memory, to find out whether a request to the model contains it."""
+    """Return the lines in which a request to the model may show a memory.
+
+    A request that has one of these lines contains the memory.
+    """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
     key, value = _pair(record)
@@ -529,7 +547,7 @@ def _first_sentences(text: str) -> str:
 def _fitting(lines: Sequence[str], most: int) -> str:
     """Join a title and as many of the next lines as fit into ``most`` tokens.
 
-    The last line may be truncated. The text is empty if no line after the title fits.
+    The last of these lines may be truncated. If no line fits, the text is empty.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -547,7 +565,10 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Join a title and as many of the last lines as fit into ``most`` tokens; empty if none."""
+    """Join a title and as many of the last lines as fit into ``most`` tokens.
+
+    Earlier lines are left out. If no line fits, the text is empty.
+    """
     kept: list[str] = []
     for line in reversed(lines):
         if estimate_tokens("\n".join([title, line, *kept])) > most:

@@ -46,10 +46,11 @@ _LEAST_SIMILARITY = 0.02
 def score(
     record: MemoryRecord, *, now: float, half_life: float | None, similarity: float | None = None
 ) -> float:
-    """Return the score of a memory: ``similarity * importance**0.5 * (recency * use)**0.25``.
+    """Compute the rank of a memory from its similarity to a query, importance, age and use.
 
-    ``recency`` is 1 at the memory's last update or recall, and halves in each ``half_life`` after
-    it. ``use`` is 1 plus the logarithm of 1 plus the access count.
+    The result is ``similarity * importance**0.5 * (recency * use)**0.25``. ``recency`` is 1 at the
+    memory's last update or recall, and halves in each ``half_life`` after it. ``use`` is 1 plus the
+    logarithm of 1 plus the access count.
 
     Args:
         record: Memory to rank.
@@ -125,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def checked_type(value: MemoryType | str) -> MemoryType:
-    """Convert a name to a memory type.
+    """Convert the name of a memory type, such as ``fact``, to a ``MemoryType``.
 
     Raises:
         ValueError: No type has this name.
@@ -144,7 +145,7 @@ _ROLE = re.compile(r"^(?:User|Assistant): ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Hit:
-    """Search result with its score: a memory, or a passage from the messages of a session."""
+    """Result of a memory search with its score: a memory, or a passage of a session's messages."""
 
     record: MemoryRecord
     content: str
@@ -152,7 +153,7 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata that a model sees with the search result."""
+        """Metadata of the memory that a model sees with the search result, such as its topics."""
         shown: dict[str, Any] = {
             "memory_id": self.record.memory_id,
             "memory_type": str(self.record.type),
@@ -165,7 +166,10 @@ class Hit:
 
 
 def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
-    """Convert search results to memory entries of one line each, at most 800 tokens in total."""
+    """Convert search results to Strands' memory entries of one line each.
+
+    Results beyond 800 tokens in total are left out.
+    """
     entries, left = list[MemoryEntry](), MOST_TOKENS
     for hit in hits:
         line = escape_line(hit.content, ENTRY_CHARACTERS)
@@ -190,7 +194,7 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """Text without the speakers' roles, so that "user" does not match every passage."""
+        """Text of a memory without the roles of speakers, so that "user" does not match them."""
         return _ROLE.sub("", self.own)
 
     @property
@@ -200,7 +204,7 @@ class _Text:
 
 
 class Snapshot:
-    """Memories of a user in this process, with a search index."""
+    """Memories of a user that this process has read, with a search index."""
 
     def __init__(
         self,
@@ -221,13 +225,17 @@ class Snapshot:
         self._vectors: dict[str, Sequence[float]] = {}
 
     def put(self, record: MemoryRecord) -> None:
-        """Add a memory, or replace the memory with the same id."""
+        """Add a memory to the snapshot, or replace the memory with the same id."""
         with self._lock:
             self.records[record.memory_id] = record
             self._texts = None
 
     def add_older(self, loaded: PartitionContent) -> None:
-        """Add memories that are not in the snapshot yet and were not removed from it."""
+        """Add memories from a later read.
+
+        Memories that the snapshot already has, and memories that were removed from it, are left
+        out.
+        """
         with self._lock:
             new = {
                 id_: each
@@ -239,14 +247,14 @@ class Snapshot:
                 self._index_texts(new.values(), self._texts)
 
     def remove(self, memory_id: str) -> None:
-        """Remove a memory."""
+        """Remove a memory from the snapshot. Later reads do not add the memory again."""
         with self._lock:
             self._removed.add(memory_id)
             self.records.pop(memory_id, None)
             self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
-        """Count an access to memories at the time ``now``, for their ranking in this process."""
+        """Count a recall of memories at the time ``now``. Recalled memories rank higher."""
         with self._lock:
             for id_ in self.records.keys() & ids:
                 self.records[id_] = counted(self.records[id_], {id_: (1, now)})
@@ -262,8 +270,9 @@ class Snapshot:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
         With a query, each passage of a session's messages is a separate result. If ``matching`` is
-        True, a result must be similar to the query: it shares a word with the query in its text or
-        topics or, if texts are compared by vectors, has a positive similarity.
+        True, results without similarity to the query are left out. A similar result shares a word
+        with the query in its text or topics. If texts are compared by vectors, its similarity is
+        positive.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -293,7 +302,7 @@ class Snapshot:
         """Return whether the results answer the query, so that no further search is needed.
 
         One result must have 3 content words of the query, or all if there are fewer. If texts are
-        compared by vectors, any result is enough. A query without content words is answered.
+        compared by vectors, any result is enough. A query without content words counts as answered.
         """
         if self._embed is not None:
             return bool(hits)
@@ -308,14 +317,20 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _indexed(self) -> dict[str, _Text]:
-        """Return the searchable texts of all memories, keyed by text id. Index new texts first."""
+        """Return the searchable texts of all memories, keyed by text id.
+
+        The index of words is built first if memories have changed.
+        """
         if self._texts is None:
             self._texts, self._index = {}, LexicalIndex()
             self._index_texts(self.records.values(), self._texts)
         return self._texts
 
     def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
-        """Add the texts of memories to ``known`` and, without vectors, to the index of words."""
+        """Add the searchable texts of memories to ``known`` and to the index of words.
+
+        If texts are compared by vectors, the index of words is not used.
+        """
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
         if self._embed is None:
@@ -334,7 +349,7 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the texts of a memory that a search compares with its query, keyed by the text's id.
+    """Return the searchable texts of a memory, keyed by text id.
 
     A memory has one text, its content. Stored messages of a session have one text for each passage.
     """
@@ -369,7 +384,10 @@ def extract_user_query(context: InjectionQueryContext, **_: Any) -> str | None:
 
 
 def user_query(messages: Sequence[Message]) -> str | None:
-    """Return the user's text that began the last turn, or None if it is empty or small talk."""
+    """Return the user's text that began the last turn, as a query for a memory search.
+
+    The result is None if the text is empty or only small talk.
+    """
     opening = next(filter(is_turn_start, reversed(messages)), None)
     words = "" if opening is None else strip_own_blocks(message_text(opening)).strip()
     return words if words and dialogue_act(words, "user") not in SMALL_TALK_ACTS else None

@@ -1,4 +1,4 @@
-"""Search in all memories of a user through a stored list of their words."""
+"""Search in all memories of a user through a stored index of their words."""
 
 from __future__ import annotations
 
@@ -49,14 +49,13 @@ _MOST_FOUND, _MOST_IMPORTANT = 64, 192
 class WordList:
     """Index of the words in a user's memories, so that a search need not read all memories.
 
-    Preferences are not listed. The list has parts, so that a search decodes only a few of them.
-    Each listed memory has a row number; the latest has the number 0.
+    Preferences are not in the index. The index has parts, so that a search decodes only a few of
+    them. Each memory has a row number; the latest memory has the number 0.
 
     - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum
       determines ``N``.
-    - ``ids.N`` holds the ids of 512 rows.
-    - ``important`` maps each type to the 192 most important memories, as negative importance, row
-      and id.
+    - ``ids.N`` holds the memory ids of 512 rows.
+    - ``important`` lists the 192 most important memories of each type.
 
     Args:
         made_at: Time when the list was made, in seconds since 1970.
@@ -69,9 +68,9 @@ class WordList:
         self._read = read
 
     def find(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the ids of memories with a word, given the checksums of words.
+        """Yield the ids of memories that have at least one of some words, best match first.
 
-        Memories with more and rarer words come first.
+        Memories with more and rarer words come first. ``words`` are checksums of the words.
         """
         self._load(map(_part_of, words))
         scores: dict[int, float] = defaultdict(float)
@@ -88,7 +87,11 @@ class WordList:
                 yield str(self.parts[_part_of_ids(row)][row % _ROWS])
 
     def by_importance(self, types: Collection[str]) -> Iterator[str]:
-        """Yield the ids of important memories of some types, by importance, then latest first."""
+        """Yield the ids of the most important memories of the given types.
+
+        The most important memory comes first. Of equally important memories, the latest comes
+        first.
+        """
         self._load(["important"])
         lists = (self.parts["important"].get(type_, ()) for type_ in types)
         return (str(id_) for *_, id_ in heapq.merge(*lists))
@@ -99,7 +102,10 @@ class WordList:
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
-    """Return the parts of a word list, keyed by name. Memories beyond its limits are left out."""
+    """Return the parts of a new word list, keyed by name.
+
+    Memories beyond the size limits of a list are left out.
+    """
     rows: dict[str, list[int]] = defaultdict(list)
     important: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
     ids, size = list[str](), 0
@@ -129,9 +135,10 @@ class OlderMemories:
     """Search in all memories of one user through a word list, which is stored next to the memories.
 
     The first search reads all memories and makes the list. Searches of the next seven days, in all
-    processes, read the list and then the memories with matching words. A list is made again if it
-    may lack memories that the caller has not read either. It is deleted when a memory is deleted,
-    gets other words, or is stored with an old date.
+    processes, read the list and then the memories with matching words.
+
+    A list is made again if it may lack memories that the caller has not read either. It is deleted
+    when a memory is deleted, gets other words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -148,12 +155,14 @@ class OlderMemories:
         known: Collection[str],
         with_preferences: bool,
     ) -> PartitionContent:
-        """Return up to 64 memories that the caller has not read yet, and perhaps all preferences.
+        """Find up to 64 memories that the caller has not read yet.
 
         With a query, the memories have a word of the query. Without one, they are the most
-        important memories of ``types``. Preferences are returned if the call makes the word list.
-        If the list exists, they are returned if ``with_preferences`` is True and ``known`` has at
-        least 40 preferences, the most that a session start reads.
+        important memories of ``types``.
+
+        All preferences are added if the call makes the word list. With an existing list, they are
+        added if ``with_preferences`` is True and the caller has read at least 40 preferences. A
+        session start reads at most 40, so there may be more.
 
         Args:
             query: Text to search for, or None.
@@ -190,11 +199,17 @@ class OlderMemories:
         return loaded
 
     def forget(self) -> None:
-        """Let the next search read the stored list again, which may have changed."""
+        """Discard the word list in this process.
+
+        The next search reads the stored list again, which may have changed.
+        """
         self._list = None
 
     def delete_list(self) -> None:
-        """Delete the stored word list after a change of the memories that is not in the list."""
+        """Delete the stored word list, because the user's memories no longer match it.
+
+        The next search makes a new list.
+        """
         self._list = None
         owner = self._partition.owner
         stored = self._partition.table.query(
@@ -203,9 +218,10 @@ class OlderMemories:
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _stored(self, names: Sequence[str]) -> WordList | None:
-        """Return the stored list, of which the parts ``names`` are read; None if there is no list.
+        """Read the parts ``names`` of the stored word list; None if there is no list.
 
-        A damaged list raises ``CorruptRecordError``, here or when a damaged part is used.
+        Other parts are read when they are needed. A damaged list raises ``CorruptRecordError``,
+        here or when a damaged part is used.
         """
         items = self._items(names)
         if not items:
@@ -237,8 +253,7 @@ class OlderMemories:
         """Read all memories, make and store a list of their words, and return both.
 
         From a list over 2.8 MB, the oldest memories are left out. The list is not stored if the
-        store fails, or if memories change or are erased during the call. The record ``CHANGES``
-        shows such a change: each change writes it, and an erasure deletes it first.
+        store fails, or if memories change or are deleted during the call.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)
@@ -254,6 +269,7 @@ class OlderMemories:
             item["expires_at"] = int(made_at + _SECONDS)
             item["data"] = self._codec.encode([made_at, part], place_of(owner, id_))
             writes.append(Write(item=item))
+        # Each change of memories writes this record, and an erasure deletes it first.
         check = Write(key=changes, when=unchanged(changed), is_check=True)
         try:
             if changed is not None:
@@ -270,7 +286,7 @@ def _checksum(term: str) -> str:
 
 
 def _part_of_ids(row: int) -> str:
-    """Return the name of the part of a word list that contains the id of a row."""
+    """Return the name of the part of a word list that contains the memory id of a row."""
     return f"ids.{row // _ROWS:02}"
 
 

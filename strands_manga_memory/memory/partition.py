@@ -1,8 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-An erasure deletes all data of a user and leaves a marker. A write can require that the marker has
-not changed. Each recall of memories is recorded in an item of its own (the ledger). Later, these
-records are added to the access counts of the memories.
+A deletion of all data of a user (erasure) leaves a marker. A write can require that the marker has
+not changed. Each recall of memories is first recorded in an item of its own (the ledger). Later,
+these records are added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _Written = TypeVar("_Written")
 
 @dataclass
 class PartitionContent:
-    """Memories that were read from a user's partition.
+    """Memories of a user that were read from the memory table.
 
     Attributes:
         records: Memories that have not expired, keyed by id. Their access counts include ``uses``.
-        uses: Recorded recalls, which are not added to the stored access counts yet.
+        uses: Recent recalls of memories, which are not added to the stored access counts yet.
         unreadable: Ids of records that are damaged or of a later version. They are not changed.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
@@ -80,7 +80,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add the memories of another, later read of the same partition."""
+        """Add memories of the same user that were read later."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -94,7 +94,7 @@ MOST_PREFERENCES = 40
 
 @dataclass(frozen=True)
 class _Range:
-    """Range of sort keys for a query.
+    """Range of sort keys in the memory table, for a query.
 
     With a limit, only the items with the highest sort keys are read, or the lowest with
     ``is_lowest``.
@@ -153,13 +153,13 @@ _UNLISTED = _Range(f"{MemoryType.FACT}#", f"{MemoryType.FEEDBACK}$", _MOST_LATES
 
 
 class UserPartition:
-    """Memories of one user in the memory table.
+    """Access to the memories of one user in the memory table.
 
     Without a codec, content and metadata are stored in clear text. Only the messages of a session
     are always encoded, which compresses them.
 
     Attributes:
-        guard: Check in each ``update`` that the user's data were not erased meanwhile, or None.
+        guard: Check in each ``update`` that the data of the user were not deleted, or None.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class UserPartition:
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
         """Read all memories of the user, or those of one type.
 
-        Without a type, recorded recalls, which are not added to the stored access counts yet, are
-        read, too. With a type, they are read only if ``uses`` is True, in a second query.
+        Recent recalls, which the stored access counts do not include yet, are read, too, if there
+        is no type or if ``uses`` is True.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -191,14 +191,15 @@ class UserPartition:
         return self._load([_Range(*type_range(type_)), *([_LEDGER] if uses else [])])
 
     def load_context(self, ages: Mapping[MemoryType, float]) -> PartitionContent:
-        """Read the session, weekly and monthly summaries that a finalizing needs.
+        """Read the session, weekly and monthly summaries from which new memories are made.
 
-        Recorded recalls and the ids of expired memories are read, too. If there are over 128
-        session and monthly summaries, the following are read:
+        Recent recalls and the ids of expired memories are read, too. If there are over 128 session
+        and monthly summaries, the following are read:
 
         - The latest 128.
-        - For the weekly and for the monthly summaries, the latest 32 session summaries that are old
-          enough. If no weekly (or monthly) summary covers the oldest of them yet, the latest 400.
+        - The latest 32 session summaries that are old enough for a weekly summary, and the same for
+          monthly summaries. If no weekly (or monthly) summary covers the oldest of the 32 yet, the
+          latest 400.
         - The ids of expired summaries among the oldest 32.
 
         Args:
@@ -232,7 +233,7 @@ class UserPartition:
         return loaded
 
     def load_start(self) -> PartitionContent:
-        """Read the preferences, summaries and open questions for a session start.
+        """Read the preferences, summaries and open questions of the user for a session start.
 
         At most 66 records are read, in three queries. Raises CorruptRecordError if no encrypted
         record can be decrypted.
@@ -249,11 +250,13 @@ class UserPartition:
         return self._load(ranges, latest, are_all=len(latest) < _MOST_LATEST)
 
     def load_latest(self, type_: str | None, limit: int) -> PartitionContent:
-        """Read the latest memories of one type or of several types, for a recall of ``limit``.
+        """Read the latest memories of the user, for a recall of at most ``limit`` memories.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly
-        summaries. Of each range of ids, at most 16 records or twice ``limit`` are read, in five
-        requests. Raises CorruptRecordError if no encrypted record can be decrypted.
+        summaries. Types are read in groups. Of each group, at most twice ``limit`` memories are
+        read, or 16 if that is more (of preferences, 40). At most five requests are made.
+
+        Raises CorruptRecordError if no encrypted record can be decrypted.
         """
         most = max(_LEAST_RECALLED, 2 * limit)
         marks = self._load([_Range(LATEST, f"{LEDGER}~")])
@@ -274,7 +277,7 @@ class UserPartition:
         return self._load(ranges, listed[:most], are_all=are_all, uses=marks.uses)
 
     def load_named(self, ids: Sequence[str], *, with_preferences: bool) -> PartitionContent:
-        """Read the memories with the given ids and, ``with_preferences``, all preferences.
+        """Read the memories with the given ids and, if ``with_preferences``, all preferences.
 
         Raises CorruptRecordError if no encrypted record can be decrypted.
         """
@@ -340,9 +343,9 @@ class UserPartition:
 
     @contextmanager
     def _one_by_one(self, item: Item, unreadable: list[str]) -> Iterator[None]:
-        """Log an unreadable record instead of raising its error, and add its id to ``unreadable``.
+        """Skip an unreadable record in a ``with`` block, and add its id to ``unreadable``.
 
-        A missing encryption key still raises ``KeyMissingError``.
+        The error is logged. A missing encryption key still raises ``KeyMissingError``.
         """
         name = place_of(self.owner, str(item["memory_id"]))
         with skip_unreadable():
@@ -362,10 +365,10 @@ class UserPartition:
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Change a memory by compare-and-set, and return the stored memory or None.
+        """Change a memory by compare-and-set, and return the memory that is then stored.
 
-        If ``guard`` finds that the user's data were erased, nothing is written and the result is
-        None.
+        The result is None if no memory is stored. If ``guard`` finds that all data of the user were
+        deleted meanwhile, nothing is written and the result is None.
 
         Args:
             memory_id: Id of the memory.
@@ -400,7 +403,7 @@ class UserPartition:
         return repeat_until_written(attempt, record=place_of(self.owner, memory_id))[0]
 
     def erased(self) -> Item | None:
-        """Return the marker of the user's last erasure, or None if there was none."""
+        """Return the marker of the last deletion of all data of the user; None if there is none."""
         return self.table.get(self.owner.partition, ERASED)
 
     def delete(self, memory_id: str) -> bool:
@@ -410,20 +413,24 @@ class UserPartition:
         return there
 
     def delete_many(self, ids: Iterable[str]) -> None:
-        """Delete the memories with the given ids."""
+        """Delete the memories of the user with the given ids."""
         self.table.batch_write(deletes=[(self.owner.partition, id_) for id_ in ids])
 
     def ids(self, prefix: str) -> list[str]:
-        """Return the ids of all records, also expired, that begin with ``prefix`` and ``#``."""
+        """Return the ids of the user's records, also expired ones, that begin with ``prefix#``."""
         first, last = type_range(prefix)
         rows = self.table.query(self.owner.partition, first=first, last=last, attributes=[])
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of a summary, which stays the same when the summary is replaced.
+        """Return the id of a session summary. All versions of the summary have the same id.
 
-        The first call makes the id from the current time and stores it. Each call sets the expiry
-        of the stored id. ``name`` is an encoded session id or a digest of the summary's text.
+        The first call makes the id from the current time and stores it. Later calls return the
+        stored id. Each call sets the expiry of the stored id.
+
+        Args:
+            name: Encoded id of the session. For a summary without a session, a digest of its text.
+            expires_at: Expiry time in seconds since 1970. None: the stored id does not expire.
         """
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
@@ -437,7 +444,7 @@ class UserPartition:
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Add facts or feedback to the list of the latest ones, which searches read."""
+        """Add ids to the stored list of the user's latest 64 facts and feedback texts."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -460,10 +467,10 @@ class UserPartition:
         return self.ids(episode_id(summary_id, 0).rpartition("#")[0])
 
     def store_questions(self, summary: MemoryRecord, rule: Retention) -> MemoryRecord | None:
-        """Store the open questions of a session summary as a record, and return the record.
+        """Store the open questions of a session summary in a record of their own, and return it.
 
-        If there are none, those of an earlier version of the summary are deleted. ``rule`` is the
-        retention of open questions.
+        Without open questions, the result is None, and the record of an earlier version of the
+        summary is deleted. ``rule`` is the retention of open questions.
         """
         questions = question_record(summary, rule)
         if questions.metadata["open_questions"]:
@@ -483,12 +490,12 @@ class UserPartition:
     # counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record a recall of memories in one write. ``fold`` adds it to the access counts later.
+        """Record that a search or a recall has returned memories. ``fold`` counts this later.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
-            at: Time of the recall in seconds since 1970. Nothing is written if the user was erased
-                at that time or later. Default: now.
+            at: Time of the recall in seconds since 1970. Nothing is written if all data of the user
+                were deleted at that time or later. Default: now.
         """
         now = self.clock()
         entry = {
@@ -507,14 +514,14 @@ class UserPartition:
         )
 
     def uses(self) -> UseCounts:
-        """Return the recorded recalls, which are not added to the stored access counts yet."""
+        """Return the recalls of memories that the stored access counts do not include yet."""
         return self._load([_LEDGER]).uses
 
     def fold(self) -> int:
-        """Add the recorded recalls to the access counts, and return their number.
+        """Add the recorded recalls to the access counts, and return the number of recalls.
 
-        Only one process can delete the record of a recall, and adds the recall then. So no recall
-        is counted twice, but a recall is lost if the process stops after the deletion.
+        The record of a recall is deleted before the recall is counted. So no recall is counted
+        twice, but a recall is lost if the process stops in between.
         """
         used, folded, partition = UseCounts(), 0, self.owner.partition
         for row in list(_LEDGER.read(self.table, partition)):
@@ -553,7 +560,7 @@ class UserPartition:
 
 
 def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str) -> _Written:
-    """Repeat a compare-and-set until it succeeds, with growing random pauses.
+    """Repeat a compare-and-set of a record until it succeeds, with growing random pauses.
 
     Args:
         attempt: Function that reads the record and writes it if it has not changed. It returns None
@@ -571,16 +578,20 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a condition of a transaction: the user was not erased since ``erased`` was read.
+    """Return a transaction check that fails if all data of a user were deleted meanwhile.
 
-    ``erased`` is the marker of the user's last erasure, or None if there was none.
+    ``erased`` is the marker of an earlier deletion, which must not have changed; None if there was
+    none. ``partition`` is the storage key of the user.
     """
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
 
 
 def unchanged(item: Item | None) -> Condition:
-    """Return a condition for a write: the record is still ``item``, or still missing."""
+    """Return a write condition that fails if a record has changed since it was read.
+
+    ``item`` is the record that was read. None: the record must still be missing.
+    """
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 
 

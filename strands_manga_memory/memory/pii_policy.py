@@ -82,9 +82,10 @@ class PiiPolicy:
         return f"[{rule.name}]"
 
     def applied_to(self, value: Any, *, place: str = "") -> Any:
-        """Return a value with the policy applied to all its texts, including the keys of dicts.
+        """Apply the policy to all texts in a JSON value, including the keys of objects.
 
-        ``place`` is the storage key of the user.
+        ``place`` is the storage key of the user. Encrypted texts can be decrypted only with the
+        same key.
         """
         if isinstance(value, str):
             return self.applied(value, place=place)
@@ -98,7 +99,7 @@ class PiiPolicy:
         return value
 
     def opened(self, text: str, *, place: str = "") -> str:
-        """Decrypt the encrypted parts of a text.
+        """Decrypt the personal data that the policy has encrypted in a text.
 
         A part that cannot be decrypted is replaced by the name of its rule, such as ``[card]``.
         ``place`` is the user's storage key, with which the parts were encrypted.
@@ -126,14 +127,14 @@ _MOST_METADATA_BYTES, _MOST_METADATA_LEVELS = 16_384, 100
 class PiiFilter:
     """Filter of one user's texts: removes personal data before storage, and decrypts stored texts.
 
-    ``place`` is the storage key of the user.
+    ``pii`` is the policy. ``place`` is the storage key of the user.
     """
 
     pii: PiiPolicy
     place: str
 
     def text(self, text: str) -> str:
-        """Return a text with the policy applied, at most 4,000 characters long.
+        """Apply the policy for personal data to a text, and truncate it after 4,000 characters.
 
         Raises:
             PersonalDataError: The policy refuses the text.

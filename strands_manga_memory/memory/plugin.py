@@ -197,10 +197,10 @@ def _extracted(
 class UserContext(Plugin):
     """Plugin that adds the user's memories to every model call.
 
-    The preferences known at session start are a block of the system prompt that stays the same
-    during the session. The history of earlier sessions and the preferences stated later, which
-    override that block, come before the user's text in the message that began the turn. None of
-    these texts is in the stored history of the conversation.
+    The preferences known at session start become part of the system prompt, which then rarely
+    changes during the session. Earlier sessions, and preferences that the user has stated since,
+    come before the user's text in the message that began the turn. Later preferences override those
+    in the system prompt. The stored history of the conversation does not contain these texts.
 
     Args:
         store: Store of the user's memories, with a hot tier.
@@ -353,7 +353,7 @@ class UserContext(Plugin):
         )
 
     def redacted(self, message_id: str) -> None:
-        """Retract the preferences of a redacted message, in the background.
+        """Remove the preferences that a redacted message stated, in the background.
 
         Pass this method to ``TieredSessionManager.when_redacted``.
         """
@@ -362,7 +362,7 @@ class UserContext(Plugin):
         self._writer.submit(self._cache.lane, lambda: self._take_in([message_id], {}, {}))
 
     def retract(self, message_id: str, *, at: float | None = None) -> None:
-        """Delete the preferences of a message, and the summaries of its session, everywhere.
+        """Delete the preferences of a message, and the summaries of its session, from all stores.
 
         A service to which preferences are sent is notified of the retraction. The call waits for
         the table and the hot tier. Edits in the agent's history need no call: the plugin detects
@@ -380,7 +380,7 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
-        """Hide the preferences of a message from the agent. The memory table does not change."""
+        """Hide the preferences of a message from the agent without a change of the memory table."""
         self._hide(message_id, self._clock())
         self._store.reader.drop_snapshot()
         self._forget_found()
@@ -391,7 +391,7 @@ class UserContext(Plugin):
 
     @property
     def agent(self) -> Agent | None:
-        """Agent of the plugin, or None before it is built and after it was garbage collected."""
+        """Agent that uses the plugin. None before it is built, and after its garbage collection."""
         return None if self._agent is None else self._agent()
 
     @property
@@ -408,7 +408,10 @@ class UserContext(Plugin):
         return "\n".join([*self._other_texts(), *self._found_in_turn[1]])
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories that this process has read at session start or added since."""
+        """Return the memories of the user that are in this process.
+
+        They were read at session start, or added since.
+        """
         return self._store.reader.known_records()
 
     def _refreshed(self) -> None:
@@ -421,9 +424,10 @@ class UserContext(Plugin):
         self._found_in_turn = ("", [])
 
     async def _refresh(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Load changes by other processes before a model call, for at most 0.25 seconds.
+        """Load other processes' changes of the user's memories before a model call.
 
-        While the hot tier does not answer, later calls wait for at most 0.05 seconds.
+        The model call waits at most 0.25 seconds. While the hot tier does not answer, later calls
+        wait at most 0.05 seconds.
         """
         # In the queue after this turn's own extractions, so that the turn's model calls include
         # them.
@@ -441,7 +445,7 @@ class UserContext(Plugin):
         return with_section(context, render_section("user_memory", lines)) if lines else context
 
     def _found_for(self, context: InvokeModelContext) -> list[str]:
-        """Return the memories found for the current turn, as lines for a request to the model.
+        """Return the memories that a search found for the current turn, as lines for a request.
 
         The search runs before the first request of the turn. Later requests contain the same lines.
         """
@@ -452,11 +456,11 @@ class UserContext(Plugin):
         return self._found_in_turn[1] if self._found_in_turn[0] == turn else []
 
     def collect_found(self, context: InjectionFormatContext, **_: Any) -> str:
-        """Keep the search results of a ``MemoryManager`` for all requests of this turn.
+        """Keep the search results of a ``MemoryManager``, to add them to all requests of this turn.
 
         Pass this method as ``MemoryManager(injection={"format": ...})``. The manager itself would
         add the results to the first request of a turn only. The returned text is empty, because
-        this plugin adds them to each request.
+        this plugin adds the results to the requests.
         """
         self._found = self.found(context)
         return ""
@@ -470,10 +474,11 @@ class UserContext(Plugin):
         return user_query(context.messages if self.agent is None else self.agent.messages)
 
     def found(self, context: InjectionFormatContext) -> list[str]:
-        """Return a title and one line for each search result, or an empty list.
+        """Render search results as lines for a request: a title, then one line for each result.
 
         Results that the request already contains and results beyond the token budget are left out.
-        A line begins with the date of the memory's session, if known.
+        If no result remains, the list is empty. A line begins with the date of the memory's
+        session, if known.
         """
         shown = "\n".join(self._other_texts())
         texts = [*self._other_texts(), _FOUND]
@@ -497,7 +502,7 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the new preferences that the system prompt lacks, keyed by subject.
+        """Return the recently stated preferences that the system prompt lacks, keyed by subject.
 
         The texts for ``likes`` and ``dislikes`` list the new values first, then those that the
         system prompt contains.
@@ -515,7 +520,7 @@ class UserContext(Plugin):
         return {key: value for key, value in overrides.items() if _line(key, value) not in shown}
 
     def _history(self) -> list[str]:
-        """Return lines about earlier sessions and preferences stated since session start."""
+        """Return lines about earlier sessions and recently stated preferences, for a request."""
         cached = self._cache.context
         left = MOST_TOKENS - estimate_tokens(cached.preferences) - estimate_tokens(cached.history)
         title = _STATED_SINCE if cached.preferences else _STATED
@@ -524,7 +529,7 @@ class UserContext(Plugin):
 
 
 def _day_of(entry: MemoryEntry) -> str:
-    """Return the date of a memory's session for the start of a line, or an empty text."""
+    """Return the date of a memory's session, such as ``2026-11-26: ``; empty if unknown."""
     at = (entry.metadata or {}).get("ended_at")
     if not isinstance(at, int | float) or not 0 < at < _LATEST:
         return ""

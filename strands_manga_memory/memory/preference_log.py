@@ -1,4 +1,4 @@
-"""Log of the preferences that a user stated, from which the preference records are made."""
+"""Log of a user's stated preferences, and the preference records that result from the log."""
 
 from __future__ import annotations
 
@@ -98,9 +98,10 @@ _SOURCES, SET = "sources", "set"
 class PreferenceLog:
     """Log of a user's stated preferences, and the records with the resulting values.
 
-    Each change is one transaction. Each subject, such as ``genre``, has a record with the value
-    that results from the statements in the log. A value that ``UserMemoryStore.prefer`` set is only
-    in the record.
+    The log lists the preferences that the user stated in messages, and their removals. For each
+    subject, such as ``genre``, a record in the memory table has the value that results from the
+    log. A value that ``UserMemoryStore.prefer`` set is only in the record. Log and records are
+    written in one transaction.
 
     Args:
         partition: Memories of the user in the memory table.
@@ -124,20 +125,20 @@ class PreferenceLog:
         self._importance = importance
 
     def tokens(self) -> tuple[str, str]:
-        """Return the log's revision and version.
+        """Return two texts by which agents notice changes of the log: its revision and its version.
 
-        The revision changes whenever agents must read the user's memories again, the version with
-        each write of the log. Both are empty at first.
+        The revision changes whenever agents must read the user's memories again. The version
+        changes with each write of the log. Both are empty at first.
         """
         item, erased = self._marks()
         return _revision_of(item, erased), str((item or {}).get("version") or "")
 
     def removals(self) -> tuple[tuple[Removal, ...], dict[str, float]]:
-        """Read the deletions of the user's data in one query.
+        """Read the recorded deletions and retractions of the user's memories, in one query.
 
         Returns:
             Deletions of preferences and retractions of messages. Then the deletion times of other
-            memories, keyed by the ``forgotten_id`` of the memory.
+            memories in seconds since 1970, keyed by the ``forgotten_id`` of the memory.
         """
         rows = self.partition.table.query(
             self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~"
@@ -152,14 +153,20 @@ class PreferenceLog:
         }
 
     def read(self) -> tuple[LoggedChanges, Item | None, Item | None]:
-        """Return the log, the log's table item, and the erasure marker."""
+        """Read the preference log of the user.
+
+        Returns:
+            Content of the log, its item in the table, and the marker of the last deletion of all
+            data of the user. Item and marker are None if they do not exist.
+        """
         item, marker = self._marks()
         return replace(self._logged(item), erased_at=erased_at(marker)), item, marker
 
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to new sessions and live agents.
 
-        Statements that were removed, or stated before an erasure, are left out.
+        Statements that were removed are left out. The same is true of statements from before a
+        deletion of all data of the user.
 
         Returns:
             The changed preference records, keyed by id. None means that the record was deleted.
@@ -191,9 +198,9 @@ class PreferenceLog:
         return changed
 
     def apply_later(self, change: PreferenceChange) -> None:
-        """Publish statements, and store a change in the background.
+        """Publish new statements to live agents at once, and store them in the background.
 
-        If the table fails, try again later.
+        After a failure of the table, the write is repeated. ``change`` may also contain removals.
         """
         if change.statements:
             self._publish(statements=change.statements)
@@ -201,16 +208,25 @@ class PreferenceLog:
         writer.repeat(("preferences", self.partition.owner), lambda: self._store(change))
 
     def signals_of(self, statements: Iterable[Statement]) -> list[PreferenceSignal]:
-        """Create the signals of new statements, if another service receives signals."""
+        """Create the signals that report new statements of the user to another service.
+
+        The result is empty if no service receives signals.
+        """
         wanted = () if self._send_later is None else statements
         return [PreferenceSignal.of(self.partition.owner, each) for each in wanted]
 
     def waiting(self) -> tuple[PreferenceSignal, ...]:
-        """Read the signals that the other service has not accepted yet, in order."""
+        """Read the signals (reports of preferences) that the other service has not accepted yet.
+
+        They are in order of their numbers.
+        """
         return self.read()[0].signals
 
     def acknowledge(self, ids: Collection[str]) -> None:
-        """Delete the signals with the given ids, which the other service has accepted."""
+        """Delete signals (reports of preferences) that the other service has accepted.
+
+        ``ids`` are the ids of the signals.
+        """
 
         def attempt() -> bool | None:
             logged, item, _ = self.read()
@@ -230,7 +246,13 @@ class PreferenceLog:
         """Notify live agents that memories other than preferences have changed.
 
         The log gets a new revision, by which agents notice the change. If the log is encrypted, no
-        key is needed. The arguments are passed to ``HotProfile.publish``.
+        key is needed.
+
+        Args:
+            is_removal: Whether memories were removed. Agents then read their text about the user
+                again.
+            drops_context: Whether the next session start must read the text about the user from the
+                table.
         """
         revision, place = uuid.uuid4().hex, place_of(self.partition.owner, CHANGES)
 
@@ -255,7 +277,10 @@ class PreferenceLog:
         )
 
     def note_forgotten(self, memory_id: str, at: float) -> None:
-        """Record the deletion of a memory, so that a later finalizing does not restore it."""
+        """Record the deletion of a memory, so that old messages do not create the memory again.
+
+        Only the deletion of a memory that is made from sessions is recorded.
+        """
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             key = {
                 "user_id": self.partition.owner.changes_partition,
@@ -264,7 +289,10 @@ class PreferenceLog:
             self.partition.table.put({**key, "at": at, "expires_at": int(at + _NOTE_SECONDS)})
 
     def erased_at(self) -> float:
-        """Return the time of the user's last erasure. A damaged marker counts as now."""
+        """Return the time of the last deletion of all data of the user, in seconds since 1970.
+
+        It is minus infinity without a deletion. A damaged marker of the deletion counts as now.
+        """
         try:
             return erased_at(self.partition.erased())
         except CorruptRecordError:
@@ -287,10 +315,12 @@ class PreferenceLog:
     def _attempt(
         self, change: PreferenceChange
     ) -> tuple[Mapping[str, MemoryRecord | None], tuple[str, str] | None] | None:
-        """Write a change in one transaction. Return None if the log changed meanwhile.
+        """Try to write a change of the preferences in one transaction.
 
-        Otherwise, return the changed records, and the revisions before and after the write (None if
-        nothing was written).
+        Returns:
+            None if the log was changed by another process meanwhile. Otherwise the changed records,
+            and the revisions of the log before and after the write. Instead of the revisions, None
+            means that there was nothing to write.
         """
         table, owner = self.partition.table, self.partition.owner
         logged, item, erased = self.read()
@@ -327,7 +357,10 @@ class PreferenceLog:
         statements: Sequence[Statement],
         change: PreferenceChange,
     ) -> dict[str, MemoryRecord | None]:
-        """Return the preference records to write, keyed by id. None means a record to delete."""
+        """Return the preference records that a change writes or deletes, keyed by id.
+
+        None means a record to delete.
+        """
         now = self.partition.clock()
         known = {
             id_: record
@@ -362,7 +395,7 @@ class PreferenceLog:
         return {**dict.fromkeys(gone), **written}
 
     def _new_id(self, slot: str) -> str:
-        """Return an id for the record of a subject.
+        """Return an id for the new preference record of a subject, such as ``genre``.
 
         The id contains the subject. It is random if the records are encrypted and the subject may
         reveal something about the user.
@@ -380,7 +413,7 @@ class PreferenceLog:
         known: MemoryRecord | None,
         statements: Sequence[Statement],
     ) -> MemoryRecord:
-        """Return the record of a subject with its current value.
+        """Return the preference record of a subject with its current value.
 
         ``known``, the stored record, is returned unchanged if it has this value already.
         """
@@ -411,10 +444,10 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return the preference record ``known`` after ``prefer`` has set the value in ``new``.
+        """Return a preference record after ``UserMemoryStore.prefer`` has set another value.
 
         Earlier values that ``prefer`` set are kept, because they may have changed other
-        preferences.
+        preferences. ``known`` is the stored record. ``new`` has the new value.
         """
         earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
         values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]]
@@ -428,7 +461,10 @@ class PreferenceLog:
         )
 
     def _stored(self) -> dict[str, tuple[Item, MemoryRecord | None]]:
-        """Return item and record (None if unreadable) of each stored preference, keyed by id."""
+        """Read the table item and the record of each stored preference of the user, keyed by id.
+
+        The record is None if it is unreadable.
+        """
         first, last = type_range(MemoryType.PREFERENCE)
         owner, stored = self.partition.owner, dict[str, tuple[Item, MemoryRecord | None]]()
         for item in self.partition.table.query(owner.partition, first=first, last=last):
@@ -476,19 +512,27 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition of the table that lists the user if signals are not sent yet."""
+    """Return the partition key of the list that contains a user while signals wait.
+
+    A signal is a report of a preference that is not yet sent to another service. There are 16
+    lists, from which a process finds all users with such signals.
+    """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return a log's token, followed by the token of the user's last erasure."""
+    """Return the revision of a log, which changes when agents must read memories again.
+
+    It also changes with each deletion of all data of the user.
+    """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
 
 def erased_at(marker: Item | None) -> float:
-    """Return the time of an erasure in seconds since 1970, or minus infinity without a marker.
+    """Return the time of a deletion of all data of a user, in seconds since 1970.
 
-    A damaged marker raises ``CorruptRecordError``.
+    ``marker`` is the record of the deletion. Without one, the result is minus infinity. A damaged
+    marker raises ``CorruptRecordError``.
     """
     if marker is None:
         return -math.inf
@@ -502,7 +546,7 @@ def forgotten_id(memory_id: str) -> str:
 
 
 def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
-    """Return the subject and the value of a preference record.
+    """Return the subject and the value of a preference record, such as ``genre`` and ``horror``.
 
     Without a subject, the result is an empty text and the record's whole content.
     """
@@ -531,7 +575,10 @@ def _bases(record: MemoryRecord) -> list[Statement]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Map each value in the list ``value`` to the id of the latest message that states it."""
+    """Return the id of the latest message that states a preferred value, keyed by value.
+
+    ``value`` is a text with one or more values.
+    """
     ids = {
         canonical_value(one): each.message_id or ""
         for each in statements

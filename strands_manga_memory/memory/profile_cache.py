@@ -1,4 +1,4 @@
-"""View of an agent on the record of its user in the hot tier."""
+"""Agent's copy of the record of its user in the hot tier, a fast shared store such as Redis."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ _START_TOKENS = MOST_TOKENS * 3 // 4
 
 
 class ProfileCache:
-    """View of an agent on the record of its user in the hot tier, with the agent's context.
+    """Agent's copy of its user's record in the hot tier, with the text about the user.
 
-    The record stores the context, the text about the user, for all devices and workers. A session
-    loads the context once and keeps the text, so that the prefix of the prompt stays the same.
-    ``refresh`` reads a new context after a memory of the user was removed, or after the user's
-    record has expired.
+    The record stores this text, the context, for all devices and workers. A session loads the
+    context once and keeps it, so that the beginning of the prompt stays the same. ``refresh`` reads
+    a new context after a memory of the user was removed, or after the user's record has expired.
 
     A preference that the user states during the session is an override: it takes precedence over
     the context. ``refresh`` also loads the overrides from other devices. While the hot tier is
@@ -85,14 +84,18 @@ class ProfileCache:
 
     @property
     def overrides(self) -> dict[str, str]:
-        """Values in ``stated``, keyed by subject such as ``genre``, the latest last."""
+        """Values of the user's recently stated preferences, keyed by subject such as ``genre``.
+
+        They are the preferences in ``stated``. The latest comes last.
+        """
         return {slot: state.value for slot, state in self.stated.items()}
 
     @property
     def stated(self) -> dict[str, SlotState]:
-        """Recent preferences that ``context`` lacks, keyed by subject such as ``genre``.
+        """Recently stated preferences that ``context`` lacks, keyed by subject such as ``genre``.
 
-        Statements that are not yet in the hot tier are included.
+        ``context`` is the text about the user that was read at session start. Statements that are
+        not yet in the hot tier are included.
         """
         with self._lock:
             slots = fold(recent(merged(self._state.statements, self._own), self._state.removals))
@@ -104,7 +107,7 @@ class ProfileCache:
             }
 
     def load(self) -> None:
-        """Load the user's record and the context."""
+        """Load the user's record and the text about the user at session start."""
         self._load_context(self._look(touch=True) or ProfileState())
 
     def hear(
@@ -115,10 +118,11 @@ class ProfileCache:
         session_id: str | None = None,
         at: float,
     ) -> None:
-        """Store the preferences of a message here, in the hot tier, and later in the memory table.
+        """Store the preferences that the user stated in a message.
 
-        A preference is left out if the policy for personal data refuses the text, or if the message
-        is from before an erasure of the user's data.
+        They are stored in this process and in the hot tier, and in the background in the memory
+        table. A preference is left out if the policy for personal data refuses the text. All are
+        left out if the message is older than the last deletion of all data of the user.
 
         Args:
             preferences: The preferences.
@@ -144,18 +148,20 @@ class ProfileCache:
             )
 
     def remove(self, removal: Removal) -> None:
-        """Discard a deleted preference, or the preferences of a retracted message, from this cache.
+        """Discard a deleted preference, or the preferences of a retracted message, from this copy.
 
-        The context is discarded, too. The next ``refresh`` makes it from the memories again.
+        The text about the user is discarded, too. The next ``refresh`` makes it from the memories
+        again.
         """
         with self._lock:
             removals = latest_removals([*self._state.removals, removal])
             self._take(replace(self._state, removals=removals, removed=""), AgentContext())
 
     def refresh(self) -> None:
-        """Load the changes that other devices and processes wrote to the hot tier.
+        """Load the changes of the user's memories that other processes wrote to the hot tier.
 
-        If memories were removed, or the user's record has expired, ``context`` is read again.
+        If memories were removed, or the user's record has expired, the text about the user is read
+        again.
         """
         state = self._look(touch=False)
         if state is None:
@@ -175,7 +181,7 @@ class ProfileCache:
     # Inside
 
     def _look(self, *, touch: bool) -> ProfileState | None:
-        """Read the user's record from the hot tier, or create it; None if the hot tier fails.
+        """Read the user's record from the hot tier, or create it. None if the hot tier fails.
 
         ``touch`` renews the record's expiry. With ``reads_revision``, changes in the memory table
         are first copied to the record.
@@ -195,9 +201,10 @@ class ProfileCache:
         return self._health.tried(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
-        """Copy changes of the preference log in the table to the user's record, and return it.
+        """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        If the log's revision is new, agents must read their context again.
+        The result is the new state of the record. If the log of preferences has a new revision,
+        agents must read their text about the user again.
         """
         revision, version = self._log.tokens()
         is_renewed = revision != state.revision
@@ -225,10 +232,10 @@ class ProfileCache:
         return followed
 
     def _load_context(self, state: ProfileState) -> None:
-        """Use the context in the record, or read and store a new one if it is missing or too old.
+        """Use the text about the user in the record. If it is missing or too old, make a new one.
 
-        If the read fails, the next refresh tries again. The new context is not stored if memories
-        change meanwhile.
+        If this fails, the next refresh tries again. The new text is not stored in the record if
+        memories change meanwhile.
         """
         context = state.context
         # The limit matters if a removal could not be published.

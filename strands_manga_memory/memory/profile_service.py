@@ -1,4 +1,4 @@
-"""Connections to a service that owns user profiles: it is read, and notified of preferences.
+"""Connections to a service that owns user profiles: reads of profiles, and reports of preferences.
 
 Profiles are read at session start within a deadline and never written. A signal reports one stated
 preference or retraction. A sink receives signals. The outbox sends signals from the users'
@@ -76,7 +76,10 @@ _PROFILES = TypeAdapter(Profile)
 
 
 def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
-    """Convert an answer to a profile. Fields with a value of a wrong type are dropped."""
+    """Convert the answer of a profile service to a ``Profile``.
+
+    Fields with a value of a wrong type are dropped.
+    """
     found = vars(answer) if isinstance(answer, Profile) else answer
     # Sets of strings have no stable order.
     found = {
@@ -95,7 +98,7 @@ def profile_of(answer: Profile | Mapping[str, Any]) -> Profile:
 
 
 class ProfileSource(Protocol):
-    """Protocol of a source of user profiles."""
+    """Protocol of a source of user profiles, such as a customer database."""
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
         """Return the profile of a user, or None if the user has no profile."""
@@ -222,7 +225,10 @@ class ProfileReader:
     def of(
         cls, source: ProfileSource | None, *, deadline: float = PROFILE_DEADLINE
     ) -> ProfileReader | None:
-        """Return a reader for a source. A reader or None is returned unchanged."""
+        """Return a reader that reads profiles from a source within a deadline.
+
+        A reader or None is returned unchanged.
+        """
         return (
             source
             if source is None or isinstance(source, ProfileReader)
@@ -230,12 +236,16 @@ class ProfileReader:
         )
 
     def renew_after_fork(self) -> None:
-        """Forget pending reads after a fork, because their threads exist only in the parent."""
+        """Discard pending reads in a forked process, as their threads exist only in the parent."""
         # of its own, so that a source that hangs delays no other work
         self._writer = Writer(threads=_MOST_THREADS)
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return a user's profile, or None if there is none in time."""
+        """Read the profile of a user within the deadline.
+
+        The result is None if the user has no profile. It is also None, with a warning in the log,
+        if the source fails or is too slow.
+        """
         error: BaseException | None = TimeoutError()
         if self._writer.backlog < _MOST_THREADS:  # a source that hangs holds all threads
             context = contextvars.copy_context()
@@ -255,17 +265,20 @@ class ProfileReader:
 
 
 class PreferenceSink(Protocol):
-    """Protocol of a sink, the service that receives preference signals.
+    """Protocol of a sink: a service that receives signals, which report preferences of users.
 
     A sink gets the signals of a user in order, each signal at least once.
     """
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Receive a signal. After an exception, the signal is sent again later."""
+        """Receive the report of a preference or retraction.
+
+        After an exception, the report is sent again later.
+        """
 
 
 class CallablePreferenceSink:
-    """Sink that passes each signal to a function.
+    """Sink that passes each signal (report of a preference) to a function.
 
     If the function raises an exception, the signal is sent again later.
     """
@@ -275,7 +288,7 @@ class CallablePreferenceSink:
         self._function = function
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Pass a signal to the function."""
+        """Pass the report of a preference or retraction to the function."""
         self._function(signal)
 
 
@@ -308,9 +321,10 @@ class TablePreferenceSink:
 
 
 class KinesisPreferenceSink:
-    """Sink that writes signals to an Amazon Kinesis data stream as JSON, keyed by user.
+    """Sink that writes signals (reports of preferences) to an Amazon Kinesis data stream as JSON.
 
-    Each signal is one request, because a batch that fails in part would change the order.
+    The partition key of a signal is its user. Each signal is one request, because a batch that
+    fails in part would change the order.
 
     Args:
         client: Client ``boto3.client("kinesis")`` without retries, because the outbox retries.
@@ -328,7 +342,7 @@ class KinesisPreferenceSink:
         self._stream = stream_name
 
     def send(self, signal: PreferenceSignal) -> None:
-        """Write a signal to the data stream.
+        """Write the report of a preference or retraction to the data stream.
 
         Raises:
             StoreUnavailableError: The stream throttles, does not exist or is unavailable.
@@ -350,11 +364,12 @@ _LONGEST_WAIT = 60.0
 
 
 class PreferenceOutbox:
-    """Sender of the signals in the users' preference logs to a sink.
+    """Sender of preference signals to another service (the sink), with retries.
 
-    The write that stores a preference or a retraction also stores its signal in the user's log. The
-    signal is deleted after the sink has accepted it, so each is sent at least once. A lease lets
-    only one worker at a time send the signals of a user, in the order of their numbers.
+    A signal reports a stated preference or a retraction. The write that stores either also stores
+    its signal in the user's preference log. The signal is deleted after the sink has accepted it,
+    so each is sent at least once. A lease lets only one worker at a time send the signals of a
+    user, in the order of their numbers.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -381,20 +396,26 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard the pauses after failures in a child process. The parent process retries."""
+        """Reset the delays before retries in a forked process. The parent process retries."""
         self._waits: dict[Owner, float] = {}
 
     def log_of(self, owner: Owner) -> PreferenceLog:
-        """Return the preference log of a user, whose new signals this outbox sends."""
+        """Open the preference log of a user. This outbox reports its later changes to the sink."""
         partition = UserPartition(self._table, owner, codec=self._codec, clock=self._clock)
         return PreferenceLog(partition, send_later=self.send_later)
 
     def waiting(self, owner: Owner) -> tuple[PreferenceSignal, ...]:
-        """Return the user's signals that the sink has not accepted yet, in order."""
+        """Return the user's signals (reports of preferences) that the sink has not accepted yet.
+
+        They are in the order of their numbers.
+        """
         return self.log_of(owner).waiting()
 
     def send_later(self, owner: Owner) -> None:
-        """Send a user's signals in the background, unless a retry after a failure is scheduled."""
+        """Send a user's signals (reports of preferences) to the sink in the background.
+
+        If a retry after a failure is scheduled, the retry sends them.
+        """
         self._writer.submit((self, owner), lambda: self._send(owner))
 
     def _send(self, owner: Owner, *, is_retry: bool = False) -> None:
@@ -413,7 +434,9 @@ class PreferenceOutbox:
             self._waits.pop(owner, None)
 
     def drain(self, owner: Owner) -> int:
-        """Send a user's signals to the sink in order, and return the number of accepted signals.
+        """Send a user's signals (reports of preferences) to the sink in the order of their numbers.
+
+        The result is the number of accepted signals.
 
         Raises:
             StoreUnavailableError: Another worker sends the user's signals.
@@ -457,10 +480,10 @@ class PreferenceOutbox:
             self._table.delete(owner.partition, LEASE, when=Condition(equals={"holder": holder}))
 
     def drain_all(self) -> int:
-        """Send the signals of all users, and return the number of signals that the sink accepted.
+        """Send the signals (reports of preferences) of all users to the sink.
 
-        No agent needs to run. A user is skipped if another worker sends the user's signals, or if
-        the sink fails.
+        The result is the number of signals that the sink accepted. No agent needs to run. A user is
+        skipped if another worker sends the user's signals, or if the sink fails.
         """
         sent = 0
         for bucket in range(BUCKETS):

@@ -42,7 +42,7 @@ EMPTY = "No prior interaction history."
 
 
 class MemoryType(StrEnum):
-    """Type of a memory."""
+    """Type of a user's memory, such as a preference or the summary of a session."""
 
     PREFERENCE = "preference"
     """Preference of the user, from ``UserMemoryStore.prefer`` or from a message."""
@@ -69,7 +69,7 @@ DERIVED = frozenset({MemoryType.EPISODE, MemoryType.WEEK, MemoryType.MONTH, Memo
 
 
 def checked_importance(name: str, value: float) -> float:
-    """Return ``value`` as a float if it is from 0 to 1.
+    """Check that an importance is a number from 0 to 1, and return it as a float.
 
     ``name`` is the argument's name for the error message.
 
@@ -107,9 +107,10 @@ class Retention:
         checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return the expiry time of a memory that was learned at ``learned_at``, or None.
+        """Return the expiry time of a memory. None means that it does not expire.
 
-        Both times are in seconds since 1970.
+        ``learned_at`` is the time when the memory was learned. Both times are in seconds since
+        1970.
         """
         return None if self.seconds is None else int(learned_at + self.seconds)
 
@@ -153,7 +154,6 @@ _Count = Annotated[int, Strict(), Field(ge=0, lt=_MOST)]
 
 
 def _memory_type(name: str) -> MemoryType:
-    """Return the ``MemoryType`` with a name, such as "preference"."""
     return MemoryType(name)
 
 
@@ -196,16 +196,19 @@ class MemoryRecord:
     unknown: Mapping[str, Any] = field(default_factory=dict)
 
     def expired(self, now: float) -> bool:
-        """Return whether the memory has expired. Stores delete expired memories later."""
+        """Return whether the memory has expired at the time ``now``, in seconds since 1970.
+
+        Stores delete expired memories later.
+        """
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return the list ``name`` in the metadata, or an empty list if it is no list."""
+        """Return the list under a name in the metadata; empty if it is missing or no list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
     def changed(self, **fields: Any) -> MemoryRecord:
-        """Return a copy of the record with some fields changed and the next version number."""
+        """Return a copy of the memory with some fields changed and the next version number."""
         return replace(self, version=self.version + 1, **fields)
 
 
@@ -302,20 +305,24 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history in one text, or a sentence if both are empty."""
+        """Preferences and history in one text. If both are empty, a sentence that says so."""
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
 def content_key(content: str) -> str:
-    """Return a digest of a text that ignores case, character width and white space."""
+    """Return a digest of a text, by which the same content is recognized.
+
+    It ignores case, character width and white space.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def summary_id(name: str, at: float) -> str:
-    """Return the id of a session summary. Ids sort by the time ``at``, in seconds since 1970.
+    """Return the memory id of a session summary, made of a name and a time.
 
-    ``name`` is usually an encoded session id.
+    ``name`` is usually an encoded session id. ``at`` is in seconds since 1970. The ids sort by
+    time.
     """
     return f"{MemoryType.SUMMARY}#{round(at * 1000):012x}#{name}"
 
@@ -326,7 +333,10 @@ def question_id(summary_id: str) -> str:
 
 
 def question_record(summary: MemoryRecord, rule: Retention) -> MemoryRecord:
-    """Create the record that holds the open questions of a session summary."""
+    """Create the record with the open questions of a session summary.
+
+    A session start can read this record without the summary.
+    """
     at = float(summary.metadata["ended_at"])
     return new_record(
         question_id(summary.memory_id),
@@ -348,12 +358,15 @@ def content_id(type_: str, content: str) -> str:
 
 
 def preference_id(key: str) -> str:
-    """Return the id of the preference ``key``, which ignores case and white space."""
+    """Return the memory id of a preference with a key such as ``genre``.
+
+    Case and white space of the key are ignored.
+    """
     return f"{MemoryType.PREFERENCE}#{encoded_id(' '.join(key.casefold().split()))}"
 
 
 def type_range(type_: str) -> tuple[str, str]:
-    """Return the lowest and the highest sort key of one type's memories."""
+    """Return the bounds of the sort keys of one type's memories, for a query of the table."""
     return f"{type_}#", f"{type_}$"
 
 
@@ -410,9 +423,9 @@ def item_of(record: MemoryRecord, owner: Owner, codec: Codec | None) -> Item:
 
 
 def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -> Item:
-    """Return attributes of a record in the form in which the table stores them.
+    """Return the content of a record in the form in which the table stores it.
 
-    With a codec, they are encoded in one attribute ``sealed``. Without a codec, they are encoded
+    With a codec, the content is encoded in one attribute ``sealed``. Without a codec, it is encoded
     (but not encrypted) only if DynamoDB rejects a value such as NaN. ``place`` is the storage key
     of the record.
     """
@@ -422,9 +435,10 @@ def sealed_unless_plain(body: dict[str, Any], codec: Codec | None, place: str) -
 
 
 def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
-    """Return the attributes of a stored item, decoded if they are in its attribute ``sealed``.
+    """Return the content of a stored record, decoded if it is in the attribute ``sealed``.
 
-    ``place`` is the storage key of the record. Encoded attributes from another place are refused.
+    ``place`` is the storage key of the record. Encoded content that was stored under another key is
+    refused.
     """
     if "sealed" in item:
         return (codec or Codec()).decode(item["sealed"], place)
@@ -477,7 +491,7 @@ _MOST_LEVELS, _MOST_BITS = 20, 63
 
 
 def place_of(owner: Owner, memory_id: str) -> str:
-    """Return a record's storage key, under which alone its encoded content can be decoded."""
+    """Return the storage key of a memory. Encoded content can be decoded only with this key."""
     return f"{owner.partition}/{memory_id}"
 
 
@@ -511,7 +525,9 @@ UseCounts = dict[str, tuple[int, float]]
 
 
 def add_uses(counts: UseCounts, entry: Item) -> None:
-    """Add the recall that is recorded in the table item ``entry`` to ``counts``.
+    """Count the recall of memories that the table item ``entry`` records.
+
+    The recall of each memory is added to ``counts``, which is changed.
 
     Raises:
         ValueError: The item is invalid.
@@ -527,7 +543,10 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
 
 
 def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
-    """Return a memory with the recalls in ``uses`` added to its access count and access time."""
+    """Return a memory with recent recalls added to its access count and access time.
+
+    ``uses`` are the recalls, keyed by memory id.
+    """
     count, at = uses.get(record.memory_id, (0, 0.0))
     count, at = record.access_count + count, max(record.accessed_at, at)
     return replace(record, access_count=count, accessed_at=at)
@@ -538,7 +557,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def skip_unreadable() -> Iterator[None]:
-    """Log the error of an unreadable record in a ``with`` block instead of raising it.
+    """Skip an unreadable record in a ``with`` block, and log its error.
 
     A missing encryption key still raises ``KeyMissingError``.
     """

@@ -1,8 +1,8 @@
 """Stated preferences, their removal, and the current values that result from both.
 
-A statement is a preference in a message. A removal deletes a preference or retracts a message, and
-makes earlier statements void. A slot is the subject of a preference, such as ``genre``. A signal
-reports a statement or a retraction to another service.
+A statement is a preference in a message. A removal deletes a preference or retracts a message, so
+that earlier statements are no longer valid. A slot is the subject of a preference, such as
+``genre``. A signal reports a statement or a retraction to another service.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Statement:
 
     @property
     def row(self) -> list[Any]:
-        """Stored form of the statement."""
+        """Stated preference as a list, the form in which it is stored."""
         return [*astuple(self.preference), self.message_id, self.at, self.session_id, self.is_set]
 
     @classmethod
     def of(cls, row: Any) -> Statement:
-        """Create a statement from its stored form. Damaged data raises ValueError."""
+        """Create a stated preference from its stored form. Damaged data raises ValueError."""
         slot, value, liked, adds, id_, at, session_id, is_set = _STATEMENT.validate_python(row)
         return cls(Preference(slot, value, liked, adds), at, id_, session_id, is_set)
 
@@ -95,7 +95,8 @@ class Removal:
     Attributes:
         at: Time of the removal, in seconds since 1970. Later statements stay valid.
         slot: Subject of the deleted preference. It may be empty.
-        values: Digests of the deleted values, which become void under any subject.
+        values: Digests of the deleted values. Statements of these values are removed under any
+            subject.
         message: Digest of the retracted message's ``tracking_id``. Empty for a deleted preference.
     """
 
@@ -106,21 +107,30 @@ class Removal:
 
     @property
     def row(self) -> list[Any]:
-        """Stored form of the removal."""
+        """Deletion or retraction as a list, the form in which it is stored."""
         return [self.at, self.slot, list(self.values), self.message]
 
     @classmethod
     def of(cls, row: Any) -> Removal:
-        """Create a removal from its stored form. Damaged data raises ValueError."""
+        """Create a deletion or retraction from its stored form. Damaged data raises ValueError."""
         return cls(*_REMOVAL.validate_python(row))
 
     @classmethod
     def of_preference(cls, slot: str, value: str, at: float) -> Removal:
-        """Create the deletion of a stored preference. Without a subject, ``slot`` is empty."""
+        """Create the removal for the deletion of a stored preference.
+
+        If the preference has no subject, ``slot`` is empty.
+        """
         return cls(at, slot, _digests(slot, value))
 
     def voids(self, statement: Statement) -> bool:
-        """Return whether this removal makes a statement void."""
+        """Return whether this removal also removes a statement that the user made before.
+
+        The retraction of a message removes the statements in it. The deletion of a preference
+        removes statements with its subject or one of its values. A deleted dislike removes only
+        dislikes; any other deletion removes no dislikes. A statement that only ends a preference
+        stays.
+        """
         if statement.at > self.at:
             return False
         if self.message:
@@ -142,7 +152,7 @@ def _digests(slot: str, value: str) -> tuple[str, ...]:
 
 
 def message_digest(message_id: str) -> str:
-    """Return a digest of a message id, always of the same length."""
+    """Return a digest of a message id. Digests of all ids have the same length."""
     return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -152,9 +162,9 @@ class PreferenceSignal:
 
     Attributes:
         id: Unique id of the signal. Repeated deliveries have the same id.
-        number: Number that increases with each signal of the user, also after an erasure. 0 before
-            the signal is stored. A receiver should ignore a signal after another signal of the same
-            key with a higher number.
+        number: Number that increases with each signal of the user, also after a deletion of all
+            data of the user. 0 before the signal is stored. A receiver should ignore a signal after
+            another signal of the same key with a higher number.
         user_id: User id, unique within the tenant.
         tenant: Tenant of the user, or None.
         key: Subject of the preference, such as ``genre``. Empty for a statement without a subject.
@@ -183,7 +193,7 @@ class PreferenceSignal:
 
     @classmethod
     def of(cls, owner: Owner, statement: Statement) -> PreferenceSignal:
-        """Create the signal of a stated preference."""
+        """Create the signal that reports a stated preference to another service."""
         slot, value, liked, adds = astuple(statement.preference)
         return cls(
             user_id=owner.user_id,
@@ -204,21 +214,30 @@ class PreferenceSignal:
 
     @property
     def statement(self) -> Statement:
-        """Preference of the signal. Without a message id, its ``message_id`` is the signal's id."""
+        """Stated preference that this signal reports.
+
+        Without a message id, the id of the signal takes its place.
+        """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a subject, with the last statement that changed or repeated the value."""
+    """Current value of a subject, such as ``genre``, with the statement that last changed it.
+
+    A statement that repeats the value counts, too.
+    """
 
     value: str
     by: Statement
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Apply statements in order of time, and return the current values by subject, latest last."""
+    """Compute the current preferences of a user from all statements, keyed by subject.
+
+    The statements are applied in order of time. The subject that changed last comes last.
+    """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
         preference = each.preference
@@ -254,21 +273,21 @@ def _set(known: dict[str, str], preference: Preference) -> dict[str, str]:
 
 
 def valid(statements: Iterable[Statement], removals: Sequence[Removal]) -> tuple[Statement, ...]:
-    """Return the statements that no removal makes void."""
+    """Return the stated preferences that no deletion or retraction has removed."""
     return tuple(one for one in statements if not any(each.voids(one) for each in removals))
 
 
 def recent(
     statements: Iterable[Statement], removals: Sequence[Removal] = ()
 ) -> tuple[Statement, ...]:
-    """Return the latest 30 valid statements in order of time."""
+    """Return the latest 30 stated preferences that were not removed, in order of time."""
     return tuple(sorted(valid(statements, removals), key=_TIME)[-MOST_RECENT:])
 
 
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
-    """Merge statements in order of time, without repetitions.
+    """Merge known and new statements of a user in order of time, without repetitions.
 
-    Keep the latest 100 subjects, with the latest 8 statements of each.
+    Only the latest 100 subjects are kept, with the latest 8 statements of each.
     """
     rows = list(known)
     for each in new:
@@ -288,7 +307,7 @@ def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statem
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceChange:
-    """Change of a user's preferences.
+    """Change of a user's preferences: new statements, removals, or a value that was set.
 
     Attributes:
         statements: New statements of messages.
@@ -313,10 +332,11 @@ class LoggedChanges:
     Attributes:
         statements: Preferences stated in messages, in order of time.
         removals: Deleted preferences and retracted messages.
-        revision: Token that changes whenever live agents must read the preferences again.
+        revision: Random text that changes whenever live agents must read the preferences again.
         signals: Signals that the other service has not accepted yet, in order of their numbers.
         next_number: Number of the next signal.
-        erased_at: Time of the user's last erasure, in seconds since 1970, or minus infinity.
+        erased_at: Time of the last deletion of all data of the user, in seconds since 1970. Minus
+            infinity without a deletion.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -327,12 +347,17 @@ class LoggedChanges:
     erased_at: float = -math.inf
 
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
-        """Return the statements that may be stored. Removed and erased ones are left out."""
+        """Return the new statements that may be stored in the log.
+
+        Removed statements are left out. Statements from before the last deletion of all data of the
+        user are left out, too. If the log has its maximum of 300 removals, so are statements older
+        than these.
+        """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
 
     def after(self, change: PreferenceChange) -> LoggedChanges | None:
-        """Return the log after a change, or None if the change has no effect."""
+        """Return the preference log after a change, or None if the change has no effect."""
         removals = [each for each in change.removals if each.at > self.erased_at]
         statements = merged(valid(self.statements, removals), self.admit(change.statements))
         signals = self._signals_after(change, removals, statements)
@@ -354,10 +379,11 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the unsent signals after a change. The log then has ``statements``.
+        """Return the signals to send after a change of the log, the new ones with their numbers.
 
-        The new signals get numbers. Signals of removed statements are dropped. If over 400 signals
-        are left, those of statements that are no longer in the log are dropped, too.
+        Signals of removed statements are dropped. If over 400 signals are left, those of statements
+        that are no longer in the log are dropped, too. ``statements`` are the statements in the log
+        after the change.
         """
         kept = [one for one in self.signals if one.retracted or valid([one.statement], removals)]
         ids = {each.id for each in self.signals}
@@ -381,7 +407,7 @@ class LoggedChanges:
 
 
 def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
-    """Return the latest 300 distinct removals in order of time."""
+    """Return the latest 300 distinct deletions and retractions, in order of time."""
     return tuple(sorted(dict.fromkeys(removals), key=_TIME)[-_MOST_REMOVALS:])
 
 

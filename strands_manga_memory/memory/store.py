@@ -189,9 +189,9 @@ class UserMemoryStore(MemoryStore):
     async def add(self, content: str, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """Store a memory from an extractor or a model, and return its ``memory_id``.
 
-        Adding the same content renews its expiry. ``metadata`` may contain ``memory_type`` and
-        ``importance``. By default, a text that states a preference is stored as a preference, and
-        any other text as a fact.
+        A repeated call with the same content renews the expiry of the memory. ``metadata`` may
+        contain ``memory_type`` and ``importance``. By default, a text that states a preference is
+        stored as a preference, and any other text as a fact.
         """
         given = dict(metadata or {})
         is_preference = dialogue_act(content, "user") is DialogueAct.PREFERENCE
@@ -433,8 +433,8 @@ class UserMemoryStore(MemoryStore):
 
         Args:
             message_id: ``tracking_id`` of the message. Later summaries leave out its turn.
-            session_id: Session of the message. Its summary and stored messages are deleted, and
-                are created again without the message when the session is finalized.
+            session_id: Session of the message. Its summary and stored messages are deleted. They
+                are created again, without the message, after the end of the session.
             at: Time of the removal, in seconds since 1970. Preferences that the message stated
                 later are kept. Default: now.
 
@@ -471,9 +471,9 @@ class UserMemoryStore(MemoryStore):
         return len(changed) + len(made)
 
     def sources(self, memory_id: str) -> dict[str, MemoryRecord | str]:
-        """Return the session summaries behind a weekly or monthly summary, keyed by id.
+        """Return the session summaries that a weekly or monthly summary was made from, keyed by id.
 
-        The value of a session summary that no longer exists is ``"expired"``.
+        A session summary that no longer exists has the value ``"expired"``.
         """
         return self.reader.sources(memory_id)
 
@@ -492,7 +492,7 @@ class UserMemoryStore(MemoryStore):
         return self.agent_context(max_tokens).text
 
     def agent_context(self, max_tokens: int = MOST_TOKENS) -> AgentContext:
-        """Return the text about the user, divided between system prompt and messages."""
+        """Return the text about the user in two parts: for the system prompt and the messages."""
         return self.reader.context(positive("max_tokens", max_tokens))
 
     # Inside
@@ -557,7 +557,7 @@ class UserMemoryStore(MemoryStore):
             return None
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the open questions, messages and roll-ups derived from a session summary."""
+        """Delete the questions, messages, and weekly and monthly summaries of a session summary."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             gone += [question_id(memory_id), *self.partition.episode_ids(memory_id)]
@@ -591,7 +591,7 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject of a key, such as ``genre`` for ``favorite genres``.
+    """Return the subject that a key of a preference means: ``genre`` for ``favorite genres``.
 
     A key that differs from its subject only in case or spaces stays, such as ``Genre``.
     """

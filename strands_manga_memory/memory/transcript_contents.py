@@ -1,4 +1,4 @@
-"""Preferences and passages in transcripts of sessions, and removal of texts from transcripts."""
+"""Extraction of preferences and passages from transcripts of sessions, and removal of texts."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
     Args:
         transcript: Transcript of the session.
         by_model: Preferences that a model found in the session, keyed by subject such as ``genre``.
-            Each gets time and id of the latest message that states its value, and is left out if
-            there is none. If ``by_model`` is empty, rules extract the preferences.
+            Each gets time and id of the latest message that states its value. Without such a
+            message, it is left out. If ``by_model`` is empty, rules extract the preferences.
     """
     by_user = [each for each in transcript.utterances if each.role == "user"]
     if not by_model:
@@ -69,7 +69,7 @@ def stated_in(transcript: Transcript, by_model: Mapping[str, Any]) -> list[State
 
 
 def _states(text: str, preference: Preference) -> bool:
-    """Return whether a text states a preference in the same words or in another language."""
+    """Return whether a text states a preference, in the same words or in another language."""
     if SearchableText(text).mentions(Fact(FactKind.STATEMENT, preference.value)):
         return True
     stated = {
@@ -81,12 +81,14 @@ def _states(text: str, preference: Preference) -> bool:
 
 
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
-    """Split a session into passages, each short enough to be quoted.
+    """Split the messages of a session into passages that are short enough to be quoted.
 
-    Turns of small talk are left out. A correction is added to the passage that it corrects, so that
-    no outdated value is recalled alone. This is the latest passage with a number of two or more
-    digits from the correction, or else the last passage. If the passage becomes too long, only the
-    user's words are kept in it. If these are too long as well, the correction stays separate.
+    Turns of small talk are left out. A correction of the user is added to the passage that it
+    corrects, so that no outdated value is recalled alone. The corrected passage is the latest with
+    a number of two or more digits from the correction. If there is none, it is the last passage.
+
+    If the passage becomes too long, only the user's words are kept in it. If these are too long as
+    well, the correction becomes a passage of its own.
     """
     passages: list[str] = []
     for _, turn in itertools.groupby(utterances, key=lambda utterance: utterance.turn):
@@ -112,7 +114,7 @@ def passages_of(utterances: Sequence[Utterance]) -> list[str]:
 
 
 def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
-    """Return the texts of a turn as passages of whole sentences.
+    """Split the texts of a turn into passages of whole sentences.
 
     A passage may contain several texts, each after the role of its speaker. The middle of a long
     text is left out.
@@ -135,10 +137,10 @@ def _passages_of_turn(parts: Iterable[Utterance]) -> list[str]:
 def without_removed(
     transcript: Transcript, removals: Sequence[Removal], *, after: float
 ) -> Transcript:
-    """Return a transcript without old messages and without turns that have removed content.
+    """Return a transcript without old messages and without turns whose content was removed.
 
-    Messages up to the time ``after`` are old. Removed content is a retracted message, or a
-    preference that was deleted later.
+    Messages up to the time ``after`` are old. A turn is left out if one of its messages was
+    retracted, or states a preference that was deleted later.
     """
     retracted = {each.message for each in removals}
 
@@ -158,7 +160,10 @@ def without_removed(
 
 
 def without_personal_data(transcript: Transcript, pii: PiiPolicy, place: str) -> Transcript:
-    """Apply the policy for personal data to a transcript. Refused texts are left out."""
+    """Apply the policy for personal data to the messages of a transcript.
+
+    Messages that the policy refuses are left out.
+    """
     cleaned = []
     for utterance in transcript.utterances:
         try:

@@ -68,7 +68,7 @@ _INVISIBLE = re.compile(
 
 
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
-    """Return a request with text added at the end of its system prompt.
+    """Return a request with a text added at the end of its system prompt.
 
     A cache point at the end of the prompt stays behind the text.
     """
@@ -87,7 +87,7 @@ def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelConte
 
 
 def escape_line(text: object, most: int = 100) -> str:
-    """Return a text as one line that cannot open or close a tagged block.
+    """Convert a text to one line that cannot open or close a tagged block, such as ``<context>``.
 
     Line breaks become spaces. Tags are escaped, and invisible characters are removed.
 
@@ -108,7 +108,7 @@ def escape_line(text: object, most: int = 100) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """Escape a text so that it cannot open or close a tagged block.
+    """Escape a text so that it cannot open or close a tagged block, such as ``<context>``.
 
     ``<``, ``>`` and similar characters become ``&lt;`` and ``&gt;``. Line breaks stay. Invisible
     characters are removed.
@@ -120,7 +120,7 @@ def escape_tags(text: str) -> str:
 
 
 def strip_own_blocks(text: str) -> str:
-    """Return a text without the tagged blocks that this package adds to requests."""
+    """Remove tagged blocks of this package, such as ``<context>`` with its content, from a text."""
     kept, start = [], 0
     unclosed: set[str] = set()
     for opening in _OWN_BLOCK.finditer(text):
@@ -166,12 +166,15 @@ _MARKS = re.compile(
 
 
 def is_quote(text: str) -> bool:
-    """Return whether a text begins with the tag of quotes or of the context block."""
+    """Return whether a text is a block of quotes or context, which this package adds to requests.
+
+    Such a text begins with ``<recalled_history>`` or ``<context>``.
+    """
     return text.lstrip().startswith((QUOTES, CONTEXT_TAG))
 
 
 def strip_placeholders(text: str) -> str:
-    """Return a text without notes on removed content, such as ``[image, not kept]``."""
+    """Remove the notes on removed content, such as ``[image, not kept]``, from a text."""
     if "[" not in text:
         return text
     plain, count = _MARKS.subn("", text)
@@ -221,13 +224,19 @@ def opening_position(messages: Sequence[Message]) -> int | None:
 
 
 def opening_id(messages: Sequence[Message]) -> str:
-    """Return the tracking id of the message that opened the current turn, or an empty text."""
+    """Return the tracking id of the message that opened the current turn.
+
+    The id is an empty text if there is no such message, or if the message has no id.
+    """
     at = opening_position(messages)
     return "" if at is None else messages[at].get("tracking_id") or ""
 
 
 def begins_turn(messages: Sequence[Message]) -> bool:
-    """Return whether the last message of a request is the message that opened the turn."""
+    """Return whether a request is the first of its turn.
+
+    Its last message is then the message that opened the turn. Later requests end with tool results.
+    """
     return opening_position(messages) == len(messages) - 1
 
 
@@ -288,7 +297,10 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Add the blocks that ``without_added`` removed to the messages of a request again."""
+    """Return the messages of a request with the blocks that plugins added to it.
+
+    This is the reverse of ``without_added``, which removes the blocks.
+    """
     if added.after:
         content = [*messages[-1]["content"], *added.after]
         messages = [*messages[:-1], {**messages[-1], "content": content}]
@@ -304,15 +316,15 @@ def with_added(messages: list[Message], added: Added) -> list[Message]:
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Return a section of the context block: tags with its name around its lines.
+    """Write a section of the ``<context>`` block, which this package adds to requests.
 
-    The lines must be escaped already.
+    The section has the given lines between tags with its name. The lines must be escaped already.
     """
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
-    """Return a request with a section in its context block.
+    """Return a request with a section, such as quotes, in its ``<context>`` block.
 
     A section with the same name is replaced. Nothing changes if the section is empty or the last
     message is not the user's.
@@ -350,7 +362,7 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 
 
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
-    """Return the context block as text, with its sections in the order of ``SECTIONS``.
+    """Write the ``<context>`` block of a request, with its sections in the order of ``SECTIONS``.
 
     If the block has over 4,096 tokens, lines at the end of its sections are removed, from the last
     section first.

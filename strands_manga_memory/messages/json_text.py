@@ -1,4 +1,4 @@
-"""Search, parsing and writing of JSON documents in a text, with unchanged notation of numbers."""
+"""Search for JSON documents in a text, and their conversion to compact JSON or plain text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Number(str):
 
 @dataclass(frozen=True)
 class Documents:
-    """Consecutive JSON documents in a text.
+    """JSON documents in a text that follow each other without other words between them.
 
     Attributes:
         values: Parsed documents.
@@ -80,7 +80,7 @@ def find_json(text: str) -> tuple[str, list[Documents]]:
 
 
 def is_mostly_json(found: Sequence[Documents], text: str) -> bool:
-    """Return whether the documents have at least half of the characters of a text."""
+    """Return whether JSON documents make up at least half of a text."""
     return 2 * sum(each.end - each.start for each in found) >= len(text)
 
 
@@ -117,9 +117,9 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Return a JSON value in which strings that contain JSON are replaced by their values.
+    """Parse the strings in a JSON value that contain JSON themselves.
 
-    Objects and lists nested deeper than ``depth`` levels are replaced by a note.
+    A note replaces objects and lists that are nested deeper than ``depth`` levels.
     """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
@@ -150,7 +150,10 @@ def _unescaped(match: Any) -> str:
 
 
 def write_json(value: Any) -> str:
-    """Return a value as JSON on one line, without escapes of non-ASCII characters."""
+    """Write a JSON value on one line.
+
+    Numbers keep their original notation, and non-ASCII characters are not escaped.
+    """
     if isinstance(value, Number):
         return str(value)
     if isinstance(value, dict):
@@ -184,16 +187,19 @@ _LONG_STRING = 100
 
 
 def describe_json(value: Any) -> str:
-    """Describe a JSON value in plain text with one record per line.
+    """Describe a JSON value in plain text, with one record per line.
 
-    A record looks like ``title: Uzumaki, price: 19.90``. Members (keys with values) without a value
-    are left out. Long strings are truncated and lose repeated sentences.
+    A record looks like ``title: Uzumaki, price: 19.90``. Fields without a value are left out. Long
+    strings are truncated, and repeated sentences in them are removed.
     """
     return "\n".join(_record_lines(value))
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield one line for each object in a list of objects, and one line for all other members."""
+    """Yield the lines that describe a JSON value.
+
+    Each object in a list of objects has its own line. All other fields together have one line.
+    """
     if isinstance(value, list) and _holds_records(value):
         yield from filter(None, map(_described, value))
     elif isinstance(value, dict):

@@ -47,7 +47,10 @@ def id_of(message: Message) -> str:
 
 
 def custom_metadata(message: Message) -> dict[str, Any]:
-    """Return the ``metadata.custom`` of a message. An empty dict if it is missing or malformed."""
+    """Return the custom metadata of a message (``metadata.custom``).
+
+    The result is an empty dict if the metadata is missing or malformed.
+    """
     metadata: Any = message.get("metadata")
     custom = metadata.get("custom") if isinstance(metadata, dict) else None
     return custom if isinstance(custom, dict) else {}
@@ -82,9 +85,10 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a ``text``, ``guardContent`` or ``citationsContent`` block.
+    """Return the text of a content block, or None if the kind of the block contains no text.
 
-    An empty text if the block is malformed. None if it is a block of another kind.
+    Blocks of the kinds ``text``, ``guardContent`` and ``citationsContent`` contain text. The text
+    of a malformed block is empty.
     """
     if "text" in block:
         return _string(block["text"])
@@ -123,7 +127,11 @@ def blocks_of(content: Any) -> list[dict[str, Any]]:
 
 
 def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> list[str]:
-    """Return the texts of a tool result. The function ``written`` converts JSON values to text."""
+    """Return the texts of a tool result.
+
+    JSON values are converted to text by the function ``written``. Other content, such as images, is
+    left out.
+    """
     found = []
     for block in blocks_of(result.get("content")):
         if "text" in block or "json" in block:
@@ -138,14 +146,14 @@ def media_kind(block: Any) -> str:
 
 
 def calls_tools(message: Message) -> bool:
-    """Return whether a message calls a tool."""
+    """Return whether a message contains at least one tool call."""
     return any("toolUse" in block for block in message["content"])
 
 
 def is_repair(message: Message) -> bool:
     """Return whether a message has only the error results of interrupted tool calls.
 
-    Strands adds such a message at a restore.
+    Strands adds such a message when an agent continues after a tool call without a result.
     """
     return bool(message["content"]) and all(
         "toolResult" in block and block["toolResult"]["content"] == [{"text": INTERRUPTED_TEXT}]
@@ -154,22 +162,23 @@ def is_repair(message: Message) -> bool:
 
 
 def is_turn_start(message: Message) -> bool:
-    """Return whether a message is a user message without tool results, which can begin a turn."""
+    """Return whether a message can begin a turn: a user message without tool results."""
     return message["role"] == "user" and not any(
         "toolResult" in block for block in message["content"]
     )
 
 
 def starts_turn(message: Message, previous: Message | None) -> bool:
-    """Return whether a message begins a turn, given the previous message.
+    """Return whether a message begins a turn, given the previous message of the history.
 
+    A user message without tool results begins a turn, unless it follows another such message.
     Consecutive user messages belong to one turn.
     """
     return is_turn_start(message) and (previous is None or not is_turn_start(previous))
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Divide a history into turns. Return the range of message positions of each turn.
+    """Divide a history into turns, as ranges of message positions.
 
     Each user message without tool results begins a turn here, even directly after another user
     message. Messages before the first turn are a separate range.
@@ -179,7 +188,10 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def is_tool_pair(use: Message, result: Message) -> bool:
-    """Return whether two messages are tool calls and exactly their results."""
+    """Return whether two messages belong together as tool calls and their results.
+
+    The second message must have exactly one result for each tool call of the first.
+    """
     ids = tool_use_ids(use)
     return (
         bool(ids)
@@ -190,7 +202,7 @@ def is_tool_pair(use: Message, result: Message) -> bool:
 
 
 def fingerprint(value: Any) -> int:
-    """Return a hash of a nested value, such as the content of a message.
+    """Return a hash of a nested value, such as the content of a message, to detect changes.
 
     The hash is valid in this process only.
     """
@@ -205,7 +217,10 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the type and the content or length of each part of a nested value."""
+    """Yield the parts of a nested value that its hash covers.
+
+    Each part is a type with its content, or with its length for a dict, list or tuple.
+    """
     coming = [value]
     while coming:
         one = coming.pop()
@@ -219,7 +234,10 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 
 
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
-    """Convert a value to text with ``written``. If that fails, return the name of its type."""
+    """Convert a value of any type to text, without raising an error.
+
+    If the function ``written`` fails, the text is the name of the type, such as ``<Order>``.
+    """
     try:
         return written(value)
     except Exception:  # noqa: BLE001 - a foreign __str__
@@ -227,7 +245,10 @@ def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
 
 
 def content_fingerprint(message: Message) -> int:
-    """Return a hash of a message's role and content."""
+    """Return a hash of the role and the content of a message, to detect changes.
+
+    The hash is valid in this process only.
+    """
     blocks = [
         (
             text
@@ -255,9 +276,9 @@ _FEW_PARTS = 100
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 
-    The role, the list of blocks, and the ids and names in tool blocks are checked. Inputs and
-    results of tools are not checked. An invalid message makes every turn fail, so invalid messages
-    are rejected when they are read.
+    The role, the tracking id, the list of blocks, the texts of an assistant, and the ids and names
+    in tool blocks are checked. Inputs and results of tools are not checked. An invalid message
+    makes every turn fail, so invalid messages are rejected when they are read.
     """
     if (
         not isinstance(value, dict)
@@ -341,9 +362,10 @@ class ToolResultSeparator:
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
-    """Return a key of a tool call that is unique in its message.
+    """Return a key of a tool call that is unique in the last message of the agent.
 
-    The key is the call's id, with a suffix if the id is repeated.
+    The key is the call's id. If the message repeats the id, the later calls get a suffix such as
+    ``#2``.
     """
     id_ = str(tool_use["toolUseId"])
     position = _position(_calls_alike(agent, tool_use), tool_use)
@@ -358,7 +380,6 @@ def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
 
 
 def _position(calls: Sequence[Any], tool_use: Mapping[str, Any]) -> int:
-    """Return the position of a tool call in a list of calls. 0 if none is equal."""
     same = (at for at, call in enumerate(calls) if call is tool_use)
     equal = (at for at, call in enumerate(calls) if call == tool_use)
     return next(same, next(equal, 0))

@@ -1,4 +1,4 @@
-"""Structured requests to a model, its settings, and the log level of its failures."""
+"""Requests to a model for structured answers, settings of a model, and logging of its failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _T = TypeVar("_T", bound="BaseModel")
 
 
 def model_setting(model: Any, name: str) -> Any:
-    """Return a setting of a model, such as ``"model_id"``. None if it cannot be read."""
+    """Return a setting from the configuration of a model, such as ``"model_id"``.
+
+    The result is None if the setting is missing or cannot be read.
+    """
     try:
         config = model.get_config()
         return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
@@ -59,7 +62,7 @@ process.
 
 
 def error_level(model: Any, error: Exception) -> int:
-    """Return the log level for an error of a model: ``WARNING`` the first time, then ``DEBUG``.
+    """Choose the log level for an error of a model: a warning the first time, then ``DEBUG``.
 
     The first error of each type from a class of models is a warning. A model without structured
     output, for example, would otherwise log a warning in every turn.

@@ -69,7 +69,6 @@ def for_model(messages: list[Message]) -> list[Message]:
 
 
 def _with_content(owner: Any, content: list[Any]) -> Any:
-    """Return a message or tool result with other content; the same object if it is equal."""
     return owner if owner.get("content") == content else {**owner, "content": content}
 
 
@@ -84,7 +83,10 @@ def _is_plain_text(message: Message) -> bool:
 
 
 def _with_valid_blocks(message: Message) -> Message:
-    """Return a message without blocks that providers reject; the same object if unchanged."""
+    """Remove or replace the blocks of a message that model providers reject.
+
+    A message without such blocks is returned unchanged.
+    """
     content = message["content"]
     kept = [
         valid for block in content if (valid := _valid_block(block, message["role"])) is not None
@@ -103,10 +105,10 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether providers accept a block at index ``at`` of its message.
+    """Return whether providers accept a block of a message at its position ``at``.
 
     Reasoning must not be the last block, and a cache point must not be the first. ``contents`` are
-    the indexes of all blocks that are neither.
+    the positions of all blocks that are neither.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -114,7 +116,10 @@ def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
 
 
 def _valid_block(block: Any, role: str) -> Any:
-    """Return a block in a format that providers accept, or None to leave it out."""
+    """Convert a block of a message to a format that providers accept.
+
+    The result is None if the block must be left out, such as a blank text.
+    """
     if not isinstance(block, dict) or not block or "SDK_UNKNOWN_MEMBER" in block:
         return None
     if "toolUse" in block:
@@ -135,7 +140,10 @@ def _has_content(text: Any) -> bool:
 
 
 def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call whose input is a JSON object. Any other input is wrapped in an object."""
+    """Return a block with a tool call whose input is a JSON object, as providers require.
+
+    Any other input is wrapped in an object.
+    """
     use = block["toolUse"]
     return (
         block
@@ -145,7 +153,7 @@ def _valid_call(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _valid_result(block: dict[str, Any]) -> dict[str, Any]:
-    """Return the tool result of a block as providers accept it.
+    """Convert a block with a tool result to a format that providers accept.
 
     A missing status or empty content is filled in. JSON that is not an object becomes text.
     """
@@ -185,7 +193,10 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def unique(self, base: str) -> str:
-        """Return ``base``, if necessary shortened and numbered so that it is unique."""
+        """Return a name that was not returned before.
+
+        It is ``base``, shortened to the largest length, and with a number if ``base`` is repeated.
+        """
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
         while name in self._used:
@@ -209,9 +220,10 @@ class _Call:
 
 
 def _answered(messages: list[Message]) -> list[Message]:
-    """Return messages in which each tool call has exactly one result, in the next message.
+    """Give each tool call in a history exactly one result, in the next message.
 
-    Of several results, the last is used. A call without a result gets an error.
+    Of several results, the last is used. A call without a result gets an error as its result.
+    Results without a call are removed.
     """
     ids = UniqueNames(_MOST_IN_ID, "_{}")
     calls: dict[int, list[_Call]] = {}
@@ -275,9 +287,10 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 
 
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
-    """Return the message with the results of tool calls, which follows the message ``at``.
+    """Return the message with the results of the tool calls in the message at position ``at``.
 
-    The next message of the history is returned if it has exactly these results.
+    This is the next message of the history if it has exactly these results. Otherwise, it is a new
+    or changed message.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
@@ -291,7 +304,11 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
-    """Return messages that start with a user message and alternate between user and assistant."""
+    """Let user and assistant alternate in a history, starting with the user, as providers require.
+
+    Consecutive messages of one role are merged into one. Messages that must not be merged are
+    separated by a placeholder message of the other role.
+    """
     if not messages or messages[0]["role"] != "user":
         messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
     shown: list[Message] = []
@@ -308,10 +325,11 @@ def _alternating(messages: list[Message]) -> list[Message]:
 
 
 def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
-    """Return whether a placeholder message must precede a message in a request.
+    """Return whether a placeholder message must be inserted before a message in a request.
 
-    It must in three cases: the history starts with the assistant, the user writes a text after tool
-    results, or the message is the last of several consecutive user messages.
+    A placeholder takes the place of a missing message of the other role. It is needed in three
+    cases: the history starts with the assistant, the user writes a text after tool results, or the
+    message is the last of several consecutive user messages.
 
     Args:
         before: Previous message in the history, or None.
@@ -326,7 +344,7 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Return the number of placeholder messages that a request needs before and between messages.
+    """Count the placeholder messages that are added to a history in a request.
 
     A placeholder message lets the roles alternate, as providers require.
     """
@@ -350,7 +368,7 @@ _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
 
 
 def media_note(block: dict[str, Any]) -> str:
-    """Return the note that replaces a removed medium, such as ``[image, 48 KB, not kept]``."""
+    """Return the note in place of a removed medium, such as ``[image, 48 KB, not kept]``."""
     kind = media_kind(block)
     medium = block[kind]
     parts = [kind]
@@ -365,18 +383,21 @@ def media_note(block: dict[str, Any]) -> str:
 
 
 def media_bytes(medium: dict[str, Any]) -> int:
-    """Return the number of bytes in a medium. 0 if the medium only refers to a location."""
+    """Return the number of bytes in an image or other medium.
+
+    The number is 0 if the medium only refers to a location.
+    """
     source = medium.get("source")
     value = source.get("bytes") if isinstance(source, dict) else None
     return len(value) if isinstance(value, bytes | bytearray | str) else 0
 
 
 def within_limits(messages: Sequence[Message]) -> list[Message]:
-    """Return messages whose media satisfy the limits of a request.
+    """Keep the media of a request, such as images, within the limits of model providers.
 
-    If a limit is exceeded, notes replace the oldest media. The newest medium stays even if it alone
-    exceeds the limit of bytes, because some providers accept more. Documents with equal names get
-    different names.
+    If there are too many images or documents, or too many bytes, notes replace the oldest media.
+    The newest medium stays even if it alone exceeds the limit of bytes, because some providers
+    accept more. Documents with equal names get different names.
     """
     left = {"image": MOST_IMAGES, "document": MOST_DOCUMENTS}
     room: float = math.inf
@@ -414,10 +435,10 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Apply ``change`` to each media block of a message, also to those in tool results.
+    """Apply the function ``change`` to each block with an image or other medium in a message.
 
-    With ``step=-1``, the last block is changed first. If nothing changes, the same object is
-    returned.
+    Blocks in tool results are included. With ``step=-1``, the last block is changed first. If
+    nothing changes, the same object is returned.
     """
     after = []
     content = owner.get("content") or []
@@ -458,11 +479,11 @@ class.
 
 
 def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
-    """Return the tokens of a whole prompt, including cached tokens. 0 if none are reported.
+    """Return the number of tokens of a whole prompt, including cached tokens.
 
-    Some providers include cached tokens in ``inputTokens``, and others report them separately. The
-    class of the model shows which case applies. For an unknown class, the counts themselves show
-    it.
+    The number is 0 if the model reports no tokens. Some providers include cached tokens in
+    ``inputTokens``, and others report them separately. The class of the model shows which case
+    applies. For an unknown class, the counts themselves show it.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

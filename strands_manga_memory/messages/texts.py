@@ -23,7 +23,7 @@ matches may extend.
 
 
 def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
-    """Return a long text without its middle, where pasted material usually is.
+    """Shorten a long text by removing its middle, where pasted material usually is.
 
     A text of at most ``most`` characters is returned unchanged.
 
@@ -40,7 +40,7 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Yield the lines of a text.
+    """Split a text into lines, and long lines into pieces.
 
     A line of over 2,000 characters is split, after a space or ``。`` if possible.
     """
@@ -62,10 +62,10 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of a pattern in a text, as ``finditer`` does, but in linear time.
+    """Yield the matches of a pattern in a text, in a time that grows only linearly with its length.
 
-    A text of over 4,500 characters is searched in parts. A match that depends on text more than 500
-    characters after its part may be missed.
+    The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts.
+    A match that depends on text more than 500 characters after its part may be missed.
     """
     return (
         pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
@@ -87,10 +87,10 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def map_stretches(change: Callable[[str], str], text: str) -> str:
-    """Apply ``change`` to a text in parts of at most 4,000 characters, and join the results.
+    """Apply a function to a long text part by part, so that no call blocks other threads for long.
 
-    ``change`` must replace each character independently of the other characters, so that the
-    division has no effect.
+    Parts have at most 4,000 characters. The function must replace each character independently of
+    the other characters, so that the division has no effect.
     """
     if len(text) <= _AT_ONCE:
         return change(text)
@@ -145,7 +145,6 @@ def estimate_tokens(text: str) -> int:
 
 
 def _word(first: str, last: str, length: int) -> float:
-    """Estimate the tokens of a word: more for a long or capitalized word."""
     tokens = 1.05 if length <= 5 else 1.2 if length <= 8 else 1.5 if length <= 11 else length / 4.5
     if first.isupper():
         tokens += 0.3 if last.islower() else max(0.0, 0.4 * length - 0.4)
@@ -153,7 +152,7 @@ def _word(first: str, last: str, length: int) -> float:
 
 
 def truncate_to_tokens(text: str, most: int) -> str:
-    """Return the beginning of a text that fits into ``most`` tokens.
+    """Shorten a text to at most ``most`` estimated tokens by removing its end.
 
     A text that fits is returned unchanged.
 
@@ -176,6 +175,9 @@ def truncate_to_tokens(text: str, most: int) -> str:
 
 
 def shorten_line(text: str, most: int) -> str:
-    """Return a text as one line of at most ``most`` characters, ending with ``…`` if shortened."""
+    """Convert a text to one line of at most ``most`` characters.
+
+    White space becomes single spaces. A shortened line ends with ``…``.
+    """
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

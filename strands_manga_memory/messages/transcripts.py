@@ -26,7 +26,7 @@ class Utterance:
 
 @dataclass(frozen=True, kw_only=True)
 class Transcript:
-    """Messages of a conversation from its first message until its end.
+    """Texts of the messages of a conversation, from its first message until its end.
 
     A conversation that is deleted and created again with the same ids has a separate transcript.
 

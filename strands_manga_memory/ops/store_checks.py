@@ -80,7 +80,9 @@ def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Findin
 
 
 def _clock_finding(check: str, skew: float, where: str) -> Finding:
-    """Check the difference between the clock of a server and the clock of this machine.
+    """Return the result of a comparison of a server's clock with the clock of this machine.
+
+    Up to 2 seconds of difference are accepted, up to 30 seconds give a warning, and more a problem.
 
     Args:
         check: Name of the check.

@@ -121,7 +121,10 @@ class CacheStats(CacheUse):
 
 
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
-    """Return a hash of each message of a request, without blocks added for this request only."""
+    """Return a hash of each message of a request, to compare it with the next request.
+
+    Content that plugins added to this request only is left out.
+    """
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
         for at, message in enumerate(context.messages)
@@ -129,7 +132,10 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the blocks of message ``at`` without those that plugins added to this request."""
+    """Return the content blocks of a message that are in the stored history, too.
+
+    Blocks that plugins added to this request only are left out. ``at`` is the index of the message.
+    """
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
     return message["content"][injected_count(message) : len(message["content"]) - added]
@@ -286,7 +292,7 @@ class PromptCacheMonitor(Plugin):
             self.record(event.agent, metadata.get("usage") or {})
 
     def record(self, agent: Any, usage: Mapping[str, Any]) -> None:
-        """Record the usage that a provider reported for the agent's last request.
+        """Record the tokens that a provider reported for the agent's last request.
 
         Args:
             agent: Agent that made the call.

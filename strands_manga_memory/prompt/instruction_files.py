@@ -205,7 +205,7 @@ class StableTexts(Plugin):
         return self._text or ""
 
     def load(self, agent: Agent) -> None:
-        """Read the instruction files for an agent. Further calls do nothing."""
+        """Read the instruction files for an agent once. Further calls do nothing."""
         if self._text is None:
             registry = agent.tool_registry
             own = {name for name, tool in registry.registry.items() if _is_own(tool)}

@@ -1,4 +1,4 @@
-"""Access of one process to the stored conversation of an agent, Graph or Swarm."""
+"""Conversation of an agent, or state of a Graph or Swarm, as one process reads and saves it."""
 
 from __future__ import annotations
 
@@ -49,31 +49,30 @@ _HOT_SECONDS = 1.0  # longest wait for the hot tier when a conversation is opene
 
 
 class SessionStats(TypedDict):
-    """Statistics of one conversation.
+    """Statistics of an agent's conversation: its size, unsaved messages, and state of the stores.
 
-    The log has every message. The history is ``agent.messages``, where messages may be missing.
+    The log has every message of the conversation. The history (``agent.messages``) may lack some of
+    them, because a conversation manager removes messages.
 
     Attributes:
         turns: Number of turns so far. A turn is one request of the user.
         messages: Number of messages in the log.
         window_messages: Number of messages in the history.
-        left_messages: Number of messages in the log that the history lacks or has in an edited
-            form.
-        unsaved_messages: Number of messages that no tier has confirmed.
+        left_messages: Number of messages of the log that the history lacks or has edited.
+        unsaved_messages: Number of messages that no store has confirmed.
         dropped_messages: Number of unsaved messages discarded because the conversation was deleted.
-        possible_loss: Whether turns that were not flushed may be lost: the hot tier lacked the
-            conversation or did not answer when this process opened it.
-        hot: State of the hot tier: ``up``, ``down`` or ``none``.
-        hot_error: Cause of the hot tier's outage, with a remedy if it refused a request; else
-            empty.
-        durable: State of the durable tier: ``up``, ``down`` or ``none``.
-        durable_error: Cause of the durable tier's outage; empty if the tier is up.
+        possible_loss: Whether the last turns may be lost. True if the hot tier lacked the
+            conversation, or did not answer, when this process opened it. False if the conversation
+            had been closed, because the durable tier then has all turns.
+        hot: State of the hot tier (such as Redis): ``up``, ``down`` or ``none`` (not in use).
+        hot_error: Cause of the hot tier's outage, possibly with a remedy; empty while it is up.
+        durable: State of the durable tier (such as DynamoDB): ``up``, ``down`` or ``none``.
+        durable_error: Cause of the durable tier's outage; empty while it is up.
         tokens: Tokens of the history; None if the conversation manager does not count them.
         budget: Token budget of the history; None if the conversation manager has none.
         left: Remaining tokens of the budget; None without a budget.
         age: Seconds since the conversation began.
-        oldest_turn_age: Seconds since the first unedited message of the history; None if there is
-            none.
+        oldest_turn_age: Seconds since the first unedited message of the history; None without one.
     """
 
     turns: int
@@ -97,22 +96,21 @@ class SessionStats(TypedDict):
 class AgentConversation:
     """Conversation of an agent, or state of a Graph or Swarm, in this process.
 
-    Changes are saved in the background.
+    The object reads the conversation from the stores, and saves changes in the background.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores, shared with the other conversations of the session manager.
-        ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
-            orchestrator).
-        keeps_window: Whether the agent's messages are stored as its history. False for an
-            orchestrator, and for a model that keeps the messages itself.
+        ids: Unescaped ids ``session``, ``user``, ``tenant``, ``member`` (agent, Graph or Swarm).
+        keeps_window: Whether ``agent.messages`` is stored as the agent's history. False for a Graph
+            or Swarm, and for a model that keeps the messages itself.
 
     Attributes:
-        hold: Access to the conversation in both tiers.
-        local: This process's copy of the conversation.
-        saver: Schedules saves and flushes.
+        hold: Access to the conversation in the two stores.
+        local: This process's copy of the conversation, with its unsaved changes.
+        saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
-        possible_loss: Whether unflushed turns may have been lost before the conversation opened.
+        possible_loss: Whether turns may have been lost before the conversation was opened.
     """
 
     def __init__(
@@ -124,9 +122,9 @@ class AgentConversation:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty copy of the conversation, without I/O.
+        """Replace this process's copy of the conversation by an empty one.
 
-        After a process fork, the parent saves the unsaved changes, and the child discards them.
+        A forked child process calls this method. Its parent process saves the unsaved changes.
         """
         self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=_check_merge)
         self.local = self.hold.local
@@ -144,13 +142,13 @@ class AgentConversation:
     # Opening
 
     def open(self, *, inspect: bool = False) -> list[Message] | None:
-        """Read the conversation from both tiers, and return the agent's history.
+        """Read the conversation from the stores, and return the agent's history.
 
         Args:
-            inspect: Whether to change nothing: no write, and no restart of the time to live.
+            inspect: True to change nothing: no write, and no restart of the time to live.
 
         Returns:
-            The history; None if the conversation is new or has ended.
+            The history. None if the conversation is new, was deleted or has expired.
 
         Raises:
             StoreUnavailableError: The stored conversation cannot be read.
@@ -202,10 +200,7 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """End the conversation if its session has expired.
-
-        If ``inspect`` is True, it ends only in this object, not in the stores.
-        """
+        """End the conversation if its session has expired. With ``inspect``, only in memory."""
         hold, local, base = self.hold, self.local, self.local.base
         hot, unused_until = hold.hot, base.last_used + self.tiers.ttl.session
         expires_in = None if hot is None or hot.stored is None else hot.stored.expires_in
@@ -227,9 +222,9 @@ class AgentConversation:
     # The agent's side
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the open turn, or to a new turn.
+        """Add a message to the conversation's open turn, or to a new turn.
 
-        A new turn begins with each user request, and with any message if no turn is open.
+        A user's request begins a new turn. Any other message does so only if no turn is open.
 
         Args:
             message: The message.
@@ -248,7 +243,7 @@ class AgentConversation:
             self._last = message
 
     def end_turn(self) -> None:
-        """End the open turn, and add the user's present intent to the turn."""
+        """End the open turn of the conversation, and store the user's present intent with it."""
         with self.lock:
             intent = self.local.states.get(f"{META}active_intent")
             self.local.end_turn(**({"intent": intent} if intent else {}))
@@ -256,14 +251,11 @@ class AgentConversation:
     def add_or_revise(
         self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Add a message, or replace an earlier version of the same message in this turn.
+        """Add a message to the conversation, or replace a shorter version of it in this turn.
 
-        Strands adds a continued answer again, with the same ``tracking_id``. This version replaces
-        the turn's last message with the id. A message that a caller uses twice is added twice.
-
-        Args:
-            message: The message.
-            history: The agent's present messages, which show how often the message is used.
+        When a model continues an answer, Strands adds the longer answer with the same
+        ``tracking_id``. The longer answer then replaces the shorter one. A message that a caller
+        uses twice is twice in ``history``, the agent's present messages, and is added twice.
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
@@ -277,14 +269,16 @@ class AgentConversation:
             self.add(message)
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
-        """Replace all messages that have the ``tracking_id`` of ``message``.
+        """Replace a message by its redacted version, wherever the conversation has it.
+
+        Both have the same ``tracking_id``. The next save replaces the message in the stores.
 
         Args:
-            message: The new message.
-            log: The conversation's log, which is read only if no such message is in memory.
+            message: The redacted version.
+            log: Messages of the log, which are read only if the message is not in memory.
 
         Returns:
-            Whether a message with this id was found.
+            Whether a message with this ``tracking_id`` was found.
         """
         identity = message.get("tracking_id")
         with self.lock:
@@ -301,7 +295,7 @@ class AgentConversation:
         return bool(found)
 
     def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with a tracking id, newest first."""
+        """Yield turn key and index of each message in memory with this ``tracking_id``."""
         if not identity:
             return
         # Other characters than ASCII have two serialized forms.
@@ -312,11 +306,11 @@ class AgentConversation:
                     yield key, number
 
     def capture(self, messages: Sequence[Mapping[str, Any]], snapshot: Mapping[str, Any]) -> None:
-        """Copy the agent's messages and states to this process's copy of the conversation.
+        """Copy an agent's present messages and states to its conversation, for the next save.
 
         Args:
             messages: The agent's messages.
-            snapshot: The agent's states, keyed as in a Strands snapshot.
+            snapshot: The agent's states, such as ``agent.state``, keyed as in a Strands snapshot.
         """
         with self.lock:
             local = self.local
@@ -337,13 +331,13 @@ class AgentConversation:
                 local.set_notes(load(notes))
 
     def set_entry(self, name: str, value: Any) -> None:
-        """Set a named value of the conversation, such as the state of an orchestrator."""
+        """Set a named value of the conversation, such as a Graph's state, for the next save."""
         with self.lock:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
 
     def built_with(self, snapshot: Mapping[str, Any]) -> None:
-        """Remember the states of a new or restored agent, to detect later changes.
+        """Remember the states of an agent after its creation or restore, to notice later changes.
 
         Args:
             snapshot: The agent's states, keyed as in a Strands snapshot.
@@ -353,9 +347,9 @@ class AgentConversation:
             self._captured = entries_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store the agent's metadata values that have changed.
+        """Store the changed values of an agent's metadata, such as the user's intent.
 
-        While the conversation has no messages, nothing is stored.
+        While the conversation has no messages, nothing is stored. A later call stores the values.
 
         Args:
             told: All present metadata values of the agent, keyed by name.
@@ -372,7 +366,7 @@ class AgentConversation:
             self.set_meta({name: one for name, one in changes.items() if one != known.get(name)})
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
-        """Set the given metadata values of the conversation, and keep its other ones."""
+        """Set metadata of the conversation, such as the user's locale. Other metadata stay."""
         with self.lock:
             values = {f"{META}{name}": load(dump(value)) for name, value in changed.items()}
             self.local.set_states(values)
@@ -381,20 +375,21 @@ class AgentConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether this process has read changes or a deletion that the agent does not have yet."""
+        """Whether this process knows changes of the conversation that its agent does not have."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             is_changed = self.local.has_news or has_ended
             return is_changed or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Begin a turn with the changes of other processes.
+        """Return the agent's history with changes of other processes, at the beginning of a turn.
 
         Args:
-            live: The agent's present history. Its unchanged messages stay the same objects.
+            live: The agent's present history. Unchanged messages stay the same objects.
 
         Returns:
-            The changed history; None without changes, or if a new message cannot be read now.
+            The changed history. None if nothing has changed, or if a new message cannot be read
+            now. Empty if histories are not stored (``keeps_window`` is False).
         """
         self._turn_slots = {}
         if not self.has_news:
@@ -415,13 +410,13 @@ class AgentConversation:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Metadata of the conversation, keyed by name."""
+        """Metadata of the conversation, such as the user's locale, keyed by name."""
         states = self.local.states.items()
         return {name.removeprefix(META): one for name, one in states if name.startswith(META)}
 
     @property
     def snapshot(self) -> dict[str, Any]:
-        """Stored states of the agent, keyed as in a Strands snapshot.
+        """Stored states of the agent, such as ``agent.state``, keyed as in a Strands snapshot.
 
         Raises:
             CorruptRecordError: A state is malformed.
@@ -430,11 +425,7 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Add messages to the log that an agent in this process has not saved yet.
-
-        Args:
-            live: The ``AgentConversation`` that the agent uses.
-        """
+        """Include the unsaved messages of an agent in this process when the log is read."""
         with live.lock:
             own, base = live.local.own, live.local.base
             if base.incarnation not in (0, self.local.base.incarnation):
@@ -445,10 +436,10 @@ class AgentConversation:
         self._live = live
 
     def history(self, *, last: int | None = None) -> list[LogEntry]:
-        """Return the messages of the conversation's log in order.
+        """Return all messages of the conversation, oldest first, also those that left the history.
 
         Args:
-            last: Return only this number of the last messages. None: all messages.
+            last: Number of messages to return from the end of the log. None: all messages.
         """
         if last == 0:
             return []
@@ -462,16 +453,17 @@ class AgentConversation:
     def page(
         self, *, limit: int, before: LogPosition | None
     ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return a page of the log, and a position with which to read the page before it.
+        """Return one page of the conversation's log, and the position at which the page begins.
 
-        With a durable log, only the turns near the page are read.
+        A further call with this position returns the page before it. With a durable tier (such as
+        DynamoDB), only the turns near the page are read.
 
         Args:
             limit: Maximum number of messages.
-            before: Position that an earlier call returned. None: the last page.
+            before: Position from an earlier call, before which the page ends. None: the last page.
 
         Returns:
-            The messages in order, and the position; None as position on the first page.
+            The messages in order, and the position. On the first page, the position is None.
 
         Raises:
             ValueError: The message at the position no longer exists.
@@ -487,7 +479,7 @@ class AgentConversation:
         return page, LogPosition(first.seq, first.turn, first.number, first.key)
 
     def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
-        """Return at least ``count`` messages before a position; all of them if there are fewer."""
+        """Return at least ``count`` messages of the log before a position, if there are so many."""
         newest = count + before.number + 2
         while True:
             entries, count_read = self._read_log(newest=newest, until=before.key)
@@ -505,16 +497,18 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Read the log of the conversation, with placeholders for messages that cannot be read.
+        """Read messages of the conversation's log, oldest first.
+
+        Placeholders stand for messages that are missing or cannot be read.
 
         Args:
-            newest: With a durable log, read only the last turns, with at least so many messages.
-                None: all turns.
-            until: Key of the last turn to read. None: all turns.
+            newest: Least number of messages to read from the end of the log. Without a durable
+                tier, the whole log is read. None: all messages.
+            until: Key of the last turn to read. None: the newest turn.
 
         Returns:
-            The messages in order, numbered from 1, and their number without placeholders for
-            missing messages.
+            The messages in order, numbered from 1, and the number of messages that were found.
+            Placeholders for missing messages are not counted.
         """
         read = self.hold.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}
@@ -534,7 +528,7 @@ class AgentConversation:
         """Return statistics of the conversation, such as the number of turns and messages.
 
         Args:
-            agent: The agent of the conversation; None if it is not in this process.
+            agent: The agent of the conversation. None if this process has no such agent.
         """
         usage = getattr(agent.conversation_manager, "usage", None) if agent else None
         used = usage(agent) if callable(usage) else {}
@@ -567,7 +561,7 @@ class AgentConversation:
     # Forks of the process
 
     def prepare_fork(self) -> None:
-        """Lock the conversation before a process fork, so that no change is half made."""
+        """Lock the conversation before a process fork, so that no child gets a half-made change."""
         self.lock.acquire()
 
     def end_fork(self) -> None:
@@ -576,7 +570,11 @@ class AgentConversation:
 
 
 def check_messages(messages: Iterable[Any]) -> None:
-    """Raise ``ValueError`` unless Strands can process all of the messages."""
+    """Check that Strands can process the given messages.
+
+    Raises:
+        ValueError: A message lacks a role, content blocks, or a part of a tool call or result.
+    """
     for message in messages:
         if not is_message(message):
             raise ValueError(

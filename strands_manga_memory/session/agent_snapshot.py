@@ -1,7 +1,8 @@
 """Conversion of an agent's history and states to stored values, and back.
 
-A history is stored as references (slots) to stored messages. Each state, such as a value of
-``agent.state``, has a name.
+Each message is stored once, in its turn. The history (``agent.messages``) is stored as a list of
+references (slots) to these messages. Each state, such as a value of ``agent.state``, is stored
+under a name.
 """
 
 from __future__ import annotations
@@ -45,20 +46,21 @@ def slots_of(
     stored: Stored,
     found: Found = lambda identity: (),
 ) -> tuple[Slot, ...]:
-    """Convert messages of an agent's history to references.
+    """Convert the messages of an agent's history to references to stored messages.
 
     - A message that equals a stored message becomes a reference to that message.
-    - An edited message, which has the ``tracking_id`` of a stored one, becomes a reference to the
-      stored message that also contains the edited message.
-    - Any other message, such as a summary, becomes a reference that contains the message and has no
-      turn key.
+    - An edited message has the ``tracking_id`` of a stored message. It becomes a reference to the
+      stored message that also contains the edited one.
+    - A placeholder for an unreadable message becomes a reference to that message.
+    - Any other message, such as a summary, becomes a reference that contains the message and names
+      no turn.
 
     Args:
         messages: The messages of the agent's history.
         view: References of the previous history, and of the messages that were added since.
         stored: Returns the serialized message of a reference.
-        found: Returns turn key and index of each message in memory with a given ``tracking_id``,
-            also of messages that left the history.
+        found: Returns the turn's key and the index of each message in memory with a given
+            ``tracking_id``. Messages that left the history are included.
     """
     left: dict[bytes, list[Slot]] = {}
     for slot in view:
@@ -100,16 +102,16 @@ def messages_of(
     before: Sequence[Slot] = (),
     live: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert references to messages of an agent's history.
+    """Convert stored references to the messages of an agent's history.
 
-    Unreadable messages become placeholders.
+    A placeholder stands for each message that cannot be read.
 
     Args:
         view: The references.
         stored: Returns the serialized message of a reference; None if it cannot be read now.
         before: References of the agent's present history, one for each message in ``live``.
-        live: Messages of the agent's present history. If the new history has such a message, it has
-            the same object.
+        live: Messages of the agent's present history. A message that stays is the same object in
+            the result.
     """
     kept = dict(zip(before, live, strict=True)) if len(before) == len(live) else {}
     messages: list[Message] = []
@@ -127,13 +129,16 @@ def messages_of(
 
 
 def identity_of(message: Any) -> str | None:
-    """Return the ``tracking_id`` of a message, if it has one."""
+    """Return the ``tracking_id`` of a message, or None if it has no valid one."""
     identity = message.get("tracking_id") if isinstance(message, Mapping) else None
     return identity if identity and isinstance(identity, str) else None
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for an unreadable message. Its role alternates with the last one."""
+    """Return a placeholder for an unreadable message of a history.
+
+    Its role differs from the role of the message before it.
+    """
     is_next = bool(before) and before[-1]["role"] == "user"
     role: Literal["user", "assistant"] = "assistant" if is_next else "user"
     identity = f"{_UNREADABLE_ID}{slot.key}-{slot.number}"
@@ -141,7 +146,10 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Return the reference that a placeholder replaces; None if ``message`` is no placeholder."""
+    """Find the unreadable message that a placeholder replaces in an agent's history.
+
+    Return the reference to that message, or None if ``message`` is not a placeholder.
+    """
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):
         return None
@@ -158,12 +166,12 @@ def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
 
 
 def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | None]:
-    """Return the states of a Strands snapshot as named, serialized values.
+    """Convert the states in a Strands snapshot to named, serialized values, which can be stored.
 
     Returns:
         A tuple of two values. The first is a dict with one value for each key of ``agent.state``,
-        one for interrupts and one for the state of the model. The second is the serialized state of
-        the conversation manager; None without one.
+        one for the interrupts, and one for the state of the model. The second is the serialized
+        state of the conversation manager, or None.
     """
     state, notes = snapshot.get("state") or {}, snapshot.get(NOTES)
     entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}
@@ -174,7 +182,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
 
 
 def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
-    """Select and serialize the agent's states in the values stored with a conversation.
+    """Select the agent's states from the values stored with a conversation, and serialize them.
 
     Other values, such as metadata, and deleted states are left out.
     """
@@ -186,12 +194,12 @@ def given_entries(states: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
-    """Return stored states of an agent, keyed as in a Strands snapshot.
+    """Convert the stored states of an agent to the data of a Strands snapshot.
 
     Args:
-        states: The values stored with the conversation, keyed by name. Other values than states,
-            such as metadata, are left out.
-        notes: State of the conversation manager; None if there is none.
+        states: The values stored with the conversation, keyed by name. Values that are no states,
+            such as metadata, are ignored.
+        notes: Stored state of the conversation manager, or None.
 
     Raises:
         ValueError: A value does not have the stored form of a state.
@@ -213,7 +221,11 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
 
 
 def is_interrupted(states: Mapping[str, Any]) -> bool:
-    """Return whether an agent or orchestrator waits for the answer to an interrupt."""
+    """Return whether an agent, Graph or Swarm waits for the user's answer to an interrupt.
+
+    Args:
+        states: The values stored with the conversation, keyed by name.
+    """
     interrupts, run = states.get(INTERRUPTS), states.get(ORCHESTRATOR)
     if isinstance(interrupts, dict) and interrupts.get("activated"):
         return True

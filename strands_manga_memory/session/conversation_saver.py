@@ -1,4 +1,8 @@
-"""Saves and flushes of a conversation in the background, and functions that wait for them."""
+"""Background writes of a conversation to the stores, and functions that wait for them.
+
+A save stores changes in the hot tier (such as Redis). A flush writes them to the durable tier (such
+as DynamoDB).
+"""
 
 from __future__ import annotations
 
@@ -31,26 +35,27 @@ _T = TypeVar("_T")
 
 
 class ConversationSaver:
-    """Background saves and flushes of a conversation. All methods are thread-safe.
+    """Background writer of one conversation's changes. All methods are thread-safe.
 
-    A save stores changes in the hot tier or, if that tier does not take them, in the durable tier.
-    A flush writes all changes to the durable tier, possibly during the save of the next turn.
+    A save stores changes in the hot tier (such as Redis) or, if that tier does not take them, in
+    the durable tier (such as DynamoDB). A flush writes all changes to the durable tier. It may run
+    while the next turn is saved.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores and their background writer.
-        hold: Access to the conversation in both tiers, with this process's copy of it.
+        hold: Access to the conversation in the two stores, with this process's copy of it.
 
     Attributes:
         tiers: The stores and their background writer.
         error: Error that a retry cannot resolve: changes that cannot be merged, or damaged stored
             data. None without such an error.
-        asked_at: Monotonic time, in seconds, when the running save or read called the tier that it
-            waits for. None if none is running.
+        asked_at: Time when the running call to a tier began, in monotonic seconds. None if no save
+            or read is running.
         hot_health: Availability of the hot tier for this conversation.
         durable_health: Availability of the durable tier for this conversation.
-        is_closing: Whether ``commit_all`` also marks the durable copy as complete, so that a
-            restore needs no newer data from the hot tier.
+        is_closing: Whether ``commit_all`` also marks the durable tier's copy as complete. A restore
+            then needs no newer data from the hot tier.
     """
 
     def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
@@ -65,7 +70,7 @@ class ConversationSaver:
         self._needs_flush = False
 
     def check(self) -> None:
-        """Raise the error that keeps the conversation from being saved, if there is one."""
+        """Raise the error that prevents further saves of the conversation, if there is one."""
         if self.error is not None:
             raise self.error
 
@@ -75,10 +80,11 @@ class ConversationSaver:
         """Save the changes of the conversation in the background.
 
         Args:
-            flush: Whether to flush even if no flush is due.
+            flush: Whether the changes are also written to the durable tier, even if that is not due
+                yet.
 
         Returns:
-            Future that ends when a tier has stored the changes. It does not wait for a flush.
+            Future that ends when one tier has stored the changes. It does not wait for a flush.
         """
         if self._is_scheduled:
             self._is_scheduled = False
@@ -90,22 +96,23 @@ class ConversationSaver:
         return self.tiers.writer.submit(self._place, work, slow=is_slow, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
-        """Save and flush all changes of the conversation in the background.
+        """Write all changes of the conversation to the durable tier, in the background.
 
         Returns:
-            Future that ends when the durable tier or, without one, the hot tier has all changes.
+            Future that ends when the durable tier has all changes. Without a durable tier, it ends
+            when the hot tier has them.
         """
         is_slow = self._hold.durable is not None
         return self.tiers.writer.submit(self._place, self.commit_all, slow=is_slow)
 
     def request_soon(self, delay: float) -> None:
-        """Save the conversation after ``delay`` seconds, unless a save is scheduled already."""
+        """Plan a save of the conversation in ``delay`` seconds, unless one is planned already."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.tiers.writer.later((self, "soon"), delay, self.request)
 
     def request_refresh(self) -> Future[None]:
-        """Read other writers' changes of the conversation in the background.
+        """Read other processes' changes of the conversation from the stores, in the background.
 
         Returns:
             Future that ends when the changes are merged with this process's copy.
@@ -126,16 +133,19 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier that a turn waits for: ``hot`` or ``durable``; ``nothing`` if this tier is down."""
+        """Tier for whose answer a turn waits: ``hot`` or ``durable``.
+
+        While this tier is down, a turn does not wait, and the value is ``nothing``.
+        """
         if self._hold.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
     def left(self, deadline: float) -> float:
-        """Return how many more seconds a turn may wait for a tier; 0 if the tier is down.
+        """Return how many more seconds a turn may wait for a tier; 0 while the tier is down.
 
         Args:
-            deadline: Longest wait in seconds from the first call to the tier.
+            deadline: Longest wait in seconds, from the beginning of the call to the tier.
         """
         if self.waits_for == "nothing":
             return 0.0
@@ -143,7 +153,10 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether the durable tier or, without one, the hot tier lacks a change."""
+        """Return whether the conversation has changes that the durable tier lacks.
+
+        Without a durable tier, changes that the hot tier lacks count.
+        """
         local = self._hold.local
         with local.lock:
             if local.is_dirty:
@@ -161,7 +174,10 @@ class ConversationSaver:
         return hold.hot is not None and hold.hot.is_known and hold.begins_durably
 
     def commit_all(self) -> None:
-        """Save and flush all changes. If a tier does not take them, schedule a retry."""
+        """Write all changes of the conversation to both tiers, in the calling thread.
+
+        If a tier does not take them, a retry is planned.
+        """
         hold, local = self._hold, self._hold.local
         try:
             self._save()
@@ -220,14 +236,16 @@ class ConversationSaver:
             logger.debug("error=<%s> | the flush failed, it is tried again", cause_of(error))
 
     def _attempt(self, work: Callable[[], _T], health: TierHealth, *, must: bool = False) -> _T:
-        """Call a function that uses a tier, and record in ``health`` whether it succeeded.
+        """Call a function that uses a tier, and record in ``health`` whether the tier works.
 
-        If the tier is known to be down and ``must`` is False, the function is not called.
+        A tier that is known to be down is not called, unless ``must`` is True. If the tier fails, a
+        later save is planned.
 
         Raises:
             StoreUnavailableError: The tier is known to be down, or does not take the change.
-            ConflictError: Another writer's change cannot be merged. ``error`` keeps this error.
-            CorruptRecordError: A stored record is damaged. ``error`` keeps this error.
+            ConflictError: Another process's change cannot be merged. The attribute ``error`` keeps
+                it.
+            CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps it.
         """
         if not must and not health.may_try():
             self._retry(health)
@@ -255,7 +273,10 @@ class ConversationSaver:
         return found
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
-        """Remember this conversation for ``flush_saved``, or drop it if everything is flushed."""
+        """Update the list of conversations that ``flush_saved`` must write to the durable tier.
+
+        A save in the hot tier adds this conversation. A complete flush removes it.
+        """
         unflushed = self.tiers.writer.unflushed
         if is_saved:
             unflushed.pop(self._place, None)  # the latest save is the last in the dict
@@ -278,13 +299,13 @@ _FLUSH_SECONDS = 5.0
 
 
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
-    """Flush conversations that this process saved in the hot tier but did not flush yet.
+    """Write conversations that this process has saved only in the hot tier to the durable tier.
 
-    The 1,000 conversations that were saved last are flushed, for at most 5 s. The others stay in
-    the hot tier until a sweeper flushes them, and a warning is logged.
+    Only the 1,000 conversations that were saved last are written, for at most 5 s. If some of them
+    are left, a warning is logged. A sweeper, which is a background job, writes the rest later.
 
     Args:
-        writer: Background writer of the stores.
+        writer: Background writer of the stores, which lists these conversations.
         others: Futures of other writes to wait for.
     """
     unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS
@@ -311,17 +332,17 @@ _MOST_SECONDS = 5.0
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait for a save, at most for the deadline of the tier that it uses.
+    """Wait for a save of a conversation, at most until the deadline of the tier in use.
 
     A save that takes longer is completed in the background, and a warning is logged. If the tier is
     known to be down, there is no wait.
 
     Args:
-        saver: The saver that began the save.
+        saver: The object that began the save.
         future: The save.
 
     Raises:
-        ConflictError: Another writer's change cannot be merged with the changes of this save.
+        ConflictError: Another process's change cannot be merged with the changes of this save.
         CorruptRecordError: A stored record is damaged.
     """
     saver.check()
@@ -356,17 +377,19 @@ def wait_for(
 ) -> None:
     """Block the thread until a save ends, at most for the deadline of the durable tier.
 
-    On an event loop, the limit is the deadline of the hot tier, unless ``must`` is True.
+    On an event loop, the limit is the deadline of the hot tier, which is shorter by default. With
+    ``must``, it is always that of the durable tier.
 
     Args:
         future: The save.
         tiers: The stores, with their deadlines.
-        must: Whether to raise an error if no tier stores the changes in time. False: log it.
+        must: Whether to raise an error if no tier stores the changes in time. False: a warning is
+            logged.
         has_waited: Whether the caller has waited already. There is then no further wait.
 
     Raises:
         StoreUnavailableError: The changes were not stored in time, and ``must`` is True.
-        ConflictError: Another writer's change cannot be merged with the changes of this save.
+        ConflictError: Another process's change cannot be merged with the changes of this save.
         CorruptRecordError: A stored record is damaged.
     """
     is_durable = must or has_waited or not is_on_event_loop()
@@ -388,7 +411,7 @@ def wait_for(
 
 
 def is_on_event_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
+    """Return whether an ``asyncio`` event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

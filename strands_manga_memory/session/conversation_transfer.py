@@ -1,7 +1,7 @@
-"""Copies of a conversation's content.
+"""Copies of stored conversations.
 
 A transfer stores a copy in other stores. A fork begins a new conversation with a copy of the first
-turns. A rewind removes the last turns.
+turns. A rewind removes the last turns of a conversation.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Standing = Literal["new", "exists", "ended"]
 
 @dataclass(frozen=True, kw_only=True)
 class TransferredConversation:
-    """Content of an agent's conversation, for a transfer between stores.
+    """Messages, states and metadata of an agent's conversation, for a transfer to other stores.
 
     Args:
         log: All messages in order, with their times in seconds since 1970. Each message has a
             ``tracking_id``.
-        window: The agent's history. A message with the ``tracking_id`` of a message in ``log`` is
-            the same message, possibly edited. Any other message is only in the history. None: the
-            history has all messages of ``log``.
+        window: The agent's history (``agent.messages``). A message with the ``tracking_id`` of a
+            message in ``log`` is the same message, possibly edited. Any other message, such as a
+            summary, is only in the history. None: the history has all messages of ``log``.
         states: The agent's states, keyed as in a Strands snapshot: ``state``,
             ``conversation_manager_state``, ``interrupt_state``, ``model_state``. If a state is
             missing, the agent keeps its initial state.
@@ -59,7 +59,11 @@ class TransferredConversation:
 
 @dataclass(frozen=True)
 class TransferredOrchestrator:
-    """Result of ``serialize_state`` of a Graph or Swarm, for a transfer between stores."""
+    """State of a Graph or Swarm, for a transfer to other stores.
+
+    Args:
+        state: Result of its method ``serialize_state``.
+    """
 
     state: Mapping[str, Any]
 
@@ -96,10 +100,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def _with_new_keys(content: Record) -> Record:
-    """Give each turn of a forked conversation a new key. The order of the keys stays.
+    """Return a forked conversation with new keys for its turns. The order of the keys stays.
 
-    A process may still have a deleted fork of the same session id. Because of the other keys, its
-    old messages cannot be merged into the turns of the new fork.
+    A process may still have messages of an earlier, deleted fork of the same session id in memory.
+    Because of the new keys, these messages cannot get into the new fork.
     """
     tag = secrets.token_hex(4)
 
@@ -119,8 +123,8 @@ def _with_new_keys(content: Record) -> Record:
 def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
-    A turn that another writer saves during this call is kept, unless ``at_turn`` is 0. A running
-    agent keeps its old history until its process reads the conversation again.
+    A turn that another process saves during this call stays. With ``at_turn`` 0, it is removed,
+    too. A running agent keeps its old history until its process reads the conversation again.
 
     Args:
         place: Storage key of the conversation.
@@ -145,9 +149,9 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
 def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
-    After the last turn, this is the present history and states. After an earlier turn, the history
-    has at most 100 turns, and states that were set later are missing, because their earlier values
-    are not stored.
+    For the last turn, this is the present history and states. For an earlier turn, the history has
+    at most 100 turns. States that were set after that turn are missing, because only their latest
+    values are stored.
 
     Args:
         hold: The conversation, loaded from its tiers.
@@ -155,7 +159,8 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         now: The time in seconds since 1970.
 
     Returns:
-        The content. Its field ``seen`` lists all turns of the conversation, also later ones.
+        The content, as a stored record. Its field ``seen``, the number of messages of each turn,
+        also has later turns.
 
     Raises:
         ValueError: There is no turn ``at_turn``.
@@ -231,17 +236,20 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 
 
 def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
-    """Begin a new incarnation (run) of a conversation with the given content, and store it.
+    """Store the given content as a new run of a conversation, for a fork, rewind or transfer.
+
+    The runs (incarnations) of a conversation are numbered. Each lasts until a deletion, expiry or
+    rewind.
 
     Args:
         hold: Access to the conversation, created for this call and used by no agent.
-        content: The content. A flush moves its turns to the log.
+        content: The content. Its turns are moved to the log.
         replaces: True for a rewind: the new run replaces the run from which ``content`` was read,
-            and keeps turns that were stored since. False: no conversation may exist yet.
+            and keeps turns that were stored since. False: the conversation must not exist yet.
 
     Returns:
-        False if nothing was stored, because a conversation exists already or, with ``replaces``,
-        because the run of ``content`` has ended.
+        Whether the content was stored. False if the conversation exists already or, with
+        ``replaces``, if the run of ``content`` has ended.
     """
     for _ in attempts("hot" if hold.durable is None else "durable"):
         found = [hold.read_hot(touch=False)] if hold.hot is not None else []
@@ -281,12 +289,13 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, content: Record) -> Record:
-    """Return the present record for a join that keeps turns stored after ``content`` was read.
+    """Return the conversation's present record, marked so that a rewind keeps its newest turns.
 
-    These turns are listed as missing in the log, because a new run takes over only such turns.
+    These are the turns that were stored after ``content`` was read. The record lists them as
+    missing in the log, because a new run of the conversation takes over only such turns.
 
     Args:
-        hold: Access to the conversation, which has the present record.
+        hold: Access to the conversation, which has the present record (the stored state).
         content: An earlier copy of the conversation's content.
     """
     base = hold.local.base

@@ -41,16 +41,17 @@ _T = TypeVar("_T")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
-    """Make a model request valid: for example, add error results for interrupted tool calls.
+    """Return a model request that every model provider accepts.
 
-    The agent's history is not changed.
+    For example, a tool call without a result gets an error as its result, and consecutive messages
+    of one role are merged. The agent's history is not changed.
     """
     messages = for_model(context.messages)
     return context if messages is context.messages else context.replace(messages=messages)
 
 
 class SessionAgent:
-    """Strands agent and its conversation.
+    """Strands agent that is connected to its stored conversation.
 
     The object has only a weak reference to the agent, so some methods get the agent as an argument.
 
@@ -103,12 +104,13 @@ class SessionAgent:
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
         """Give an agent its stored messages and states.
 
-        The state of another class of conversation manager is not restored, and a warning is logged.
+        The state of a conversation manager of another class is left out, and a warning is logged.
 
         Args:
             agent: The agent.
-            messages: The messages of its history.
-            built: The agent's states before the restore. A state stays if none is stored for it.
+            messages: The messages of the agent's history.
+            built: States that the agent gets if they are not stored, keyed as in a Strands
+                snapshot.
 
         Raises:
             CorruptRecordError: A state is malformed.
@@ -129,10 +131,10 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Put messages back into the agent's stash, the storage for messages outside the history.
+        """Put the messages to which the agent's history refers back into the agent's stash.
 
-        They are the messages to which the history refers. A stash that survives the process is not
-        changed. If the log cannot be read, a warning is logged.
+        The stash is Strands' storage for messages outside the history. A stash that survives the
+        process still has them, and is not changed. If the log cannot be read, a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -161,11 +163,13 @@ class SessionAgent:
     # Events of a turn, in order
 
     async def before_turn(self, agent: Agent) -> None:
-        """Save pending changes before a turn, and give other writers' changes to the agent.
+        """Prepare an agent's turn: save unsaved changes, and take over changes of other processes.
+
+        With ``refresh="turn"``, these changes are first read from the stores.
 
         Raises:
             StoreUnavailableError: ``max_unsaved`` or more messages are unsaved.
-            ConflictError: Another writer's change cannot be merged.
+            ConflictError: Another process's change cannot be merged.
             CorruptRecordError: A stored record is damaged.
         """
         conversation = self.conversation
@@ -200,10 +204,11 @@ class SessionAgent:
             gaps_of(tiers.writer, tiers.durable).add(now - used, now)
 
     def append(self, message: Message, agent: Agent) -> None:
-        """Add a message of the agent to its conversation, without I/O.
+        """Add a new message of the agent to its conversation. A background save stores it soon.
 
-        Between turns, Strands completes an interrupted turn with artificial tool results. They are
-        removed from the agent's messages, because another process may still be running the turn.
+        Between turns, Strands may complete an interrupted turn with errors as results of its tool
+        calls. These results are not stored, and are removed from the agent's messages, because
+        another process may still be running the turn.
         """
         if not self.in_turn and is_repair(message):
             if agent.messages and agent.messages[-1] is message:
@@ -220,12 +225,14 @@ class SessionAgent:
     def redact(
         self, message: Message, read_log: Callable[[], Iterable[LogEntry]]
     ) -> list[Future[None]]:
-        """Replace all copies of the message that has the ``tracking_id`` of ``message``.
+        """Replace a message of the agent by its redacted version, in memory and in all stores.
+
+        Both have the same ``tracking_id``.
 
         Args:
             message: The redacted version.
-            read_log: Reads the log. It is called in the background if the message is not in memory,
-                and again until the stores answer.
+            read_log: Returns the messages of the log. It is called in the background if the message
+                is not in memory, and again until the stores answer.
 
         Returns:
             Futures that end when the redacted message is stored.
@@ -277,6 +284,8 @@ class SessionAgent:
     def settle_later(self, future: Future[None]) -> None:
         """Let the next beginning or end of a turn wait until a redaction is stored.
 
+        The wait takes at most ``durable_deadline``.
+
         Args:
             future: Ends when the redaction is stored.
         """
@@ -284,7 +293,9 @@ class SessionAgent:
         self._unsettled = [*left, future]
 
     def wait_for_redactions(self) -> None:
-        """Block the thread until logged messages are redacted, at most for ``durable_deadline``.
+        """Block the thread until pending redactions of logged messages are stored.
+
+        The wait takes at most ``durable_deadline``.
 
         Raises:
             StoreUnavailableError: A redaction takes longer. It is completed in the background.
@@ -296,7 +307,7 @@ class SessionAgent:
                 wait_for(future, tiers, must=True, has_waited=True)
 
     def renew_after_fork(self) -> None:
-        """Leave pending redactions to the parent process."""
+        """Discard the list of pending redactions in a forked process. The parent completes them."""
         self._redactions, self._unsettled = [], []
 
     async def _settle(self) -> None:
@@ -307,13 +318,16 @@ class SessionAgent:
             wait_for(future, tiers, has_waited=True)
 
     def end_turn(self, agent: Agent) -> None:
-        """End the open turn of the conversation, without I/O."""
+        """Mark the end of the agent's turn in its conversation. The turn is saved later."""
         self.in_turn = False
         self._announce(agent)  # the intent at the end of the turn is stored with the turn
         self.conversation.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
-        """Save the turn that has ended."""
+        """Save the agent's turn that has ended, and wait for the save.
+
+        A turn that ended with an interrupt or checkpoint is also written to the durable tier.
+        """
         await self._settle()
         self._capture(event.agent)
         saver, result = self.conversation.saver, event.result
@@ -323,7 +337,10 @@ class SessionAgent:
     # State between turns
 
     def capture_between_turns(self) -> None:
-        """Copy history and states of an idle agent to its conversation."""
+        """Copy the history and states of an idle agent to its conversation, for the next save.
+
+        During a turn, nothing is copied.
+        """
         agent = self.agent()
         if agent is not None and not self.in_turn:
             self._capture(agent)
@@ -337,13 +354,16 @@ class SessionAgent:
 
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:
-    """Return an agent's states without its messages, keyed as in a Strands snapshot."""
+    """Return the states of an agent, without messages, keyed as in a Strands snapshot."""
     take = partial(agent.take_snapshot, preset="session", exclude=["messages"])
     return _with_empty_stack(take).data
 
 
 def _with_empty_stack(work: Callable[[], _T]) -> _T:
-    """Call ``work``, again in a new thread if it reaches Python's recursion limit."""
+    """Call a function. If it exceeds Python's recursion limit, call it again in a new thread.
+
+    A new thread begins with an empty call stack.
+    """
     try:
         return work()
     except RecursionError:

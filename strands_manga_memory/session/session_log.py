@@ -1,4 +1,7 @@
-"""Messages and pages of a conversation's log."""
+"""Messages of a conversation's log, with their numbers and times, and pages of the log.
+
+The log has every message of a conversation, also those that have left ``agent.messages``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from strands_manga_memory.stores.codec import load
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in a conversation's log, to continue with earlier messages.
+    """Position of a message in a conversation's log, for reading the messages before it.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -29,12 +32,12 @@ class LogPosition(NamedTuple):
     key: TurnKey
 
     def __str__(self) -> str:
-        """Return the position in the log as text."""
+        """Return the position as text: its four values, joined by dots."""
         return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
 
     @classmethod
     def parse(cls, text: str) -> LogPosition:
-        """Parse a log position from its text.
+        """Parse a log position from the text that ``str(position)`` returns.
 
         Raises:
             ValueError: The text is not a log position.
@@ -59,8 +62,8 @@ class LogEntry:
         message: The message, or a placeholder if the message cannot be read.
         key: Key of the message's turn.
         number: Index of the message in the turn, from 0.
-        revision: Number of times that the message was replaced.
-        about: Further values of the turn, such as the intent.
+        revision: Number of times that the message was replaced, such as by a redaction.
+        about: Further values that are stored with the turn, such as the user's intent.
     """
 
     seq: int
@@ -74,9 +77,10 @@ class LogEntry:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Dict with ``seq``, ``turn``, ``at``, ``message`` and further values about the message.
+        """Message as a dict with its message number, turn number and time.
 
-        A replaced message also has a ``revision``.
+        The keys are ``message``, ``seq``, ``turn``, ``at``, and the names of further values of the
+        turn, such as ``intent``. A replaced message also has a ``revision``.
         """
         about = {name: value for name, value in self.about.items() if name != CONTINUES}
         record = {**about, "seq": self.seq, "turn": self.turn, "at": self.at}
@@ -84,19 +88,26 @@ class LogEntry:
         return {**record, "message": self.message, **revision}
 
     def shift(self, by: int, turns: int) -> LogEntry:
-        """Return a copy with the message number raised by ``by``, the turn number by ``turns``."""
+        """Return the message with numbers that count from the beginning of the whole log.
+
+        If only a part of the log was read, the numbers in this part begin at 1.
+
+        Args:
+            by: Number of messages before that part.
+            turns: Number of turns before that part.
+        """
         return replace(self, seq=self.seq + by, turn=self.turn + turns)
 
 
 @dataclass(frozen=True)
 class HistoryPage:
-    """Page of a conversation's log.
+    """Page of a conversation's log, which has all messages of the conversation.
 
     Attributes:
         records: The messages, oldest first. Each record has ``seq``, ``turn``, ``at``, ``message``
             and further stored values.
-        next: Argument ``after`` of ``history_page`` for the page with the preceding messages. None
-            if there are none.
+        next: Argument ``after`` of ``history_page`` that returns the page with the preceding
+            messages. None if there are none.
     """
 
     records: tuple[dict[str, Any], ...]
@@ -109,8 +120,8 @@ def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> 
     Placeholders stand for messages that are missing or cannot be read.
 
     Args:
-        log: The turns that were read.
-        lengths: Known numbers of messages of turns, by which missing messages are found.
+        log: The turns that were read, keyed by turn key.
+        lengths: Known number of messages of each turn. A turn that has fewer gets placeholders.
     """
     entries: list[LogEntry] = []
     role = "assistant"
@@ -138,9 +149,12 @@ def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> 
 
 
 def turn_numbers(log: Mapping[TurnKey, Turn]) -> dict[TurnKey, int]:
-    """Return the number of each turn, from 1, in the order of the turns.
+    """Number the turns of a log from 1, in their order.
 
-    A turn that continues the previous one after an interrupt has the same number.
+    A turn that only continues the previous one, such as after an interrupt, gets the same number.
+
+    Returns:
+        The number of each turn, keyed by turn key.
     """
     numbers: dict[TurnKey, int] = {}
     number = 0

@@ -1,4 +1,8 @@
-"""Background work on expired conversations: last flush, finalizer, removal."""
+"""Sweeper: a background job that finishes expired conversations.
+
+It writes their last turns to the durable tier, calls a finalizer such as a summarizer, and removes
+them from the hot tier.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +46,20 @@ logger = logging.getLogger(__name__)
 
 
 class EndedConversation:
-    """Conversation that has expired or was closed, for a finalizer such as a summarizer.
+    """Conversation that has expired or was closed, as a finalizer gets it.
+
+    A finalizer is a function that processes ended conversations, such as a summarizer.
 
     Args:
         place: Storage key of the conversation.
         tiers: The stores of the conversation.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), from the
-            expiry index. They are used if no tier has the ids.
+            index of expiring conversations. They are used if no tier has the ids.
 
     Attributes:
-        hold: Access to the conversation in both tiers, with this process's copy of it.
-        durable: Access to the conversation in the durable tier; None without one.
+        hold: Access to the conversation in the two stores, with this process's copy of it.
+        durable: Access to the conversation in the durable tier (such as DynamoDB); None without
+            one.
     """
 
     def __init__(
@@ -65,24 +72,27 @@ class EndedConversation:
 
     @property
     def record(self) -> Record:
-        """State of the conversation, as last read from a tier."""
+        """Stored state of the conversation, as last read from a tier."""
         return self.hold.local.base
 
     @property
     def ids(self) -> Mapping[str, str]:
-        """Known unescaped ids of session, user, tenant and member (agent or orchestrator)."""
+        """Known ids of the conversation's session, user, tenant and member, unescaped.
+
+        The member is the agent, Graph or Swarm.
+        """
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
         """Write the turns that only the hot tier has to the durable tier.
 
         Args:
-            claimed: Version numbers of the hot copy when the sweeper claimed the conversation. If
-                they have changed, nothing is written.
+            claimed: Version numbers of the hot tier's copy when the sweeper claimed (reserved) the
+                conversation. If they have changed, nothing is written.
 
         Returns:
-            False if the hot tier has no content of the conversation, or another process has written
-            since the claim.
+            Whether the hot tier still has the claimed version of the conversation. False if it has
+            no content, or if another process has written since the claim.
 
         Raises:
             StoreUnavailableError: A tier does not answer.
@@ -112,31 +122,40 @@ class EndedConversation:
 
     @property
     def ended_incarnations(self) -> list[int]:
-        """Numbers of earlier, expired runs (incarnations) that still have turns in the log.
+        """Numbers of the expired runs (incarnations) of the conversation that are still in the log.
 
-        Such turns remain if the user returned before a sweep, or if the table's TTL has deleted the
-        record.
+        A run ends when the conversation expires. The next run begins when the user returns. The log
+        has an old run if no sweeper worked between the two, or if the table itself has deleted the
+        expired record.
         """
         first, present = max(1, self.record.logs_from), self.record.incarnation
         numbers = [] if self.durable is None else self.durable.incarnations()
         return [one for one in numbers if one >= first and (one < present or not present)]
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Yield a transcript for each expired run in the log, then one for the present run."""
+        """Yield a transcript for each run of the conversation in the log, the present run last.
+
+        A run ends when the conversation expires. The next run begins when the user returns.
+        """
         if self.durable is not None:
             for number in self.ended_incarnations:
                 yield from self._transcript(sorted(self.durable.read_log(number).items()))
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield the transcript of the conversation since its last expiry or deletion, if any."""
+        """Yield the transcript of the conversation since its last expiry or deletion.
+
+        Nothing is yielded if there are no messages, or if the user or session is not known.
+        """
         if not self.record.is_empty:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
 
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
     ) -> Iterator[Transcript]:
-        """Yield the transcript of some turns. Without turns, user or session, yield nothing.
+        """Yield a transcript of turns of the log.
+
+        Without turns, or if the user or session is not known, nothing is yielded.
 
         Args:
             log: Key and content of each turn, in order.
@@ -170,21 +189,22 @@ class EndedConversation:
 
 
 class Finalizer(Protocol):
-    """Function that processes an ended conversation, such as to write a summary."""
+    """Function that processes a conversation that has ended, such as to write a summary."""
 
     def __call__(self, conversation: EndedConversation) -> None:
-        """Process an ended conversation, again if a sweeper crashed during the first call."""
+        """Process an ended conversation. After an error or a crash, a sweeper repeats the call."""
 
 
 class SessionSweeper:
-    """Sweeper that finishes expired conversations, and deletes logs of ended sessions.
+    """Background job that finishes expired conversations, and deletes the logs of ended sessions.
 
-    A conversation has expired when nobody used it during its time to live. It is flushed to the
-    durable tier, given to the finalizer, and removed from the hot tier. Its session ends later, and
-    the log is deleted ``ttl.grace`` seconds after that. A sweep never restarts a time to live.
+    A conversation has expired when nobody used it during its time to live. Its last turns are
+    written to the durable tier, the finalizer is called, and the conversation is removed from the
+    hot tier. Its session ends later. The log is deleted ``ttl.grace`` seconds after the end of the
+    session. A sweep never restarts a time to live.
 
-    Any number of sweepers may run at the same time, because a sweeper first claims a conversation
-    atomically. A conversation in which a turn begins meanwhile is not finished.
+    Any number of sweepers may run at the same time, because each conversation is first claimed
+    (reserved) by one of them. A conversation in which a turn begins meanwhile is not finished.
 
     Args:
         hot: The hot tier or its URL, or None. With a durable tier, an in-memory hot tier is
@@ -225,7 +245,10 @@ class SessionSweeper:
         return f"SessionSweeper({self._tiers.store_names}, finalizer={self._finalizer!r})"
 
     def run_once(self, *, limit: int = 100) -> int:
-        """Flush, finalize and remove expired conversations, up to ``limit`` in each tier.
+        """Finish expired conversations, at most ``limit`` from each of the two tiers.
+
+        Their last turns are written to the durable tier, the finalizer is called, and they are
+        removed from the hot tier.
 
         Returns:
             Number of conversations that were removed from the hot tier, or finalized from the
@@ -260,7 +283,10 @@ class SessionSweeper:
         return _tried(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
-        """Flush and finalize a claimed conversation, and remove it from the hot tier.
+        """Finish an expired conversation in the hot tier that this sweeper has claimed (reserved).
+
+        Its last turns are written to the durable tier, the finalizer is called, and the
+        conversation is removed from the hot tier.
 
         Args:
             hot: The hot tier.
@@ -301,17 +327,17 @@ class SessionSweeper:
         return is_finalized
 
     def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
-        """Do the work that is due for a conversation in the durable tier.
+        """Check a conversation in the durable tier, and do the work that is due.
 
         - While the hot tier has a copy of the conversation, nothing is due.
-        - After its time to live, the conversation is finalized.
-        - ``ttl.grace`` seconds after the end of its session, a tombstone replaces the conversation,
-          and the log is deleted.
-        - After the expiry of the tombstone, the tombstone is deleted.
+        - After the conversation's time to live, the finalizer is called.
+        - ``ttl.grace`` seconds after the end of its session, a deletion marker (tombstone) replaces
+          the conversation, and the log is deleted.
+        - After the expiry of the marker, the marker is deleted.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the
-            conversation was finalized.
+            finalizer was called.
         """
         now, ttl, hot = self._tiers.clock(), self._tiers.ttl, self._tiers.hot
         if hot is not None and (copy := hot_copy_of(hot, entry.place.conversation)) is not None:
@@ -341,10 +367,10 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
-        """Call the finalizer, unless there is none or this version was finalized before.
+        """Call the finalizer for a conversation, unless it has processed this version already.
 
         Returns:
-            Whether the finalizer was called.
+            Whether the finalizer was called. False also if there is no finalizer.
         """
         if self._finalizer is None:
             return False
@@ -356,7 +382,10 @@ class SessionSweeper:
         return True
 
     def _mark(self, place: Place, durable: DurableTier) -> None:
-        """Store the version that was finalized, so that it is not finalized again."""
+        """Store which version of a conversation the finalizer has processed.
+
+        That version is not given to the finalizer again.
+        """
         if not durable.head_item:
             return
         partition, sort = finalized_key(place)
@@ -367,13 +396,15 @@ class SessionSweeper:
     def _attend_ended(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
-        """Delete the log of an ended conversation or, without a log, its expired tombstone.
+        """Remove the remains of a deleted or expired conversation from the durable tier.
 
-        If the log has turns of expired runs, the finalizer is called first.
+        If there is a log, it is deleted. Before that, the finalizer is called if the log has turns
+        of an expired conversation. Without a log, the deletion marker (tombstone) is deleted after
+        its expiry.
 
         Returns:
             Time of the next check in seconds since 1970 (None: no further check), and whether the
-            conversation was finalized.
+            finalizer was called.
         """
         now, ttl, record = self._tiers.clock(), self._tiers.ttl, conversation.record
         if there := durable.incarnations():
@@ -406,7 +437,7 @@ class SessionSweeper:
 
 
 def _tried(work: Callable[[], bool]) -> bool:
-    """Return the result of ``work``; after an error, log it and return False."""
+    """Run a step of a sweep. After an error, log the error and return False."""
     try:
         return work()
     except Exception as error:

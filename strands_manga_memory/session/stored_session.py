@@ -53,13 +53,15 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    Methods without an ``agent_id`` use the default agent. It is the agent of the scope or, without
-    a scope, the only agent in use. If none or several are in use, it is the agent ``default``.
+    Many methods have an argument ``agent_id``. None stands for the default agent: the agent of the
+    scope or, without a scope, the only agent in use. If none or several are in use, the default
+    agent is the one with the id ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
             tenant and agent.
-        tiers: The session's stores.
+        tiers: The session's stores, a hot tier (such as Redis) and a durable tier (such as
+            DynamoDB).
 
     Attributes:
         scope: ``ConversationScope`` of the session; None if only an id was given.
@@ -84,7 +86,7 @@ class StoredSession:
         attachments(tiers.writer).setdefault("sessions", weakref.WeakSet()).add(self)
 
     def exists(self, agent_id: str | None = None) -> bool:
-        """Return whether a conversation of an agent is stored in a tier.
+        """Return whether one of the stores has a conversation of an agent in this session.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -94,12 +96,13 @@ class StoredSession:
     def delete_session(self) -> None:
         """Delete all conversations of this session from both tiers.
 
-        Tombstones stay, so that a late write brings no conversation back. A running agent starts
-        its next invocation with an empty history and its initial states.
+        Deletion markers (tombstones) stay, so that a late write of another process brings no
+        conversation back. A running agent starts its next invocation with an empty history and its
+        initial states.
 
         Without a durable tier, there is no list of a session's agents. Then only conversations of
-        the default agent and of agents of this manager are deleted, and others end with their time
-        to live.
+        the default agent and of agents of this manager are deleted. Those of other agents expire
+        after their time to live.
 
         Raises:
             StoreUnavailableError: A tier could not be reached; call ``delete_session`` again.
@@ -129,10 +132,10 @@ class StoredSession:
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold a conversation's advisory lease, which only one worker can hold at a time.
+        """Hold the lease of a conversation, so that workers take turns.
 
-        Workers that call this method take turns. Writers that do not call it can still save, and
-        changes are merged.
+        Only one worker can hold the lease at a time. A writer that does not call this method can
+        still save, and its changes are merged.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -156,9 +159,9 @@ class StoredSession:
             hot.release_lease(name, owner=owner)
 
     def history(self, agent_id: str | None = None) -> Iterator[Message]:
-        """Yield the messages of an agent's log in order.
+        """Yield all messages of an agent's conversation in order, also those that left its history.
 
-        The whole log is read before the first message is yielded.
+        All of them are read before the first message is yielded.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -168,10 +171,10 @@ class StoredSession:
     def records(
         self, agent_id: str | None = None, *, last: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's log as dicts, in order.
+        """Yield all messages of an agent's conversation in order, as dicts with numbers and times.
 
-        Keys are ``seq`` (message number), ``turn`` (turn number), ``at`` (seconds since 1970),
-        ``message`` and further values.
+        The keys are ``seq`` (message number), ``turn`` (turn number), ``at`` (seconds since 1970),
+        ``message``, and the names of further values.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -187,15 +190,16 @@ class StoredSession:
     def history_page(
         self, agent_id: str | None = None, *, limit: int = 50, after: str | None = None
     ) -> HistoryPage:
-        """Return a page of an agent's log: the last messages or, for ``after``, earlier ones.
+        """Return one page of all messages of an agent's conversation.
 
+        The first page has the last messages, and each further page has the messages before them.
         Only the turns around the page are read from a durable tier.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
             limit: Maximum number of messages. Default 50.
-            after: ``next`` of the page that was returned before. None: the last messages of the
-                log.
+            after: ``next`` of the page that was returned before. None: the page with the last
+                messages.
 
         Raises:
             ValueError: ``limit`` is below 1, or ``after`` names no message of the log.
@@ -210,11 +214,11 @@ class StoredSession:
         return HistoryPage(records, None if earlier is None else str(earlier))
 
     def fork(self, at_turn: int, *, session_id: str, agent_id: str | None = None) -> None:
-        """Begin a new session of the same user with a copy of this session's first turns.
+        """Begin a new session of the same user with a copy of an agent's first turns.
 
-        After the last turn, the new conversation has the agent's whole state and history. After an
-        earlier turn, it has at most 100 turns of history, and no state values that were set later:
-        their earlier values are not stored.
+        If ``at_turn`` is the last turn, the copy has the agent's whole state and history. If it is
+        an earlier turn, the copy has at most 100 turns of history. State values that were set after
+        that turn are missing, because their earlier values are not stored.
 
         Args:
             at_turn: Number of the last turn to copy, counted from 1; ``turn`` in the records of
@@ -247,9 +251,9 @@ class StoredSession:
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
         """Remove the stored turns of a conversation after the turn ``at_turn``.
 
-        A turn that is stored during the call stays, unless ``at_turn`` is 0. If ``at_turn`` is not
-        the last turn, the new history has at most 100 turns, and state values that were set after
-        ``at_turn`` are missing.
+        A turn that is stored during the call stays. With ``at_turn`` 0, it is removed, too. If
+        ``at_turn`` is not the last turn, the new history has at most 100 turns, and state values
+        that were set after ``at_turn`` are missing.
 
         An agent of this process has the shortened history at its next turn, and so has an agent of
         another process with ``refresh="turn"``. Any other agent uses the old history for one more
@@ -274,11 +278,11 @@ class StoredSession:
             conversation.saver.request_refresh().result()
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's history, except edited and added ones.
+        """Yield the messages of an agent's history with their times. Edited messages are left out.
 
-        The conversation manager adds messages such as summaries. Each message is yielded as a dict
-        with ``message`` and ``at`` (seconds since 1970). A tier may be down if the other tier has
-        the conversation.
+        Messages that a conversation manager has added, such as summaries, are left out, too. Each
+        message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). One tier may
+        be down if the other tier has the conversation.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -293,7 +297,7 @@ class StoredSession:
     def agents(self) -> list[str]:
         """Return the ids of the agents that have a conversation in this session, sorted.
 
-        Without a durable tier, only the agents that this manager has used are returned.
+        Without a durable tier, only agents that this manager has used are returned.
 
         Raises:
             StoreUnavailableError: The durable tier does not answer.
@@ -324,7 +328,7 @@ class StoredSession:
                 message, or ``keep`` is below 0.
             StoreUnavailableError: No tier stored the messages in time. They are kept in memory, and
                 saved later.
-            ConflictError: Another writer's change cannot be merged.
+            ConflictError: Another process's change cannot be merged.
         """
         id_ = self._agent_id(agent_id)
         if self._live(id_) is not None:
@@ -346,7 +350,7 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def restorable(self, agent_id: str | None = None) -> tuple[list[Message], dict[str, Any]]:
-        """Return the history and the states of an agent's stored conversation.
+        """Return the history and the states that a restore would give to an agent.
 
         Both are empty if no conversation is stored. The states are keyed as in a Strands snapshot.
 
@@ -376,7 +380,7 @@ class StoredSession:
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
     ) -> Standing:
-        """Store a conversation from another session manager, unless the id is in use here.
+        """Store a conversation of another session manager, if this session has none with that id.
 
         If there is a durable tier, the conversation is not written to the hot tier. Its time to
         live begins now.
@@ -427,19 +431,22 @@ class StoredSession:
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
-        """Return statistics of an agent's conversation, without restarting its time to live."""
+        """Return statistics of an agent's conversation, such as the number of messages.
+
+        The call does not restart the conversation's time to live.
+        """
         return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
-        """Return statistics of each agent that this manager uses, without I/O."""
+        """Return statistics of each agent that this manager uses. No store is read."""
         in_use = self._conversations.copy().items()
         return [one.stats(self._live(id_)) for (kind, id_), one in in_use if kind == "A"]
 
     def metadata(self, agent_id: str | None = None) -> dict[str, Any]:
-        """Return the metadata of a conversation, keyed by name.
+        """Return the metadata of an agent's conversation, keyed by name.
 
-        The result has the user if known, the values that ``set_metadata`` stored, the number of
-        turns, and the times of the beginning and of the last use.
+        They are the user (if known), the values that ``set_metadata`` stored, the number of turns,
+        and the times of the beginning and of the last use.
         """
         conversation = self._conversations.get(("A", self._agent_id(agent_id)))
         if conversation is None or not conversation.local.is_dirty:
@@ -451,7 +458,7 @@ class StoredSession:
             return {**user, **conversation.meta, **dict(zip(COUNTERS, values, strict=True))}
 
     def set_metadata(self, agent_id: str | None = None, /, **fields: Any) -> None:
-        """Store metadata of a conversation, such as the locale, and wait until they are saved.
+        """Store metadata of a conversation, such as the user's locale, and wait for the save.
 
         Raises:
             ValueError: A value is not JSON, or has over 100 levels, or a name is one of the
@@ -474,13 +481,13 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` with the ``tracking_id`` of each message redacted from now on."""
+        """Register a function that gets the ``tracking_id`` of each message when it is redacted."""
         self._redaction_listeners.append(listener)
 
     # Conversations of the session's agents and orchestrators
 
     def _agent_id(self, agent_id: str | None) -> str:
-        """Return a checked agent id; for None, the id of the default agent."""
+        """Check an agent's id and return it. For None, return the id of the default agent."""
         if agent_id is not None:
             return checked_id("agent_id", agent_id)
         if self.scope is not None:
@@ -492,18 +499,19 @@ class StoredSession:
         return Place.of(self._storage_id, kind, id_)
 
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
-        """Return an object for the access to a conversation, which is not read yet."""
+        """Create the object that accesses a conversation. Nothing is read yet."""
         ids, place = {**self._ids, "member": id_}, self._place(id_, kind)
         return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
 
     def _look_at(
         self, agent_id: str | None, unsaved: AgentConversation | None = None
     ) -> AgentConversation:
-        """Read an agent's conversation for an inspection, which does not restart its time to live.
+        """Read an agent's conversation from the stores, without restarting its time to live.
 
         Args:
-            agent_id: Id of the agent; None for the default.
-            unsaved: Conversation of a live agent, whose unsaved messages are added to the log.
+            agent_id: Id of the agent, or None for the default agent.
+            unsaved: Conversation object of an agent in use. Its unsaved messages are added to the
+                log.
         """
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
@@ -512,15 +520,15 @@ class StoredSession:
         return conversation
 
     def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
-        """Return the conversation of an agent in use, or else read it for an inspection."""
+        """Return the conversation of an agent in use; read any other one from the stores."""
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent with this id; None if there is none any more."""
+        """Return the Strands agent with this id; None if there is none, or none any more."""
         return self._agents[agent_id].agent() if agent_id in self._agents else None
 
     def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:
-        """Return the messages of an agent's log, with unsaved messages of this manager."""
+        """Return all messages of an agent's conversation, also unsaved ones of this manager."""
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
         return self._look_at(agent_id, in_use).history(last=last)
 
@@ -530,10 +538,10 @@ class StoredSession:
                 listener(id_)
 
     def _save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Save and flush an agent's unsaved changes in all session managers of this process.
+        """Write an agent's unsaved changes in all session managers of this process to the stores.
 
         Args:
-            agent_id: The agent.
+            agent_id: Id of the agent.
             idle: Whether to raise an error if the agent is being invoked.
 
         Raises:
@@ -552,7 +560,11 @@ class StoredSession:
                 conversation.saver.request_flush().result()
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield an agent and its conversation from each session manager of this process."""
+        """Yield an agent and its conversation from each session manager of this process.
+
+        Session managers that do not use the conversation are left out. The agent is None if it is
+        not a Strands agent.
+        """
         place = self._place(agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
@@ -560,7 +572,7 @@ class StoredSession:
                 yield live, held
 
     def _delete(self, places: Iterable[Place]) -> list[StoreUnavailableError]:
-        """Delete conversations, and return the errors of tiers that did not answer."""
+        """Delete conversations from both tiers, and return the errors of tiers that failed."""
         errors = []
         in_use = {conversation.place: conversation for conversation in self._conversations.values()}
         for place in places:

@@ -1,4 +1,4 @@
-"""Session manager of Strands that stores sessions in a hot and a durable tier."""
+"""Session manager of Strands that stores sessions in a cache and in a database table."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 
 class TieredSessionManager(StoredSession, SessionManager[Agent]):
-    """Session manager of Strands that stores a session in a hot and a durable tier.
+    """Session manager of Strands that stores a session in a cache and in a database table.
 
     Pass it to ``Agent(session_manager=...)``, or to a ``Graph`` or ``Swarm``. In the background,
-    each turn is saved in the hot tier, and every few turns are flushed to the durable tier. A
-    restored agent has exactly the messages of the original agent, with all changes of its
-    conversation manager.
+    each turn is saved in the cache, the hot tier (such as Redis). After every few turns, they are
+    written (flushed) to the table, the durable tier (such as DynamoDB). A restored agent has
+    exactly the messages of the original agent, with all changes of its conversation manager.
 
     If a crash interrupts a turn, requests to the model get an error result for each open tool call.
     The history is not changed.
@@ -122,7 +122,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the callbacks that restore and save an agent, Graph or Swarm.
 
-        An agent is saved after all other hooks, so that their changes are saved, too.
+        An agent is saved after all other hooks have run, so that their changes are saved, too.
         """
         # The callbacks are methods: functions defined here would be created again for each of
         # thousands of agents.
@@ -209,7 +209,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def append_message(self, message: Message, agent: Agent, **kwargs: Any) -> None:
         """Add a message to the agent's conversation.
 
-        It is saved with the running turn or, between turns, at once.
+        During a turn, the message is saved with the turn. Between turns, it is saved at once.
         """
         live = self._agent(agent)
         live.append(message, agent)
@@ -217,15 +217,15 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             wait_for(live.conversation.saver.request(), self._tiers)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
-        """Replace the message that has the ``tracking_id`` of ``redact_message`` in all stores.
+        """Replace a message by its redacted version in all stores.
 
-        The call waits until the new message is stored, at most for ``durable_deadline``. On an
-        event loop, the call does not wait, but the next beginning or end of a turn does. A
-        redaction that takes longer, such as during an outage, is completed in the background. No
-        later write stores the original message.
+        Both have the same ``tracking_id``. The call waits until the new message is stored, at most
+        for ``durable_deadline``. On an event loop, the call does not wait, but the next beginning
+        or end of a turn does. A redaction that takes longer, such as during an outage, is completed
+        in the background. No later write stores the original message.
 
         Raises:
-            ConflictError: Another writer's change cannot be merged.
+            ConflictError: Another process's change cannot be merged.
             CorruptRecordError: A stored record is damaged.
         """
         live = self._agent(agent)
@@ -240,8 +240,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the present state of an agent between turns, and wait until it is saved.
 
-        The wait takes at most ``hot_deadline`` on an event loop, and ``durable_deadline``
-        elsewhere. During a turn, this call does nothing: the state is saved at the end of the turn.
+        The wait takes at most ``durable_deadline``, and on an event loop at most ``hot_deadline``.
+        During a turn, this call does nothing, because the state is saved at the end of the turn.
         """
         live = self._agent(agent)
         if not live.in_turn:
@@ -249,7 +249,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             wait_for(live.conversation.saver.request(), self._tiers)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
-        """Restore a Graph or Swarm from its stored state, or begin to store its state."""
+        """Restore a Graph or Swarm from its stored state, and store its state from now on."""
         conversation = self._new("M", source.id)
         if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
             with trusted(conversation.place.conversation):
@@ -263,12 +263,14 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Methods for users
 
     def flush(self) -> None:
-        """Save and flush all changes of the session, and wait until this is done.
+        """Write all changes of the session to the durable tier, and wait until this is done.
+
+        Without a durable tier, they are written to the hot tier.
 
         Raises:
-            StoreUnavailableError: The durable tier (without one, the hot tier) did not take the
-                changes, or a redaction is not complete. Both are done later.
-            ConflictError: Another writer's change cannot be merged with the unsaved ones.
+            StoreUnavailableError: A tier did not take the changes, or a redaction is not complete.
+                Both are done later.
+            ConflictError: Another process's change cannot be merged with the unsaved ones.
         """
         futures = []
         for (kind, id_), conversation in self._conversations.copy().items():
@@ -281,7 +283,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
             live.wait_for_redactions()
 
     def close(self) -> None:
-        """Flush all changes of the session, and mark its durable copy as complete.
+        """Write all changes of the session to the durable tier, and mark it there as complete.
 
         A restore then needs no newer data from the hot tier. The manager can still be used.
         """
@@ -292,7 +294,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     # Internals
 
     def _agent(self, agent: Agent) -> SessionAgent:
-        """Return the ``SessionAgent`` of a Strands agent that this manager knows."""
+        """Return the ``SessionAgent`` of a Strands agent, or raise ``ValueError`` without one."""
         if agent.agent_id not in self._agents:
             raise ValueError(
                 f"agent_id {agent.agent_id!r:.80} is not known to this session manager: "
@@ -301,7 +303,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         return self._agents[agent.agent_id]
 
     def _run(self, id_: str) -> AgentConversation:
-        """Return the conversation that holds the state of a Graph or Swarm."""
+        """Return the stored conversation that has the state of a Graph or Swarm.
+
+        Raise ``ValueError`` if the manager does not know the Graph or Swarm.
+        """
         if ("M", id_) not in self._conversations:
             raise ValueError(
                 f"id {id_!r:.80} is not known to this session manager: give it to the Graph or"
@@ -313,7 +318,10 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
 def _request_run_save(
     source: MultiAgentBase, conversation: AgentConversation, *, is_over: bool = False
 ) -> Future[None]:
-    """Save the state of a Graph or Swarm, and flush it if its run ended with an interrupt."""
+    """Save the state of a Graph or Swarm in the background.
+
+    If its run ended with an interrupt, the state is also written to the durable tier.
+    """
     state = source.serialize_state()
     conversation.set_entry(ORCHESTRATOR, state)
     return conversation.saver.request(flush=is_over and state.get("status") == "interrupted")

@@ -1,7 +1,7 @@
-"""Stores of a session manager, storage keys of conversations, and two indexes of them.
+"""Stores of a session manager, storage keys of conversations, and two lists of conversations.
 
-The directory lists a user's sessions. The expiry index lists the times when sweepers check
-conversations.
+The directory lists a user's sessions. The expiry index lists the times when a sweeper (background
+job for expired conversations) must check a conversation.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ HOT = "hot"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Storage key of a conversation.
+    """Storage key of the conversation of an agent, Graph or Swarm.
 
     Attributes:
         session: Storage id of the session, escaped.
-        member: Kind and escaped id of the agent or orchestrator, such as ``A:default``.
+        member: Kind and escaped id of the agent, Graph or Swarm, such as ``A:default`` for the
+            agent ``default``.
     """
 
     session: str
@@ -52,40 +53,52 @@ class Place:
 
     @classmethod
     def of(cls, session: str, kind: Kind, id_: str) -> Place:
-        """Return the storage key of an agent's or orchestrator's conversation.
+        """Return the storage key of the conversation of an agent, Graph or Swarm.
 
         Args:
             session: Storage id of the session.
             kind: ``A`` for an agent, ``M`` for a Graph or Swarm.
-            id_: Id of the agent or orchestrator, not escaped.
+            id_: Id of the agent, Graph or Swarm, not escaped.
         """
         return cls(session, f"{kind}:{encoded_id(id_)}")
 
     @classmethod
     def named(cls, conversation: str) -> Place:
-        """Parse a storage key from the conversation's name in the hot tier."""
+        """Convert a conversation's name in the hot tier to its storage key.
+
+        An example of a name is ``s1/A:default``: agent ``default`` in session ``s1``.
+        """
         return cls(*conversation.rsplit("/", 1))
 
     @property
     def conversation(self) -> str:
-        """Name of the conversation in the hot tier."""
+        """Name of the conversation in the hot tier.
+
+        An example is ``s1/A:default``: agent ``default`` in session ``s1``.
+        """
         return f"{self.session}/{self.member}"
 
 
 def user_directory(user_id: str, tenant: str | None) -> str:
-    """Return the partition of a user's directory, the list of the user's sessions."""
+    """Return the table partition that lists the sessions of a user (the user's directory)."""
     return f"user/{encoded_id(tenant) if tenant else ''}:{encoded_id(user_id)}"
 
 
 def directory_key(session: str, ids: Mapping[str, Any]) -> Key | None:
-    """Return the key of a session's entry in the directory; None for a session without a user."""
+    """Return the table key of the item that lists a session for its user.
+
+    None for a session without a user.
+    """
     if not ids.get("user"):
         return None
     return user_directory(ids["user"], ids.get("tenant")), session
 
 
 def directory_entry(session: str, ids: Mapping[str, Any]) -> Item | None:
-    """Return a session's entry in its user's directory; None for a session without a user."""
+    """Return the table item that lists a session for its user.
+
+    None for a session without a user.
+    """
     if (key := directory_key(session, ids)) is None:
         return None
     names = {name: ids.get(name) for name in ("session", "user", "tenant")}
@@ -98,26 +111,34 @@ def _heads(table: Table, session: str, *attributes: str) -> Iterator[Item]:
 
 
 def members(table: Table, session: str) -> Iterator[Place]:
-    """Yield the storage keys of a session's conversations, also of damaged and deleted ones."""
+    """Yield the storage key of each conversation of a session, also of damaged and deleted ones."""
     for row in _heads(table, session):
         yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
-    """Yield kind and id of each agent and orchestrator in a session, except deleted ones."""
+    """Yield the kind and id of each agent, Graph and Swarm that has a conversation in a session.
+
+    The kind is ``A`` for an agent, and ``M`` for a Graph or Swarm. Deleted conversations are left
+    out.
+    """
     for row in _heads(table, session, "member"):
         if row.get("member"):
             yield ("M" if str(row["sk"]).startswith("M:") else "A"), str(row["member"])
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
-    """Return the names of a session's damaged heads (records of conversations)."""
+    """Return the names of damaged table items that have the states of a session's conversations.
+
+    There is one such item, the head, for each conversation. It is damaged if it lacks the attribute
+    ``state``.
+    """
     heads = _heads(table, session, "state")
     return [f"{session}/{row['sk']}" for row in heads if "state" not in row]
 
 
 def tombstone_key(partition: str) -> Key:
-    """Return the key of the tombstone that deletes all conversations of a session or user.
+    """Return the table key of the marker (tombstone) that deletes a whole session or user.
 
     Args:
         partition: Partition of the session, or of the user's directory (list of sessions).
@@ -126,19 +147,20 @@ def tombstone_key(partition: str) -> Key:
 
 
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
-    """Put a tombstone that deletes all conversations of a session or user.
+    """Write the marker (tombstone) that deletes all conversations of a session or user.
 
-    New conversations can still be saved until the end of this call. A caller that also deletes each
-    conversation must therefore list the conversations after this call.
+    Until the end of this call, other processes can still save new conversations. A caller that also
+    deletes each conversation must therefore list the conversations after this call.
 
     Args:
         table: The durable tier.
         partition: Partition of the session, or of the user's directory.
         now: The time in seconds since 1970.
-        until: Time when the table may delete the tombstone, in seconds since 1970.
+        until: Time when the table may delete the marker, in seconds since 1970.
 
     Returns:
-        Lowest number of a conversation's run (incarnation) that the tombstone does not delete.
+        Number of the first run (incarnation) of a conversation that the marker does not delete. A
+        conversation begins a new run after a deletion or expiry.
     """
     before = (table.get(partition, TOMBSTONE) or {}).get(ENDED_BELOW)
     incarnation = max(int(now), int(before) + 1 if isinstance(before, int | float) else 0)
@@ -159,15 +181,15 @@ _IDS = ("session", "user", "tenant", "member")
 
 @dataclass(frozen=True)
 class ExpiryEntry:
-    """Entry of a conversation in the expiry index.
+    """Entry of the expiry index: the time when a sweeper must check a conversation.
 
     Args:
         place: Storage key of the conversation.
         due: Time when a sweeper checks the conversation, in seconds since 1970.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
-        claimed: Time when a sweeper's claim of the entry ends, in seconds since 1970; 0 without a
-            claim.
+        claimed: Time when a sweeper's claim (reservation) of the entry ends, in seconds since 1970;
+            0 without a claim.
     """
 
     place: Place
@@ -177,7 +199,11 @@ class ExpiryEntry:
 
 
 class ExpiryIndex:
-    """Index in the durable tier of the times when sweepers check conversations."""
+    """Index in the durable tier of the times when sweepers must check conversations.
+
+    A sweeper (background job) reads the entries whose time has come, and finishes their
+    conversations if they have expired.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -186,20 +212,21 @@ class ExpiryIndex:
     def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
-        The first item is the index entry, keyed by the time of the next check. The second item
-        stores that time, keyed by conversation.
+        The index tells sweepers (background jobs) when to check a conversation. The first item is
+        its entry, keyed by the time of the next check. The second item is keyed by conversation,
+        and has this time, so that the entry can be found.
         """
         entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
         partition, sort = due_key(place)
         return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
-        """Yield the entries of the expiry index whose time has come.
+        """Yield the entries of the conversations that a sweeper must check now.
 
         Args:
             now: The time in seconds since 1970.
-            start: Number (from 0) of the index partition that is read first. There are 16, and all
-                are read.
+            start: Number of the partition of the index that is read first, from 0 to 15. All 16
+                partitions are read.
         """
         for number in range(start, start + BUCKETS):
             partition, last = f"expiry/{number % BUCKETS:02d}", f"{math.floor(now):013d}#~"
@@ -216,15 +243,15 @@ class ExpiryIndex:
                 yield entry
 
     def claim(self, entry: ExpiryEntry, *, now: float, lease: float) -> bool:
-        """Claim an entry, so that no other sweeper works on the conversation.
+        """Claim (reserve) a conversation, so that no other sweeper works on it.
 
         Args:
-            entry: The entry.
+            entry: Entry of the conversation in the expiry index.
             now: The time in seconds since 1970.
             lease: Seconds for which the entry is claimed.
 
         Returns:
-            False if another sweeper has claimed the entry.
+            Whether the conversation was claimed. False if another sweeper was first.
         """
         if entry.claimed > now:
             return False
@@ -232,18 +259,21 @@ class ExpiryIndex:
         return self._table.put(item, when=Condition(equals={"claimed": entry.claimed}))
 
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
-        """Postpone an entry to the time ``due`` (seconds since 1970), by at least one second."""
+        """Postpone the next check of a conversation to the time ``due``, in seconds since 1970.
+
+        The new time is at least one second after the old one.
+        """
         later = self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
         self.remove(entry)
 
     def remove(self, entry: ExpiryEntry) -> None:
-        """Remove the entry of a conversation from the expiry index."""
+        """Remove a conversation's entry from the list of conversations for sweepers to check."""
         item = self._item(entry)
         self._table.delete(item["session_id"], item["sk"])
 
     def entry_of(self, place: Place) -> ExpiryEntry | None:
-        """Return a conversation's entry; None if it is missing or damaged."""
+        """Return a conversation's entry in the expiry index; None if it is missing or damaged."""
         due = (self._table.get(*due_key(place)) or {}).get("due")
         if not isinstance(due, int | float):
             return None
@@ -261,17 +291,20 @@ class ExpiryIndex:
 
 
 def due_key(place: Place) -> Key:
-    """Return the key of the item that stores the time of a conversation's expiry entry."""
+    """Return the table key of the item with the time when a sweeper must check a conversation."""
     return f"ended/{place.conversation}", "due"
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the key of the item that stores the version that was finalized last."""
+    """Return the table key of the item with the last finalized version of a conversation.
+
+    A finalizer, such as a summarizer, has processed that version.
+    """
     return f"ended/{place.conversation}", "finalized"
 
 
 class ListedSession(NamedTuple):
-    """Session in a user's directory (list of the user's sessions).
+    """Session in a user's directory (the list of the user's sessions).
 
     Args:
         scope: The session and its user.
@@ -286,10 +319,10 @@ class ListedSession(NamedTuple):
 def listings(
     table: Table, user_id: str, tenant: str | None
 ) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions in a user's directory, and the names of unreadable entries.
+    """Return the sessions that are listed for a user, and the names of unreadable entries.
 
-    If the session id in an entry is damaged, the id is read from the entry's key. If the key has
-    only a shortened id, the id is read from the expiry index.
+    If the session id in an entry is damaged, the id is read from the entry's key. The key has only
+    a shortened form of a long id. Such an id is read from the expiry index.
     """
     partition = user_directory(user_id, tenant)
     found: list[ListedSession] = []
@@ -327,7 +360,7 @@ def _possible_sessions(table: Table, row: Item) -> Iterator[Any]:
 def unlist(
     table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None
 ) -> None:
-    """Remove a deleted session from its user's directory (list of sessions).
+    """Remove a deleted session from the list of its user's sessions.
 
     If a hot tier may still have copies of the session, the entry is only marked as deleted, and
     stays until the copies have expired.
@@ -348,17 +381,22 @@ def unlist(
 
 
 def is_in_hot(table: Table, session: str) -> bool:
-    """Return whether a hot tier may have copies of a session."""
+    """Return whether a hot tier may have copies of a session.
+
+    This is so if a process with a hot tier has stored a conversation of the session.
+    """
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 
 
 def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
-    """Return a warning if sessions may have copies in a hot tier that is not given as ``hot``.
+    """Return a warning if sessions may have copies in a hot tier that was not given.
+
+    A deletion or export of a user's data misses such copies.
 
     Args:
         table: The durable tier.
         listed: The sessions.
-        hot: The hot tier of the caller; None without one.
+        hot: The given hot tier, or None.
 
     Returns:
         A list with one warning, or an empty list.
@@ -378,7 +416,7 @@ Refresh = Literal["never", "turn"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """Stores of a session manager, their background writer, and the rules for saving.
+    """Stores of a session manager, their background writer, and the settings for saving.
 
     Most fields are arguments of ``TieredSessionManager``.
 
@@ -425,10 +463,10 @@ class Tiers:
         ttl: TtlPolicy | None = None,
         **rules: Any,
     ) -> Tiers:
-        """Return ``Tiers`` of a hot and a durable store, of which one may be None.
+        """Combine a hot and a durable store, of which one may be None, with the saving rules.
 
-        If there is a durable store, a hot store that ends with the process is not used. All
-        ``Tiers`` of the same stores in a process share one background writer, which also tracks
+        If there is a durable store, a hot store that ends with the process is not used. In a
+        process, all objects with the same stores share one background writer, which also tracks
         whether each store answers.
         """
         if hot is not None and durable is not None and not hot.survives_process:
@@ -445,7 +483,7 @@ class Tiers:
 
     @property
     def store_names(self) -> str:
-        """Class names of the stores, for a ``repr``."""
+        """Names of the classes of the two stores, for a ``repr``."""
         stores = (getattr(store, "observes", store) for store in (self.hot, self.durable))
         hot, durable = (None if store is None else type(store).__name__ for store in stores)
         return f"hot={hot}, durable={durable}"

@@ -1,4 +1,4 @@
-"""Times to live of conversations, and histograms of the time between two turns."""
+"""Times to live of conversations, and a histogram of the time between two turns."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TtlPolicy:
 
     @property
     def tombstone_seconds(self) -> float:
-        """Seconds for which stores keep a tombstone.
+        """Seconds for which stores keep the deletion marker (tombstone) of a conversation.
 
         The time is at least 90,000 seconds (25 hours), and longer than any unused conversation is
         kept.
@@ -115,7 +115,10 @@ class TtlPolicy:
 
     @property
     def refreshed_by_reads(self) -> bool:
-        """Whether the agent's reads restart the time to live."""
+        """Whether reads of a conversation by its agent restart its time to live.
+
+        They do in the modes ``hybrid`` and ``sliding``.
+        """
         return self.mode in ("hybrid", "sliding")
 
 
@@ -129,10 +132,10 @@ _EVERY_SECONDS = 300.0
 
 
 class ReturnGaps:
-    """Histogram of the seconds between two turns, stored in the durable tier every 5 minutes.
+    """Histogram of the time between two turns of a conversation, for all conversations together.
 
-    Each process stores one item per day. If a process is killed, its changes since the last write
-    are lost.
+    It is stored in the durable tier every 5 minutes, in one item for each process and day. If a
+    process is killed, its changes since the last write are lost.
 
     Args:
         table: The durable tier. None: the histogram is not stored.
@@ -146,7 +149,7 @@ class ReturnGaps:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Begin with an empty histogram in a forked child. The parent stores the old one."""
+        """Begin with an empty histogram in a forked process. The parent stores the old one."""
         self._lock = threading.Lock()
         self._process = uuid.uuid4().hex[:12]
         self._day = ""
@@ -154,7 +157,7 @@ class ReturnGaps:
         self.gaps = LogHistogram()
 
     def add(self, gap: float, now: float) -> None:
-        """Add the seconds between two turns to the histogram.
+        """Add the time between two turns of a conversation to the histogram.
 
         Args:
             gap: Seconds between the two turns.
@@ -172,7 +175,10 @@ class ReturnGaps:
             writer.submit(self, lambda: self.save(now))
 
     def save(self, now: float) -> None:
-        """Store today's histogram; if the table does not answer, the next save includes it."""
+        """Store the day's histogram of the time between two turns.
+
+        If the table does not answer, the next call stores it.
+        """
         table = None if self._table is None else self._table()
         with self._lock:
             counts, day = self.gaps.counts.copy(), self._day
@@ -193,11 +199,11 @@ class ReturnGaps:
 
 
 def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
-    """Return the histogram of the seconds between two turns, as stored by all processes.
+    """Return the stored histogram of the time between two turns, summed over all processes.
 
     Args:
         table: The durable tier.
-        since: Leave out days before this time, in seconds since 1970.
+        since: Days before this time, in seconds since 1970, are left out.
 
     Raises:
         StoreUnavailableError: The table does not answer.
@@ -210,7 +216,10 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the histogram that all session managers with the same background writer share."""
+    """Return the histogram of the time between two turns that all session managers share.
+
+    Session managers share it if they have the same stores, and so the same background writer.
+    """
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault(
         "gaps", ReturnGaps(table, writer)

@@ -114,7 +114,10 @@ class Handoffs:
         ]
 
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
-        """Remove messages between agents (handoffs) that were delivered. Newer handoffs stay."""
+        """Remove handoffs, the messages from one agent to another, after their delivery.
+
+        Handoffs that an agent has stored since they were read stay.
+        """
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]
         if delivered:

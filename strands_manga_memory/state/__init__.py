@@ -1,6 +1,7 @@
-"""State of a conversation: typed values that survive a restart.
+"""State of a conversation, such as the user's intent, mentioned orders and goals.
 
-The model receives them as a text block in its requests.
+The state consists of typed values that survive a restart. The model receives them as a text block
+in its requests.
 """
 
 from strands_manga_memory.state.active_entities import ActiveEntity, Confidence, EntityLayer

@@ -37,7 +37,10 @@ For example, each series has its own ASIN.
 
 
 class Confidence(StrEnum):
-    """Certainty of an active entity: inferred, or confirmed by the user or a method call."""
+    """Certainty of an entity that a conversation is about: inferred or confirmed.
+
+    An entity is confirmed if the user named it, or if a method call of the application set it.
+    """
 
     INFERRED = "inferred"
     CONFIRMED = "confirmed"
@@ -66,9 +69,10 @@ class ActiveEntity(Part):
 
     @property
     def spelling(self) -> str:
-        """Text that shows the entity, such as ``One Piece`` for the value ``one piece``.
+        """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
-        The original text is used for a date, or if the value is the same text in lower case.
+        A date is shown as written in the message. The same applies to a value that differs from the
+        written text only in case. Any other entity is shown by its value in the standard form.
         """
         is_shown = self.type == "date" or self.text.casefold() == self.value
         return (is_shown and self.text) or self.value
@@ -96,7 +100,7 @@ class EntityLayer(Layer):
         return sorted(chain(*self.groups.values()), key=lambda each: -each.turn)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line that lists the active entities for the model; nothing without entities.
+        """Yield the text line that lists the active entities for the model, if there are any.
 
         Entities that describe the user, such as a phone number, are left out.
         """
@@ -112,7 +116,7 @@ class EntityLayer(Layer):
 
     @change
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Make a value the only active entity of its type, and return the entity.
+        """Make a value the only active entity of its type, such as an ASIN, and return the entity.
 
         Raises:
             StateError: There is no such entity type, or the value is not valid for the type.
@@ -133,10 +137,11 @@ class EntityLayer(Layer):
     # Events of a turn; they do not raise
 
     def begin_turn(self, *, is_new_subject: bool) -> None:
-        """Remove outdated entities when a new turn begins.
+        """Remove outdated entities when a new turn of the conversation begins.
 
         Entities are outdated if no message named them in the last 20 turns. After a change of
-        subject, only entities that describe the user, such as a phone number, are kept.
+        subject, all entities are removed except those that describe the user, such as a phone
+        number.
         """
         turns = self._store.get(TurnLayer)
         # A fork at an earlier turn has the entities, but not the number of turns.
@@ -149,7 +154,9 @@ class EntityLayer(Layer):
         )
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Make the entities that a message names active, except prices and quantities.
+        """Make the entities active that a message names, such as an order id.
+
+        Prices and quantities are ignored.
 
         Args:
             found: Entities in the message.
@@ -163,7 +170,7 @@ class EntityLayer(Layer):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Make entities active, in place of the active entities of the same types.
+        """Make entities active, such as an ASIN, in place of the active entities of the same types.
 
         Entities that a tool or the assistant named (``by_user`` is False) are less reliable. The
         new entities of a type are then ignored in three cases:
@@ -210,10 +217,10 @@ def _replace(
     *,
     by_user: bool,
 ) -> None:
-    """Replace the active entities of one type by the entities in ``new``, keyed by value.
+    """Replace the active entities of one type by new entities, keyed by value.
 
-    Unreliable new entities are ignored: see ``EntityLayer.mention``. A new title or series also
-    removes earlier volumes, ASINs, ISBNs and prices, which belong to the old one.
+    Less reliable new entities may be ignored: see ``EntityLayer.mention``. A new title or series
+    also removes earlier volumes, ASINs, ISBNs and prices, which belong to the old one.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))

@@ -190,7 +190,10 @@ class StateCoordinator(Plugin):
 
     @property
     def dialogue(self) -> ConversationLayer:
-        """Dialogue with the user: phase, intent, slots of the intent and pending questions."""
+        """Dialogue with the user: phase, intent, slots and pending questions.
+
+        Slots are the values that the intent needs, such as the volume to order.
+        """
         return self.layers.get(ConversationLayer)
 
     @property
@@ -200,13 +203,17 @@ class StateCoordinator(Plugin):
 
     @property
     def goals(self) -> GoalsLayer:
-        """The active goal with its subtasks, and archived goals."""
+        """Goals of the agent: the active goal with its subtasks, and the archive of ended goals."""
         return self.layers.get(GoalsLayer)
 
     # The agent
 
     def init_agent(self, agent: Agent) -> None:
-        """Connect the coordinator to an agent, and register its hooks and its middleware."""
+        """Connect the plugin to an agent, and register its hooks and its middleware.
+
+        Raises:
+            ValueError: The coordinator belongs to another agent already.
+        """
         if self.layers.agent_id:
             raise ValueError(
                 "this StateCoordinator belongs to another agent already; give each agent its own"
@@ -229,7 +236,7 @@ class StateCoordinator(Plugin):
         return with_section(context, self._turn_text(context))
 
     def _turn_text(self, context: InvokeModelContext) -> str:
-        """Return the block of text that shows the state to the model.
+        """Return the block of text that shows the state to the model in the next request.
 
         All requests of a turn contain the same text, unless the environment or the warning about
         the time budget changes.
@@ -241,11 +248,16 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Text block of the state in the last request; empty before the first request."""
+        """Text block with the state that the last request to the model contained.
+
+        The text is empty before the first request.
+        """
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
-        """Remove the active entities and slot values that came from a message.
+        """Remove the entities and slot values that came from a message of the conversation.
+
+        The model no longer sees them in its next request.
 
         Args:
             message_id: Id (``tracking_id``) of the message.
@@ -269,7 +281,7 @@ class StateCoordinator(Plugin):
         """Return the state as a block of text for the model, the most useful lines first.
 
         The text is empty if there is nothing to show. Values are escaped, so that no value can end
-        the block.
+        the block early.
         """
         with self.layers.lock:
             lines = [
@@ -378,11 +390,11 @@ class StateCoordinator(Plugin):
 
     @property
     def environment(self) -> Environment:
-        """Data from the shop's systems, such as the user's cart. They are read-only."""
+        """Data from the shop's systems, such as the user's cart, which the agent can only read."""
         return self._tracker.environment
 
     def stats(self) -> StateStats:
-        """Return statistics of the agent's state."""
+        """Return statistics of the agent's state, such as the numbers of entities and goals."""
         with self.layers.lock:
             entities, goals, limits = self.entities, self.goals, self.layers.limits
             stored = {"conversation": self.dialogue, "entities": entities, "goals": goals}
@@ -410,7 +422,7 @@ _tokens = lru_cache(1_024)(estimate_tokens)
 def _render(lines: Iterable[str], max_tokens: int) -> str:
     """Render lines of the state as one block of text for the model; empty without lines.
 
-    A line that would exceed ``max_tokens`` estimated tokens is left out.
+    Lines that would exceed ``max_tokens`` estimated tokens are left out.
     """
     left, kept = max_tokens - _tokens(render_section(_SECTION, [])), list[str]()
     for line in filter(None, lines):
@@ -422,5 +434,5 @@ def _render(lines: Iterable[str], max_tokens: int) -> str:
 
 
 def coordinator_of(agent: Agent) -> StateCoordinator | None:
-    """Return the ``StateCoordinator`` of an agent; None if the agent has none."""
+    """Return the ``StateCoordinator`` that tracks the state of an agent; None if there is none."""
     return attachments(agent).get("coordinator")

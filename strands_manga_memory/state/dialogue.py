@@ -29,7 +29,7 @@ MOST_SLOTS, MOST_CLARIFICATIONS = 50, 10
 
 
 class SlotStatus(StrEnum):
-    """Status of a slot: empty, or with an inferred or a confirmed value."""
+    """Status of a slot (value that the user's intent needs): empty, inferred or confirmed."""
 
     EMPTY = "empty"
     INFERRED = "inferred"
@@ -91,10 +91,11 @@ class DialogueSlot(Part):
 
         Args:
             value: The new value, a text or a number.
-            types: Entity types, which convert the value to the standard form of its type.
+            types: Entity types, such as ASIN, which convert the value to the standard form of its
+                type.
             confirmed: Whether the value is confirmed, and not inferred.
             source: ``tracking_id`` of the message that contained the value.
-            is_canonical: Whether the value has this standard form already.
+            is_canonical: Whether ``value`` has the standard form of its type already.
 
         Raises:
             StateError: The value is not allowed. The message names the violated rule.
@@ -134,7 +135,7 @@ class DialogueSlot(Part):
         return value
 
     def cleared(self) -> DialogueSlot:
-        """Return a copy of the slot without its value."""
+        """Return a copy of the slot without its value, and with the status ``EMPTY``."""
         return self.replaced(value=None, status=SlotStatus.EMPTY, source="")
 
 
@@ -191,8 +192,8 @@ class TurnLayer(Layer):
 class ConversationLayer(Layer):
     """Dialogue with the user: phase, intent, slots of the intent and pending questions.
 
-    If the stored dialogue cannot be read, methods that change it raise ``CorruptRecordError``, and
-    the stored data stay unchanged.
+    Slots are the values that the intent needs. If the stored dialogue cannot be read, methods that
+    change it raise ``CorruptRecordError``, and the stored data stay unchanged.
 
     Attributes:
         phase: Current phase, such as the greeting.
@@ -214,13 +215,13 @@ class ConversationLayer(Layer):
     _message: str = ""
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes of another agent into this agent's dialogue.
+        """Merge changes that another agent of the session made to the dialogue.
 
         Slots and questions are merged one by one. Those beyond the allowed number are dropped.
 
         Args:
-            base: The dialogue from which both agents started.
-            other: The dialogue of the other agent.
+            base: Values of the dialogue before the changes of both agents.
+            other: Values of the dialogue of the other agent.
         """
         super().merge(base, other)
         self.slots = dict(list(self.slots.items())[:MOST_SLOTS])
@@ -230,14 +231,14 @@ class ConversationLayer(Layer):
     def turn_count(self) -> int:
         """Number of user requests in the conversation.
 
-        If no number is stored, as in a new copy of a conversation, the agent's messages are
-        counted.
+        A new copy of a conversation has no stored number. The requests in the agent's messages are
+        then counted.
         """
         count, agent = self._store.get(TurnLayer).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))
 
     def slot(self, name: str) -> DialogueSlot:
-        """Return the slot with the given name.
+        """Return the slot (value that the intent needs) with the given name.
 
         Raises:
             StateError: The slot does not exist. The message names the existing slots.
@@ -246,12 +247,12 @@ class ConversationLayer(Layer):
 
     @property
     def missing(self) -> tuple[DialogueSlot, ...]:
-        """Required slots that are empty or not confirmed."""
+        """Slots that the agent still has to ask for: required, and empty or not confirmed."""
         return tuple(slot for slot in self.slots.values() if slot.is_missing)
 
     @property
     def next_question(self) -> str | None:
-        """Next question to the user, or None.
+        """Next question that the agent should ask the user; None if there is no question.
 
         Questions added with ``ask`` come first. Then come the questions of required slots without a
         confirmed value.
@@ -264,9 +265,10 @@ class ConversationLayer(Layer):
 
     @property
     def next_request(self) -> str:
-        """Line that tells the model to ask the next question; empty without a question.
+        """Text line that tells the model to ask the user the next question.
 
-        A guessed answer is part of the line: ``Ask the user next: Which volume? (probably 2)``.
+        An example is ``Ask the user next: Which volume? (probably 2)``, in which 2 is an inferred
+        value. The line is empty if there is no question.
         """
         question, guess = self.next_question, ""
         if not self.clarifications:
@@ -275,7 +277,10 @@ class ConversationLayer(Layer):
         return f"Ask the user next: {question}{guess}" if question else ""
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show the dialogue to the model."""
+        """Yield the text lines that show the dialogue to the model.
+
+        They contain the intent, the known and the missing values, and the next question.
+        """
         if self.phase is Phase.HANDOFF:
             yield "The conversation is being handed to a human."
         if self.intent:
@@ -303,10 +308,10 @@ class ConversationLayer(Layer):
         A slot keeps its value if its definition is the same in both intents. Slots without a
         confirmed value may be filled from the user's last message, such as "Volume 2 - I want to
         order it". Such values are inferred, not confirmed. Pending questions to the user are
-        dropped.
+        dropped. If the intent is the current one, slots and questions do not change.
 
         Args:
-            intent: The new intent. The current intent changes no slot and no question.
+            intent: The new intent; None for no intent.
             agent: Name of the agent that serves the intent. None keeps the current name.
         """
         if intent != self.intent:
@@ -322,7 +327,7 @@ class ConversationLayer(Layer):
 
     @change
     def set_phase(self, phase: Phase | str) -> None:
-        """Move the conversation to a phase.
+        """Move the conversation to a phase, such as ``slot_filling``.
 
         Raises:
             StateError: The phase does not exist, or may not follow the current phase. The message
@@ -342,12 +347,17 @@ class ConversationLayer(Layer):
 
     @change
     def add_slot(self, slot: DialogueSlot) -> None:
-        """Add a slot. A slot with the same name is replaced together with its value."""
+        """Add a slot (value that the intent needs) to the dialogue.
+
+        A slot of the same name is replaced together with its value.
+        """
         self._put(slot)
 
     @change
     def fill_slot(self, name: str, value: object, *, confirmed: bool = False) -> DialogueSlot:
-        """Fill a slot, and return it.
+        """Fill a slot of the dialogue with a value, and return the slot.
+
+        The value counts as inferred, unless ``confirmed`` is True.
 
         Raises:
             StateError: The slot does not exist, or the value is not allowed.
@@ -358,10 +368,10 @@ class ConversationLayer(Layer):
 
     @change
     def ask(self, question: str, *, slot: str | None = None) -> None:
-        """Append a question to the queue of questions to the user.
+        """Append a question to the queue of questions that the agent asks the user.
 
-        Nothing is appended if the queue has the question already or is full. A question for a slot
-        leaves the queue when the slot gets a confirmed value.
+        Nothing is appended if the queue has the question already or is full. If the question has a
+        slot, it leaves the queue when the slot gets a confirmed value.
 
         Raises:
             StateError: The slot does not exist.
@@ -374,7 +384,7 @@ class ConversationLayer(Layer):
 
     @change
     def answered(self) -> None:
-        """Remove the first question from the queue of questions to the user."""
+        """Remove the first question from the queue of questions to the user, after its answer."""
         self.clarifications = self.clarifications[1:]
 
     def _put(self, slot: DialogueSlot) -> None:
@@ -395,7 +405,7 @@ class ConversationLayer(Layer):
         is_new_turn: bool,
         is_correction: bool,
     ) -> None:
-        """Update phase, number of turns and slots with a message of the user.
+        """Update the dialogue after a message of the user: phase, number of turns and slots.
 
         Args:
             phase: Phase that the message suggests. A phase that may not follow the current phase is
@@ -412,7 +422,7 @@ class ConversationLayer(Layer):
         self._fill_from_mentions(is_answer=True, is_correction=is_correction)
 
     def advance(self, phase: Phase) -> None:
-        """Move the conversation to a phase, if the phase may follow the current one.
+        """Move the conversation to a phase that may follow the current one; ignore any other phase.
 
         A conversation that a human has taken over stays in the phase ``HANDOFF``.
         """
@@ -429,12 +439,13 @@ class ConversationLayer(Layer):
         }
 
     def _fill_from_mentions(self, *, is_answer: bool, is_correction: bool = False) -> None:
-        """Fill slots with the entities of the user's last message.
+        """Fill slots with the entities, such as a volume, that the user's last message named.
 
-        A value that answers the current question to the user is confirmed. Other values are
-        inferred. Ambiguous values are ignored: more values of an entity type than slots for this
-        type. A confirmed value is replaced only by a correction, and only in the sole slot of its
-        type. The new value is then inferred.
+        - An answer to the current question gives a confirmed value. All other values are inferred.
+        - If the message names more values of an entity type than there are slots for the type,
+          these values are ignored as ambiguous.
+        - Only a correction replaces a confirmed value, and only if the type has a single slot. The
+          new value is inferred.
         """
         taken = set[str]()
         mentions = list(dict.fromkeys((each.type, each.value) for each in self._mentions))

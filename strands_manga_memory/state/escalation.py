@@ -83,7 +83,7 @@ class Escalation(BaseModel):
     turns: tuple[SpokenTurn, ...] = ()
 
     def to_markdown(self) -> str:
-        """Render the exported conversation as Markdown."""
+        """Return the exported conversation as a Markdown document."""
         spoken = [
             f"{each.type}: {each.value} ({each.confidence}, turn {each.turn})"
             for each in self.entities
@@ -202,5 +202,5 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_[]<>#|"})
 
 
 def _md(text: str) -> str:
-    """Convert a text to one line of Markdown in which links and headings are escaped."""
+    """Return a text as one line of Markdown, with escaped links, headings and other markup."""
     return " ".join(text.split()).translate(_MARKUP)

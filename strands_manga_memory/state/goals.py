@@ -33,9 +33,10 @@ _VARIABLE = re.compile(
 
 
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
-    """Return ``known`` with a new finding at its end, limited to the last ``most`` findings.
+    """Return an agent's findings, such as facts from tool results, with a new finding at the end.
 
-    A blank finding, or one that is known already, is not added.
+    Only the last ``most`` findings are kept. A blank finding, or one that is known already, is not
+    added.
     """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
@@ -44,9 +45,10 @@ def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ..
 
 
 def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
-    """Return a copy of ``counts`` with the count of ``pattern`` increased by one.
+    """Count one more success or error of a kind, and return the new counts.
 
-    At most 20 patterns are counted separately. Further patterns are counted as ``other``.
+    The kind (``pattern``) is, for example, a tool name or an error text without numbers. At most 20
+    kinds are counted separately. Further kinds are counted together, as ``other``.
     """
     name = pattern if pattern in counts or len(counts) < MOST_PATTERNS else "other"
     return {**counts, name: counts.get(name, 0) + 1}
@@ -55,14 +57,14 @@ def counted(counts: Mapping[str, int], pattern: str) -> dict[str, int]:
 def error_pattern(text: str) -> str:
     """Return an error text with ``#`` in place of numbers, ids and quoted values.
 
-    For example, ``order 12 not found`` becomes ``order # not found``. Similar errors can then be
-    counted together.
+    For example, ``order 12 not found`` becomes ``order # not found``. Errors that differ only in
+    such values can then be counted together.
     """
     return shorten_line(_VARIABLE.sub("#", text[:400]), 80)
 
 
 class SubtaskStatus(StrEnum):
-    """Status of a subtask."""
+    """Status of a subtask of a goal: open, completed or failed."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -90,7 +92,7 @@ class Subtask(Part):
 
 
 class GoalStatus(StrEnum):
-    """Status of a goal. An active goal that another goal replaced is superseded."""
+    """Status of a goal: active, completed, failed or superseded (replaced by another goal)."""
 
     ACTIVE = "active"
     COMPLETED = "completed"
@@ -99,7 +101,10 @@ class GoalStatus(StrEnum):
 
 
 class Execution(Part):
-    """One tool call made for a goal. ``note`` is the shortened result or error."""
+    """One tool call made for a goal.
+
+    ``note`` is the shortened result or error, and ``ms`` the duration in milliseconds.
+    """
 
     tool: str
     ok: bool
@@ -108,7 +113,7 @@ class Execution(Part):
 
 
 class GoalRecord(Part):
-    """Fields that an active goal and the archive record of an ended goal share.
+    """Base class with the fields of both active goals and archived goals.
 
     Attributes:
         id: Number of the goal in the session, from 1.
@@ -162,7 +167,7 @@ class Goal(GoalRecord):
 
     @property
     def ready(self) -> list[Subtask]:
-        """Open subtasks whose dependencies are completed."""
+        """Subtasks of the goal that can be started: open, with all dependencies completed."""
         done = {each.id for each in self.with_status(SubtaskStatus.COMPLETED)}
         return [
             each
@@ -172,12 +177,12 @@ class Goal(GoalRecord):
 
     @property
     def success_rate(self) -> float:
-        """Share of the tool calls that succeeded; 1 without calls."""
+        """Share of the goal's tool calls that succeeded, from 0 to 1. Without calls, it is 1."""
         failures = sum(failed for _, failed in self.tools.values())
         return 1 - failures / max(1, self.calls)
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show the goal to the model."""
+        """Yield the text lines that show the goal, its subtasks and its findings to the model."""
         failed = self.with_status(SubtaskStatus.FAILED)[-MOST_LINES:]
         parts = {
             "To do next": [escape_line(each.text, 80) for each in self.ready[:MOST_LINES]],
@@ -192,7 +197,7 @@ class Goal(GoalRecord):
                 yield f"{title}: {text}"
 
     def archived(self, status: GoalStatus, outcome: str, *, failed_kept: int) -> GoalArchive:
-        """Return the archive record of the goal.
+        """Return a short record of the goal for the archive of ended goals.
 
         Args:
             status: Final status of the goal.
@@ -222,7 +227,7 @@ class Goal(GoalRecord):
 
 
 class GoalArchive(GoalRecord):
-    """Archive record of an ended goal.
+    """Short record of an ended goal, with statistics instead of subtasks and tool calls.
 
     Attributes:
         status: Final status of the goal.
@@ -239,7 +244,7 @@ class GoalArchive(GoalRecord):
     failed: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Return the archive record as one text line."""
+        """Return the text line that shows the ended goal: status, tool calls and outcome."""
         text = f"{self.text}: {self.status}"
         if self.calls:
             most_used = sorted(self.tools.items(), key=lambda item: -item[1][0])[:3]
@@ -311,12 +316,12 @@ class GoalsLayer(Layer):
 
     @change
     def complete(self, outcome: str = "") -> GoalArchive:
-        """Archive the active goal as completed, and return its archive record."""
+        """Complete the active goal, move it to the archive, and return its archive record."""
         return self._end(GoalStatus.COMPLETED, outcome)
 
     @change
     def fail(self, reason: str = "") -> GoalArchive:
-        """Archive the active goal as failed, and return its archive record."""
+        """Mark the active goal as failed, move it to the archive, and return its archive record."""
         return self._end(GoalStatus.FAILED, reason)
 
     def _end(self, status: GoalStatus, outcome: str) -> GoalArchive:
@@ -331,7 +336,7 @@ class GoalsLayer(Layer):
         return ended
 
     def add_finding(self, text: str) -> None:
-        """Add a finding to the active goal, if there is one."""
+        """Add a finding, such as a fact from a tool result, to the active goal, if there is one."""
         if self.active is not None:
             self._add_finding(text)
 
@@ -347,9 +352,9 @@ class GoalsLayer(Layer):
         """Add a subtask to the active goal, or replace the subtask with the same id.
 
         Raises:
-            StateError: No goal is active, a value is not allowed (such as an empty text), a
-                dependency does not exist, the dependencies form a cycle, or the goal would have
-                over 50 subtasks.
+            StateError: No goal is active, or the subtask is not allowed. Examples are an empty
+                text, an unknown dependency, a cycle of dependencies, and a goal with over 50
+                subtasks.
         """
         subtask = Subtask(
             id=subtask_id, text=shorten_line(text, 300), theme=theme, depends_on=tuple(depends_on)
@@ -377,7 +382,7 @@ class GoalsLayer(Layer):
 
     @change
     def complete_subtask(self, subtask_id: str, result: str = "") -> Subtask:
-        """Complete a subtask of the active goal.
+        """Mark a subtask of the active goal as completed, and return it.
 
         Raises:
             StateError: The subtask does not exist, is not open, or depends on an uncompleted
@@ -395,7 +400,7 @@ class GoalsLayer(Layer):
 
     @change
     def fail_subtask(self, subtask_id: str, reason: str) -> Subtask:
-        """Mark a subtask of the active goal as failed.
+        """Mark a subtask of the active goal as failed, and return it.
 
         Raises:
             StateError: The subtask does not exist, or is completed.
@@ -450,7 +455,7 @@ class GoalsLayer(Layer):
     # Events of a turn; they do not raise
 
     def record(self, done: Execution, *, error: str, size: int) -> None:
-        """Record a tool call in the active goal, if there is one.
+        """Add a tool call to the statistics of the active goal, if there is one.
 
         Args:
             done: The tool call.
@@ -476,7 +481,7 @@ class GoalsLayer(Layer):
         )
 
     def keep_within_caps(self) -> None:
-        """Drop parts of the stored goals at the end of a turn if the goals are too large.
+        """Drop parts of the stored goals at the end of a turn if the goals exceed their size limit.
 
         If the active goal alone is too large, nothing is dropped, and a warning is logged.
         """
@@ -495,5 +500,5 @@ class GoalsLayer(Layer):
 
 
 def part_tokens(part: BaseModel) -> int:
-    """Estimate the tokens of a part of the state, written as JSON."""
+    """Estimate the tokens of a part of an agent's state, such as a goal, written as JSON."""
     return estimate_tokens(part.model_dump_json(exclude_defaults=True))

@@ -1,4 +1,4 @@
-"""Hooks that record messages, tool calls and turns in the state."""
+"""Hooks that update an agent's state after messages, tool calls and turns."""
 
 from __future__ import annotations
 
@@ -91,8 +91,7 @@ class Recorder:
     # A turn
 
     def _before_turn(self, event: BeforeInvocationEvent) -> None:
-        """Read the state again if the application replaced ``agent.state`` between turns."""
-        self._store.refresh()
+        self._store.refresh()  # the application may have replaced ``agent.state`` between turns
 
     async def _turn_begins(self, event: BeforeInvocationEvent) -> None:
         self._store.take_over()
@@ -183,7 +182,7 @@ class Recorder:
         )
 
     def _model_answered(self, event: AfterModelCallEvent) -> None:
-        """After a guardrail redacted the user's message, update the values found in the message.
+        """Update the state after a guardrail redacted the user's message.
 
         Entities and slot values of the original text are removed. Strands calls no hook for a
         redaction, so this hook compares the content of the message after each model call.
@@ -226,7 +225,7 @@ class Recorder:
 
 
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
-    """Return the phase of the conversation, such as a greeting, that a user's message begins.
+    """Return the phase, such as a greeting, of a conversation after a message of the user.
 
     Only a short text without digits and quotes can be a greeting or a goodbye.
     """

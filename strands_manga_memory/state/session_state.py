@@ -1,4 +1,7 @@
-"""State and environment that the agents of a session share through the hot store."""
+"""State and environment of a session, which its agents share through the hot store.
+
+The environment is data of other systems, such as the user's cart and locale.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +46,19 @@ SHARED_TTL = 86_400.0
 
 
 class BackgroundRead:
-    """Read that runs on a background thread while its caller waits until a deadline.
+    """Read of a store or service in a background thread, with a limit on the caller's wait.
 
-    A late read continues. Until that read ends, callers do not wait, and no new read starts.
+    A read that misses the limit continues in the background. Until it ends, ``run`` neither waits
+    nor starts a new read.
 
     Args:
         read: Function that reads the data and keeps them. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
         key: Key of the read in ``writer``. Work with the same key runs in order.
-        hot: Hot store that is read. During its outage, a caller waits only when the next attempt
-            to reach the store is due. A store in the memory of this process does not block, so
-            the read then runs in the caller's thread. None: no hot store is read.
+        hot: Hot store that is read. During its outage, a caller waits only when the next attempt to
+            reach the store is due. A store in the memory of this process does not block, so the
+            read then runs in the caller's thread. None: no hot store is read.
 
     Attributes:
         writer: Background threads that run the read.
@@ -79,14 +83,15 @@ class BackgroundRead:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Forget the running read in a forked process, which has no thread that runs the read."""
+        """Forget a read that was running at a fork: the new process has no thread for it."""
         self._running: Future[Any] | None = None
         self._late: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Start the read, and wait for its end or the deadline without blocking the event loop.
+        """Read the data in the background, and wait for the end or the deadline of the read.
 
-        If an earlier read does not end before the deadline, no new read starts.
+        The event loop is not blocked. If an earlier read does not end before the deadline, no new
+        read starts.
         """
         if self._is_immediate:
             self._read()
@@ -101,7 +106,7 @@ class BackgroundRead:
             await self._has_ended(running)
 
     def run_blocking(self) -> None:
-        """Run the read, and block the thread until it has ended or the deadline has passed."""
+        """Read the data in the background, and block the thread until the end or the deadline."""
         if self._is_immediate:
             self._read()
             return
@@ -132,7 +137,11 @@ class BackgroundRead:
 
 
 class _SharedLayers(NamedTuple):
-    """Shared state of a session: texts of its parts, revision number, and ids of its writers."""
+    """Shared state of a session as stored: its parts, revision number, and ids of its agents.
+
+    The parts are texts, keyed by their keys in ``agent.state``. The agents are those that wrote the
+    shared state.
+    """
 
     layers: dict[str, str]
     revision: int
@@ -143,8 +152,8 @@ class SessionState:
     """State that all agents of a session share through the hot store.
 
     Before each turn, an agent reads the shared state. After the turn, the agent merges its own
-    changes into the shared state, key by key. If another agent has written since the read, or the
-    hot store does not answer, the merge is repeated.
+    changes into the shared state, value by value. If another agent has written since the read, or
+    the hot store does not answer, the merge is repeated.
 
     Each agent also keeps a copy in ``agent.state``. If the hot store loses the shared state, the
     next agent with changes stores its copy again.
@@ -188,12 +197,15 @@ class SessionState:
     async def refresh(self) -> None:
         """Merge the changes of the session's other agents into this agent's state.
 
-        The event loop is not blocked. Changes that miss the deadline are not merged.
+        The event loop is not blocked. Changes that arrive after the deadline are not merged.
         """
         await self._reading.run()
 
     def publish(self) -> None:
-        """Share the changes of this agent's state with the session's other agents."""
+        """Send this agent's changes of the state to the session's other agents, if there are any.
+
+        The changes are written to the hot store.
+        """
         if not self._store.has_changed():
             return
         if self._hot.survives_process:
@@ -218,7 +230,7 @@ class SessionState:
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
     def _write(self) -> bool:
-        """Merge this agent's changes into the shared state. Return False if a retry is due."""
+        """Merge this agent's changes into the shared state; return False to try again later."""
         return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MOST_ATTEMPTS))
 
     def _replace(self, found: bytes | None) -> bool:
@@ -256,7 +268,7 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge the shared state into this agent's state, unless that is done already.
+        """Merge the shared state into this agent's state, if the agent has not done so already.
 
         Return False if the shared state comes from a deleted session and is therefore ignored.
         """
@@ -332,13 +344,14 @@ class Environment(Part):
         return value
 
     def metadata(self) -> dict[str, Any]:
-        """Return the locale and the cart, which are stored as metadata of the conversation."""
+        """Return the locale and the cart, to be stored as metadata of the user's conversation."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
-        """Return the time of day, such as ``morning``; None if it is unknown.
+        """Return the time of day of the user, such as ``morning``; None if it is unknown.
 
-        Without ``time_of_day``, the user's time zone and ``now`` (seconds since 1970) are used.
+        Without ``time_of_day``, the time of day is derived from the user's time zone and from
+        ``now``, in seconds since 1970.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
@@ -347,9 +360,9 @@ class Environment(Part):
         return parts[bisect((5, 11, 17, 22), hour)]
 
     def lines(self, now: float) -> Iterator[str]:
-        """Yield the text lines that show the environment to the model at the time ``now``.
+        """Yield the text lines that show the cart, the user and the promotions to the model.
 
-        ``now`` is in seconds since 1970.
+        ``now``, in seconds since 1970, determines the time of day.
         """
         if self.cart:
             hidden = len(self.cart) - _MOST_ITEMS
@@ -367,7 +380,10 @@ class Environment(Part):
 
 
 def _line(item: Any) -> str:
-    """Return an item as text, such as ``asin B07X1234, quantity 2`` for a mapping."""
+    """Return an item of the cart or a promotion as text.
+
+    A mapping becomes a text such as ``asin B07X1234, quantity 2``.
+    """
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
@@ -377,7 +393,10 @@ class EnvironmentSource(Protocol):
     """Source of the environment: data from other systems, such as the user's cart and locale."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment of a conversation; None if it is unknown. The method may block."""
+        """Return the environment of a conversation; None if it is unknown.
+
+        The method may block.
+        """
 
 
 class CallableEnvironmentSource:
@@ -396,7 +415,7 @@ class CallableEnvironmentSource:
         self._function = function
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Call the function, and return its result as an environment.
+        """Return the environment of a conversation, by calling the function of the application.
 
         Raises:
             CorruptRecordError: The function's result is not an environment.
@@ -418,11 +437,11 @@ class CallableEnvironmentSource:
 
 
 class EnvironmentChanges:
-    """Announcements that the environment of a session has changed, such as its cart.
+    """Announcements that the environment of a session, such as the user's cart, has changed.
 
     Each announcement is a new random version in the hot store. Before each model call, an agent
-    compares this version with the last version that it has read. Missed announcements are therefore
-    found, too.
+    compares this version with the last version that it has read. An agent that was disconnected
+    therefore finds missed announcements, too.
 
     Args:
         hot: Hot store through which changes are announced.
@@ -435,9 +454,10 @@ class EnvironmentChanges:
         self._state = SessionState.name_of(scope)
 
     def publish(self) -> None:
-        """Announce a change of the environment.
+        """Announce to the agents of a session that the environment has changed.
 
-        Before its next model call, each agent of the session reads its source again.
+        Before its next model call, each agent of the session reads the environment again from its
+        source.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -445,7 +465,7 @@ class EnvironmentChanges:
         self._hot.put_value(self._name, uuid.uuid4().bytes, ttl=SHARED_TTL)
 
     def erase(self) -> int:
-        """Delete a session's announcements and shared state from the hot store.
+        """Delete the announcements and the shared state of a session from the hot store.
 
         Returns:
             Number of deleted values.
@@ -459,7 +479,7 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the random id of the last announcement; None if there is none.
+        """Return the random version of the last announced change; None without an announcement.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -474,7 +494,7 @@ Sources that do not answer could otherwise block all background threads.
 
 
 class EnvironmentTracker(Plugin):
-    """Environment of one agent, such as the user's cart and locale, kept up to date.
+    """Plugin that keeps an agent's environment, such as the user's cart and locale, up to date.
 
     The source is read at the start of the session and after each announced change. If a read fails,
     the last values remain in use.
@@ -526,18 +546,24 @@ class EnvironmentTracker(Plugin):
         )
 
     def init_agent(self, agent: Agent) -> None:
-        """Make each save of the agent's conversation store the user's locale and cart."""
+        """Connect the plugin to an agent.
+
+        From now on, the metadata of the agent's conversation contain the user's locale and cart.
+        """
         attachments(agent)["metadata"] = lambda: self.environment.metadata()
 
     def load(self) -> None:
-        """Load the environment at the start of the session."""
+        """Load the environment, such as the user's cart, at the start of the session."""
         if self._changes is not None:
             self._checking.run_blocking()
         if self._source is not None and self._loading.writer.backlog <= _MOST_READS:
             self._loading.run_blocking()
 
     async def refresh(self) -> None:
-        """Load the environment again if a change was announced, without blocking the event loop."""
+        """Load the environment again if a change was announced, such as a change of the cart.
+
+        The event loop is not blocked.
+        """
         if self._changes is not None:
             await self._checking.run()
             if self._announced != self._version:

@@ -1,6 +1,7 @@
 """Storage of an agent's state in ``agent.state``.
 
-The state has several layers. A layer is one part of the state, such as the goals.
+The state has several parts, called layers: the dialogue with the user, the entities that it is
+about, the goals, and the number of turns.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy in which some fields have new values, without validation."""
+        """Return a copy of the value in which some fields are replaced. They are not validated."""
         return self.model_copy(update=fields)
 
 
@@ -96,17 +97,24 @@ class Layer(BaseModel):
     _store: StateStore = PrivateAttr()
 
     def reduce(self) -> None:
-        """Reduce the layer to its maximum size. By default, a layer has no maximum size."""
+        """Drop values of this part of the state until it fits its maximum size.
+
+        By default, a part has no maximum size, and nothing is dropped.
+        """
 
     def values(self) -> dict[str, Any]:
-        """Return the values of all fields of the layer, including fields of later releases."""
+        """Return the values of all fields in this part of the state, keyed by field.
+
+        Fields that later releases have added are included.
+        """
         return {**self.__dict__, **(self.model_extra or {})}
 
     def stored(self) -> str:
-        """Return the layer as JSON text with a format version, without default values.
+        """Return this part of the state as JSON text, to be stored in ``agent.state``.
 
-        A text is faster than a dict: Strands would copy and check each nested value of a dict
-        whenever the state is written or saved.
+        The text contains the version of its format, and leaves out default values. A text is faster
+        than a dict: Strands would copy and check each nested value of a dict whenever the state is
+        written or saved.
         """
         text = self.model_dump_json(exclude_defaults=True)
         comma = "," if len(text) > 2 else ""
@@ -114,7 +122,7 @@ class Layer(BaseModel):
 
     @classmethod
     def loaded(cls, value: Any) -> Self:
-        """Create a layer from its stored text.
+        """Create this part of the state from the JSON text that ``stored`` returned.
 
         Raises:
             CorruptRecordError: The text is damaged, or has another version of the format.
@@ -132,7 +140,7 @@ class Layer(BaseModel):
         raise CorruptRecordError(f"record={cls.KEY!r} {problem}; {advice}", record=cls.KEY)
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Set all fields to values that ``Layer.values()`` returned earlier."""
+        """Set all fields of this part of the state to values that ``values()`` returned earlier."""
         extra: dict[str, Any] = self.model_extra  # type: ignore[assignment]  # ``extra="allow"``
         extra.clear()
         for name, value in values.items():
@@ -142,13 +150,13 @@ class Layer(BaseModel):
                 extra[name] = value
 
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        """Merge the changes that another agent made to its copy of this layer.
+        """Merge the changes that another agent made to its copy of this part of the state.
 
         Mappings are merged key by key, and tuples item by item. Increases of a count by both agents
-        are added. If both agents changed any other value, the value of this layer is kept.
+        are added. If both agents changed any other value, the value of this agent is kept.
 
         Args:
-            base: Values of the layer before both agents' changes.
+            base: Values before the changes of both agents, keyed by field.
             other: Current values in the other agent's copy.
         """
         if other != base:
@@ -185,13 +193,14 @@ def _problems(error: ValidationError) -> str:
 def change(
     method: Callable[Concatenate[_Layer, P], _Item],
 ) -> Callable[Concatenate[_Layer, P], _Item]:
-    """Decorate a method that changes a layer: check the new values, and store the layer.
+    """Decorate a method that changes a part of an agent's state, such as ``goals.set``.
 
-    The store is locked during the call. If the method fails or a new value is not allowed, the
-    layer gets its earlier values back.
+    The decorator checks the new values, and writes them to ``agent.state``. If the method fails or
+    a new value is not allowed, the earlier values are restored. The state is locked during the
+    call.
 
     Raises:
-        CorruptRecordError: The stored layer cannot be read. Nothing is changed.
+        CorruptRecordError: The stored part of the state cannot be read. Nothing is changed.
         StateError: A value is not allowed. The message names the field and its rule.
     """
 
@@ -219,9 +228,9 @@ def change(
 
 
 def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
-    """Return the item with the given name; an unknown name raises an error with the known names.
+    """Return the slot, subtask or step with a name; raise an error if there is none.
 
-    ``kind`` is the word for an item in the error, such as "slot".
+    ``kind`` is the word for an item in the error, such as "slot". The error also lists known names.
 
     Raises:
         StateError: There is no item with this name.
@@ -240,14 +249,13 @@ merged.
 
 @dataclass
 class _Entry:
-    """Layer (part of the state) with earlier values, which show later changes.
+    """Part of an agent's state with its earlier values, by which later changes are found.
 
     Attributes:
-        layer: The layer with its current values.
-        error: Reason why the layer's text in ``agent.state`` is unreadable; empty if it is
-            readable.
-        text: The layer's text in ``agent.state``; None if there is none.
-        written: Values when the layer was last read from ``agent.state`` or written there.
+        layer: The part of the state with its current values.
+        error: Reason why the part's text in ``agent.state`` is unreadable; empty if it is readable.
+        text: The part's text in ``agent.state``; None if there is none.
+        written: Values when the part was last read from ``agent.state`` or written there.
         shared: Values in the session's shared state when this agent last read or wrote that state.
         turn_end: Values at the end of the last turn.
     """
@@ -261,11 +269,12 @@ class _Entry:
 
 
 class StateStore:
-    """Store of an agent's state, which writes changed parts into ``agent.state``.
+    """Store of an agent's state, which writes changed parts of the state into ``agent.state``.
 
-    The parts are called layers. If a session manager replaces ``agent.state``, the layers are read
-    again at their next use. A stored layer that is damaged or has another version is not changed.
-    The agent then works with an empty layer, which is not stored.
+    The parts, such as the dialogue and the goals, are called layers. If a session manager replaces
+    ``agent.state``, the layers are read again at their next use. A stored layer that is damaged or
+    has another version is not changed. The agent then works with an empty layer, which is not
+    stored.
 
     Args:
         kinds: Classes of the layers.
@@ -298,9 +307,9 @@ class StateStore:
             entry.layer._store = self  # noqa: SLF001
 
     def attach(self, agent: Agent) -> None:
-        """Connect the store to an agent, and read the layers from ``agent.state``.
+        """Connect the store to an agent, and read the parts of the state from ``agent.state``.
 
-        If ``agent.state`` lacks a layer, changes made to the layer before this call are kept.
+        If ``agent.state`` lacks a part, changes made to the part before this call are kept.
         """
         with self.lock:
             self._agent = weakref.ref(agent)
@@ -318,25 +327,31 @@ class StateStore:
         return self._agent()
 
     def get(self, kind: type[_Layer]) -> _Layer:
-        """Return the layer of the class ``kind``, read again if ``agent.state`` was replaced."""
+        """Return a part of the agent's state, such as the goals, by its class.
+
+        The part is read again if ``agent.state`` was replaced by another object.
+        """
         self.refresh()
         return self._entries[kind].layer  # type: ignore[return-value]
 
     def refresh(self) -> None:
-        """Read the layers again if ``agent.state`` was replaced by another object."""
+        """Read the agent's state again if ``agent.state`` was replaced by another object."""
         agent = self._agent()
         if agent is not None and agent.state is not self._state:
             with self.lock:
                 self._read(agent)
 
     def unreadable(self) -> dict[str, str]:
-        """Return the reasons why stored layers cannot be read, keyed by ``Layer.KEY``."""
+        """Return the reasons why stored parts of the state cannot be read.
+
+        The reasons are keyed by the parts' keys in ``agent.state``.
+        """
         return {kind.KEY: entry.error for kind, entry in self._entries.items() if entry.error}
 
     def write(self) -> None:
-        """Write the changed layers into ``agent.state``.
+        """Write the changed parts of the state into ``agent.state``.
 
-        Nothing is written if ``agent.state`` is another object than when the layers were read.
+        Nothing is written if ``agent.state`` was replaced by another object since the last read.
         """
         with self.lock:
             agent = self.agent
@@ -349,10 +364,11 @@ class StateStore:
                     agent.state.set(kind.KEY, entry.text)
 
     def take_over(self) -> None:
-        """Prepare the layers for a new turn: read ``agent.state`` again if it was replaced.
+        """Prepare the state for a new turn: read ``agent.state`` again if it was replaced.
 
-        In this case, changes that this agent made since its last turn are merged into the new
-        layers. Changed layers are then written, as at the end of a turn.
+        A session manager, for example, replaces it. Changes that this agent made since its last
+        turn are then merged into the new state. At the end, changed parts of the state are written
+        to ``agent.state``.
         """
         with self.lock:
             agent = self.agent
@@ -370,7 +386,10 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed layers, and remember all values, so that later changes are found."""
+        """Write the changed parts of the state at the end of a turn, and remember their values.
+
+        ``take_over`` uses the remembered values to find changes that were made after the turn.
+        """
         with self.lock:
             self.write()
             for entry in self._entries.values():
@@ -387,14 +406,14 @@ class StateStore:
             return any(entry.layer.values() != entry.shared for entry in self._readable())
 
     def share(self, known: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Return this agent's layers, to be stored as the shared state of the session.
+        """Return this agent's state in the form in which the agents of the session share it.
 
         Args:
-            known: Texts of the layers in the current shared state, keyed by ``Layer.KEY``.
+            known: Texts of the state's parts in the current shared state, keyed by ``Layer.KEY``.
 
         Returns:
-            Two mappings with the keys ``Layer.KEY``: texts and values of the layers. A layer that
-            this release cannot read keeps its text in ``known``.
+            Two mappings, keyed by ``Layer.KEY``: the texts to share, and the values of this agent.
+                If this release cannot read a text in ``known``, the text is not changed.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -409,10 +428,10 @@ class StateStore:
     def merge(self, shared: Mapping[str, str], revision: int) -> None:
         """Merge the shared state of the session into this agent's state.
 
-        Damaged layers of the shared state are skipped.
+        Damaged parts of the shared state are skipped.
 
         Args:
-            shared: Texts of the shared layers, keyed by ``Layer.KEY``.
+            shared: Texts of the state's parts in the shared state, keyed by ``Layer.KEY``.
             revision: Revision number of the shared state. A number below that of the last merge
                 shows that newer shared state was lost. All values of this agent then count as
                 changes, not only those changed since the last merge.
@@ -431,11 +450,11 @@ class StateStore:
             self.note_shared({}, max(revision, self.revision))
 
     def note_shared(self, shared: Mapping[str, dict[str, Any]], revision: int) -> None:
-        """Remember the shared state of the session, so that later changes can be detected.
+        """Remember the shared state of the session, to find later changes of this agent.
 
         Args:
-            shared: Values of the shared layers, keyed by ``Layer.KEY``. For layers not in this
-                mapping, the values remembered earlier are kept.
+            shared: Values of the state's parts in the shared state, keyed by ``Layer.KEY``. For
+                other parts, the values remembered earlier are kept.
             revision: Revision number of the shared state, which is also stored in ``agent.state``.
         """
         with self.lock:

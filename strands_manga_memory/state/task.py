@@ -1,4 +1,7 @@
-"""Task of one user request: steps, time budget, tool calls and findings, in memory only."""
+"""Task of an agent in one user request: steps, time budget, tool calls and findings.
+
+A task is kept in memory only.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _READ = 1_000
 
 
 class StepKind(StrEnum):
-    """Kind of a step of a task, such as a tool call or a thought."""
+    """Kind of a step of a task: a thought, a tool call, a validation or a change of the plan."""
 
     REASONING = "reasoning"
     TOOL = "tool"
@@ -46,7 +49,7 @@ class StepKind(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """Status of a step of a task, such as queued or completed."""
+    """Status of a step of a task, such as queued, in progress, completed or failed."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -97,7 +100,9 @@ class TaskStep(Part):
     rolled_back: bool = False
 
     def started(self, now: float) -> TaskStep:
-        """Return a copy of the step with the status ``IN_PROGRESS``, after its start or restart.
+        """Return a copy of the step that is started, or started again after a failure.
+
+        The copy has the status ``IN_PROGRESS``.
 
         Raises:
             StateError: The step cannot be started in its current status.
@@ -114,7 +119,7 @@ class TaskStep(Part):
         error: str | None = None,
         ms: float | None = None,
     ) -> TaskStep:
-        """Return a copy of the step after the end of an attempt.
+        """Return a copy of the step with the outcome of its last attempt.
 
         Args:
             status: The new status. ``QUEUED`` means that the step will start again after a wait for
@@ -179,7 +184,10 @@ class TaskState:
         self.plan_changes: tuple[str, ...] = ()
 
     def begin(self) -> None:
-        """Begin a task, and delete the steps and the findings of the previous task."""
+        """Begin the task of a new request.
+
+        The steps and findings of the previous task are deleted.
+        """
         with self._lock:
             self._clear()
             self._started_at = self._clock()
@@ -201,7 +209,7 @@ class TaskState:
             self._paused_at = None
 
     def end(self) -> None:
-        """End the task.
+        """End the task when the turn of the agent ends.
 
         Steps in progress are marked as failed or, if the time budget is used up, as timed out.
         """
@@ -225,9 +233,9 @@ class TaskState:
         confidence: float | None = None,
         undo: Callable[[], object] | None = None,
     ) -> TaskStep:
-        """Add a step to the task with the status ``QUEUED``, and return the step.
+        """Add a planned step, such as a tool call, to the task, and return the step.
 
-        ``roll_back`` calls the function ``undo`` to reverse the step.
+        Its status is ``QUEUED``. ``roll_back`` calls the function ``undo`` to reverse the step.
 
         Raises:
             StateError: The id exists already.
@@ -251,7 +259,7 @@ class TaskState:
             return self._put(step)
 
     def start_step(self, step_id: str) -> TaskStep:
-        """Start a step of the task, or restart a step that failed or timed out.
+        """Mark a step of the task as in progress, at its start or at a restart after a failure.
 
         Raises:
             StateError: The step does not exist, or its status does not allow a start.
@@ -267,9 +275,10 @@ class TaskState:
         result: str | None = None,
         error: str | None = None,
     ) -> TaskStep:
-        """End an attempt of a step with a status: completed, failed, timed out or queued again.
+        """Set the status of a step of the task after an attempt, with its result or error.
 
-        ``result`` and ``error`` are truncated to 200 characters.
+        The status is completed, failed, timed out, or queued for another attempt. ``result`` and
+        ``error`` are truncated to 200 characters.
 
         Raises:
             StateError: The step does not exist, or the status may not follow its current status.
@@ -326,7 +335,7 @@ class TaskState:
         confidence: float | None = None,
         ok: bool | None = None,
     ) -> TaskStep:
-        """Add a step that has ended already: a thought, a validation or a change of the plan.
+        """Add a step to the task that has ended already, such as a thought or a change of the plan.
 
         Args:
             kind: Kind of the step.
@@ -349,13 +358,22 @@ class TaskState:
             return self._put(step.replaced(status=status))
 
     def add_finding(self, text: str) -> None:
-        """Add a new finding to the task and to the active goal, if any."""
+        """Add a finding, such as a fact from a tool result, to the task and to the active goal.
+
+        A known finding is not added again.
+        """
         with self._lock:
             self._goals.add_finding(text)
             self.findings = added_finding(self.findings, text, MOST_FINDINGS)
 
     def begin_call(self, key: str, name: str, given: Mapping[str, Any]) -> None:
-        """Record the start or restart of the tool call ``key`` as a step of the task."""
+        """Record the start or restart of a tool call as a step of the task.
+
+        Args:
+            key: Unique key of the call, which ``end_call`` takes, too.
+            name: Name of the tool.
+            given: Arguments of the call.
+        """
         with self._lock:
             id_ = self._calls[key].id if key in self._calls else key
             known = self.steps.get(id_)
@@ -444,7 +462,7 @@ class TaskState:
         return item_of(self.steps, "step", id_)
 
     def failed(self) -> list[TaskStep]:
-        """Return the tool calls that failed or timed out."""
+        """Return the tool calls of the task that failed or timed out."""
         with self._lock:
             return [
                 step
@@ -453,13 +471,19 @@ class TaskState:
             ]
 
     def remaining_ms(self) -> float:
-        """Return the remaining time budget in milliseconds, without waits for a human."""
+        """Return the milliseconds that are left of the time budget of the task.
+
+        The time during which the agent waited for a human does not count.
+        """
         now = self._clock() if self._paused_at is None else self._paused_at
         used = 0.0 if self._started_at is None else 1000 * (now - self._started_at)
         return min(self.budget_ms, max(0.0, self.budget_ms - used))
 
     def urgency(self) -> str:
-        """Return a warning for the model if the time budget runs low; otherwise an empty text."""
+        """Return a warning for the model if less than a quarter of the time budget is left.
+
+        The text is empty if more time is left, or if the task has no steps.
+        """
         left = self.remaining_ms()
         if not self.steps or left >= _LOW * self.budget_ms:
             return ""
@@ -474,7 +498,7 @@ class TaskState:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield the text lines that show failed steps, findings and plan changes to the model."""
+        """Yield the text lines about failed tool calls, findings and plan changes for the model."""
         if failed := self.failed():
             yield "Did not work in this request: " + "; ".join(
                 f"{escape_line(step.name, 60)} ({escape_line(step.error or step.status, 80)})"

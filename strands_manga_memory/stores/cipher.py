@@ -135,7 +135,7 @@ class AesGcmCipher:
         """Return the original bytes of an encrypted value.
 
         Raises:
-            ValueError: The value is damaged, or was encrypted for another storage key than
+            ValueError: The value is damaged, or is not the stored value that is named
                 ``storage_key``.
             KeyMissingError: The cipher does not have the encryption key of the value.
         """
@@ -191,7 +191,7 @@ class TenantCipher:
         """Return the original bytes of an encrypted value.
 
         Raises:
-            ValueError: The value is damaged, or was encrypted for another storage key than
+            ValueError: The value is damaged, or is not the stored value that is named
                 ``storage_key``.
             KeyMissingError: The key provider does not have the encryption key. It may be destroyed.
         """

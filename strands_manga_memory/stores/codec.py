@@ -63,8 +63,8 @@ class Cipher(Protocol):
         """Return the original bytes of an encrypted value.
 
         Raises:
-            ValueError: The data is damaged, or was encrypted for another storage key than
-                ``storage_key``.
+            ValueError: The data is damaged, or belongs to another stored value than the one that
+                is named ``storage_key``.
             KeyMissingError: The cipher does not have the encryption key.
         """
 
@@ -296,9 +296,10 @@ def _json_of_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def _restore_value(found: dict[str, Any]) -> Any:
-    """Convert a parsed JSON object such as ``{"$bytes": "BASE64"}`` back to its value.
+    """Convert a JSON object that stands for a value without a JSON form back to that value.
 
-    Objects without such a key are returned unchanged. An unknown key raises ``LookupError``.
+    For example, ``{"$bytes": "BASE64"}`` stands for bytes. Objects whose only key begins with ``$``
+    are converted, or raise ``LookupError`` if the key is unknown. Other objects stay.
     """
     if len(found) == 1 and (key := next(iter(found)))[:1] == "$":
         return {key[1:]: found[key]} if key[1:2] == "$" else _TAGS[key](found[key])
@@ -479,9 +480,8 @@ def is_json(
 def as_json(value: Any, *, ensure_ascii: bool = True, sort_keys: bool = False) -> str:
     """Return JSON text for a value of any type, to show the value or measure its length.
 
-    An object without a JSON form is replaced by the name of its type, such as ``"<date>"``. A value
-    that Python's JSON encoder rejects, such as a dict with a tuple as a key, is first converted as
-    in ``dump``.
+    An object without a JSON form is replaced by the name of its type, such as ``"<date>"``. Keys
+    that JSON does not allow, such as tuples, are converted to texts.
     """
     try:
         return json.dumps(

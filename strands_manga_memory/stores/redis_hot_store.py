@@ -93,8 +93,9 @@ class RedisHotStore:
     All synchronous clients of redis-py can be used: standalone, Sentinel and Cluster. Conversations
     expire by the server's clock. Each method except ``expired`` is one atomic request.
 
-    Conversations and values are distributed over 1,024 buckets by the CRC-32 of their names. All
-    keys of a bucket are on the same node of a cluster. The bucket ``NNNN`` has these keys:
+    In a cluster, related keys must be on the same node. The keys of conversations and of other
+    values are therefore distributed over 1,024 buckets, by the CRC-32 of their names. The bucket
+    ``NNNN`` has these keys:
 
     - Conversation: ``prefix:{bNNNN}:c:conversation``.
     - Index of the bucket's conversations by expiry time: ``prefix:{bNNNN}:x``.

@@ -111,7 +111,8 @@ class TierHealth:
     def may_try(self) -> bool:
         """Return whether the caller may call the store now.
 
-        During an outage, the result is True for one caller at a time, after each wait.
+        During an outage, one caller at a time may try the store again, when ``wait`` seconds have
+        passed since the last attempt.
         """
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
@@ -412,7 +413,7 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether a function queued by ``repeat`` has not succeeded yet."""
+        """Whether any function that was queued by ``repeat`` still waits for its success."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:

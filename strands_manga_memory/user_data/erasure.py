@@ -175,13 +175,15 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the scope of each session that the durable store lists for a user."""
+    """Yield the ids (scope) of each session that the durable store lists for a user."""
     listed, _ = listings(durable, owner.user_id, owner.tenant)
     yield from (one.scope for one in listed if not one.waits)
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session of a user, and return the number of written tombstones.
+    """Delete a session of a user, and return the number of tombstones that were written.
+
+    A tombstone is a record that keeps late writes from restoring the session.
 
     Args:
         scope: User, tenant and session id.
@@ -246,7 +248,7 @@ def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None
 def _left(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
-    """Yield the names of records that still contain data of a deleted user."""
+    """Yield the names of records that still contain data of a user after the deletion."""
     listed, unreadable = listings(durable, owner.user_id, owner.tenant)
     yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
     yield from unreadable

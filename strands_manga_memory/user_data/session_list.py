@@ -28,8 +28,8 @@ class SessionSummaryLine:
     Attributes:
         session_id: Id of the session.
         agents: Ids of the session's agents.
-        title: First message of the user that is no small talk, else the first one. At most 80
-            characters, with card and account numbers redacted. Empty without messages.
+        title: First message of the user, without small talk such as a greeting if possible. At most
+            80 characters, with card and account numbers redacted. Empty without messages.
         turns: Number of turns of all agents together.
         last_used: Time of the last activity, in seconds since 1970; None if there was no activity.
     """
@@ -74,8 +74,8 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by ``tenant:user`` (``user`` without a tenant), with both
-            ids percent-encoded.
+        users: Entries of the page, sorted by ``tenant:user``, or by ``user`` without a tenant. Both
+            ids are percent-encoded for the order.
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
@@ -115,9 +115,9 @@ def list_sessions(
 
 
 def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
-    """Return the list entry of a session.
+    """Return the entry of a session in a list of sessions.
 
-    Its title comes from the oldest conversation with a title.
+    Its title comes from the oldest conversation of the session that has a title.
     """
     agents = tuple(manager.agents())
     facts = [manager.metadata(agent) for agent in agents]

@@ -130,7 +130,10 @@ def export_user(
 
 
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
-    """Add a memory to the exported data. Other records of the memory table are skipped."""
+    """Add a memory to the exported data of a user.
+
+    Items of the memory table that are no memories are skipped.
+    """
     if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)
         names = (

@@ -1,1 +1,1 @@
-"""Commands of the command line."""
+"""The commands of ``strands-manga-memory``, one module for each group."""

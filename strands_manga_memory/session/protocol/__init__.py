@@ -1,5 +1,6 @@
-"""Storage of a conversation in a hot tier (a cache) and a durable tier (a database table).
+"""Storage of conversations in two tiers: a cache (hot tier) and a database table (durable tier).
 
-The modules define the record (state) of a conversation, read and write it in each tier, and merge
-the records of different processes.
+Each process and each tier has a record of a conversation: the conversation's state as that process
+or tier knows it. The modules define the record, read and write it in each tier, and merge the
+records of several processes.
 """

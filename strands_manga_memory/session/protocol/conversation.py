@@ -1,4 +1,4 @@
-"""Access of one process to a conversation in the hot and the durable tier."""
+"""Access to a conversation in a cache (hot tier) and a database table (durable tier)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.telemetry import FLUSH, note
 
 OPEN_SECONDS = 600.0
-"""Seconds without a new message after which an open turn may be logged."""
+"""Seconds without a new message after which an open turn may be written to the log."""
 
 HEAD_START_SECONDS = 0.002
 """Seconds to wait for the hot tier's answer before the durable tier is read, too."""
@@ -37,7 +37,7 @@ EMPTY_SECONDS = 3600.0
 
 
 class Conversation:
-    """Access of one process to a conversation in the hot and the durable tier.
+    """Access of one process to a conversation in a cache (hot tier) and a table (durable tier).
 
     The object is thread-safe. Each tier has a record (state of the conversation), and the durable
     tier has a log of all turns. If a tier that a method needs does not answer, the method raises
@@ -48,7 +48,7 @@ class Conversation:
         tiers: The stores, and the saving rules.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
             with the first change.
-        check_merge: Function that may refuse to join other writers' changes. See ``LocalCopy``.
+        check_merge: Function that may refuse to merge other processes' changes. See ``LocalCopy``.
 
     Attributes:
         hot: The hot tier, or None.
@@ -75,13 +75,17 @@ class Conversation:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no tier has answered for 12 hours, or for ``ttl.session`` if this is shorter."""
+        """Whether no tier has answered this process for 12 hours (``ttl.session`` if shorter)."""
         answered_at = self.local.answered_at
         return answered_at is not None and self._clock() - answered_at >= self._silence
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether to flush now: enough turns have ended, or the durable record is outdated."""
+        """Whether this process should write the conversation to the durable tier now.
+
+        It should if ``flush_every`` ended turns are missing in the log, or the tier's record is
+        outdated.
+        """
         if self.durable is None:
             return False
         base, head = self.local.base, self.local.head_copy
@@ -103,12 +107,12 @@ class Conversation:
         read: Callable[[str, Callable[[], Any]], Any] = lambda tier, work: work(),
         start: Callable[[Callable[[], Any]], Future[Any]] = lambda work: _done(work()),
     ) -> StoreUnavailableError | None:
-        """Read the conversation from its two stores, the hot and the durable tier.
+        """Read the conversation from the hot and the durable tier.
 
         Args:
             touch: Whether reading restarts the time to live. An inspection passes False.
-            read: Function that is called with a tier's name and a function, and runs the function.
-            start: Function that runs a function, perhaps in a thread, and returns a future.
+            read: Runs the function that reads a tier. It gets the tier's name and the function.
+            start: Runs a function, perhaps in a thread, and returns a future with its result.
 
         Returns:
             Error of the tier that did not answer; None if no tier failed.
@@ -140,14 +144,14 @@ class Conversation:
         return error
 
     def refresh(self) -> None:
-        """Read other writers' changes from the hot tier or, if it has none, the durable tier."""
+        """Read other processes' changes from the hot tier or, if it is empty, the durable tier."""
         self._revalidate()
         found = self.read_hot() if self.hot is not None else None
         if self.durable is not None and (found is None or not found.incarnation):
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, and join it with this process's copy."""
+        """Read the hot tier's record, and merge it into this process's copy of the conversation."""
         hot = self._hot()
         with hot.io:
             found = hot.read(touch=touch)
@@ -160,7 +164,7 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable tier's record, and join it with this process's copy.
+        """Read the durable tier's record, and merge it into this process's copy.
 
         If the hot tier has no copy (``is_alone``), turns that are only in the log are added.
         """
@@ -182,23 +186,24 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read messages of the agent's history that memory lacks. Ignore an unavailable tier."""
+        """Read messages of the agent's history that are not in memory, if the log is available."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
             self.local.add_turns(found or {}, base.incarnation)
 
     def read_turns(self, incarnation: int, keys: set[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns from the log. Missing and unreadable turns are left out."""
+        """Read turns of the conversation from the log. Omit missing and unreadable turns."""
         return (self.durable or self._hot()).get_turns(incarnation, keys)
 
     def history(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> list[tuple[TurnKey, Turn]]:
-        """Return all turns in order: those in the log, and those that only this process has.
+        """Return all turns of the conversation in order: those in the log, and unsaved ones.
 
         Args:
-            newest: Minimum number of messages to read from a durable tier. None: all messages.
+            newest: Number of last messages to read, at least, from a durable tier. None: all
+                messages.
             until: Key of the last turn to read from a durable tier. None: all turns.
         """
         with self.local.lock:
@@ -216,12 +221,12 @@ class Conversation:
     # Saving
 
     def save(self) -> None:
-        """Save the changes in the hot tier, or in the durable tier if the hot one is unusable."""
+        """Save the conversation's changes in the hot tier or, failing that, in the durable tier."""
         if self.hot is None or not self._try_hot():
             self.save_durably()
 
     def flush(self, *, writes_hot: bool = True, closes: bool = False) -> None:
-        """Write ended turns to the log, and update the record in the durable tier.
+        """Write ended turns to the log, and update the conversation's record in the durable tier.
 
         Args:
             writes_hot: Whether the hot tier is updated, too, so that its time to live restarts.
@@ -242,11 +247,11 @@ class Conversation:
                 self.durable.purge(logs_from)
 
     def save_hot(self, *, fills: bool = False) -> bool:
-        """Store the changes in the hot tier with one compare-and-set.
+        """Save the conversation's changes in the hot tier with one compare-and-set.
 
         Returns:
-            False if nothing was stored, because the durable tier has to be written before an empty
-            hot tier. With ``fills``, an empty hot tier is written.
+            False if nothing was saved, because the hot tier is empty and the durable tier must be
+            written first. With ``fills``, an empty hot tier is written.
         """
         self._revalidate()
         hot = self._hot()
@@ -268,14 +273,14 @@ class Conversation:
         return True
 
     def catch_up_hot(self) -> None:
-        """Update the hot tier after its outage, even without unsaved changes."""
+        """Update the hot tier after it was unavailable, even without unsaved changes."""
         self.read_hot(touch=False)
         if not self.save_hot():
             self._fill_hot()
 
     @property
     def begins_durably(self) -> bool:
-        """Whether to save in the durable tier first, because the hot tier may have no copy."""
+        """Whether a save must write to the durable tier first, as the hot tier may be empty."""
         return self.durable is not None and (self.hot is None or is_nothing(self.hot.record))
 
     def _try_hot(self) -> bool:
@@ -287,7 +292,7 @@ class Conversation:
             return False
 
     def save_durably(self) -> None:
-        """Store the changes in the durable tier, and fill an empty hot tier."""
+        """Save the conversation's changes in the durable tier, then fill an empty hot tier."""
         self._revalidate()
         if self.durable is None:
             raise StoreUnavailableError("the hot tier does not answer, and there is no durable one")
@@ -303,7 +308,6 @@ class Conversation:
             self._fill_hot()
 
     def _save_head(self) -> None:
-        """Store the changes in the durable tier's record, with a conditional write."""
         durable = self._durable()
         with durable.io:
             draft, known = self.local.draft(), durable.record
@@ -331,7 +335,7 @@ class Conversation:
                     return
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
-        """Write ``draft`` to a tier in the form ``stored``. If the tier refuses, read the tier."""
+        """Write a record to a tier. Return False if the tier's record was changed meanwhile."""
         if not self.local.note_offer(draft):
             return False
         if tier.write(stored):
@@ -397,7 +401,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self, hot: HotTier) -> None:
-        """Inform other writers, through the hot tier's record, which turns are in the log now."""
+        """Note in the hot tier which turns the log has, so that others do not write them again."""
         with hot.io:
             known, base = hot.record, self.local.base
             if known is None or known.version[:2] != base.version[:2]:
@@ -407,7 +411,7 @@ class Conversation:
                 self._attempt(self._write, hot, record, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write ended turns to the log, and return the turns that are still missing there."""
+        """Write ended turns to the log, and return the turns that the log still lacks."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
@@ -421,7 +425,7 @@ class Conversation:
         return {key: length for key, length in missing.items() if key not in logged}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Apply redactions to the log, except those that the durable record ``head`` has."""
+        """Replace redacted messages in the log, except those that ``head`` lists as redacted."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -453,7 +457,7 @@ class Conversation:
                 durable.purge(tombstone.incarnation)
 
     def _put_tombstone(self, tier: HotTier | DurableTier, known: int) -> Record:
-        """Write and return a tombstone that ends a tier's incarnation and all up to ``known``."""
+        """Mark the conversation in a tier as deleted. Return the written record (tombstone)."""
         with tier.io:
             for attempt in attempts(tier.name):
                 if not tier.is_known or attempt:
@@ -466,10 +470,10 @@ class Conversation:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Copy the durable tier's tombstone to the hot tier, unless the hot record is as new.
+        """Mark the conversation as deleted in the hot tier, too, if the record there is older.
 
         Returns:
-            False if the hot record is as new, and takes over turns from before the deletion.
+            False if the record is not older, and may have turns from before the deletion.
         """
         with tier.io:
             for attempt in attempts(tier.name):
@@ -487,7 +491,7 @@ class Conversation:
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation if it was not used after ``unused_since`` (seconds since 1970).
 
-        The next use begins a new incarnation (run), which takes over turns that the log lacks.
+        The next use begins with an empty history. Turns that are not in the log yet are kept.
 
         Returns:
             False if nothing was ended, because the conversation is empty, was used, or has changed.
@@ -523,7 +527,7 @@ class Conversation:
             return not (base.is_empty or base.last_used > since or self.local.has_work())
 
     def empty_hot(self) -> bool:
-        """Empty the hot tier after a flush. An empty record stays, to refuse late writes.
+        """Remove the conversation from the hot tier. An empty record stays, to refuse late writes.
 
         Returns:
             False if the record is missing or has changed, or the durable tier lacks some of it.
@@ -551,7 +555,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers if ``is_silent``. If neither has the conversation, discard this copy."""
+        """Read both tiers after hours without an answer. Drop a conversation that neither has."""
         if not self.is_silent:
             return
         error = self.load()
@@ -583,7 +587,7 @@ class Conversation:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Return a call's result and None, or None and the error of an unavailable tier."""
+        """Return a pair: a call's result or None, and the error of an unavailable tier or None."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

@@ -1,16 +1,16 @@
-"""Storage of one conversation in the durable tier.
+"""Storage of a conversation in the durable tier, which is a database table.
 
 The table has two kinds of items of a conversation:
 
-- ``<member>#HEAD``: the head, which is the conversation's record without logged turns.
+- ``<member>#HEAD``: the head, which is the conversation's record (state) without logged turns.
 - ``<member>#TURN#<incarnation>#<time>.<tag>``: one turn of the log.
 
-``member`` is the agent or orchestrator. ``incarnation`` is the number of the conversation's run,
-until a deletion, expiry or rewind. ``<time>.<tag>`` is the ``TurnKey``.
+``member`` is the agent or orchestrator. ``incarnation`` is a number that grows with each deletion,
+expiry or rewind of the conversation. ``<time>.<tag>`` is the key of the turn (``TurnKey``).
 
 The attribute ``turn`` is JSON text with the turn's messages, unless the turn is encrypted or large.
 The attributes ``intent``, ``tool_calls``, ``latency_ms`` and ``cache_hit`` describe a turn that is
-not encrypted.
+not encrypted. A head or turn that is too large for one item continues in further items.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _MOST_CALLS = 20  # names of tools in a readable attribute
 
 
 class DurableTier:
-    """One conversation in a table of the durable tier.
+    """Access to one conversation in the durable tier, which is a database table.
 
     The head is the item with the conversation's record (its state). The log has an item for each
-    turn. An incarnation is one run of the conversation, until a deletion, expiry or rewind.
+    turn. Each deletion, expiry or rewind of the conversation begins a new log.
 
     Args:
         place: Storage key of the conversation.
@@ -85,8 +85,9 @@ class DurableTier:
         name: Name of the tier.
         io: Lock that is held while the head is read or written.
         is_known: Whether the head, or its absence, is known from an earlier read or write.
-        record: Record as last read or written; empty if the session or user was deleted. None if it
-            is missing, damaged, not known, or an expired tombstone.
+        record: Record as last read or written. It is empty if the session or user was deleted. None
+            if the record is missing, damaged, not known, or an expired tombstone (record of a
+            deletion).
         head_item: Item of the head as last read or written; empty if it is missing or not known.
     """
 
@@ -109,20 +110,20 @@ class DurableTier:
         self.forget()
 
     def forget(self) -> None:
-        """Discard the known head, so that the next use must read the table again."""
+        """Discard the known record. The conversation must be read again before its next write."""
         self.is_known, self.record, self.head_item, self._is_obsolete = False, None, {}, False
 
     # The head
 
     def read(self) -> Record | None:
-        """Read the head, and check whether the session or user was deleted.
+        """Read the conversation's record (state), and check if the session or user was deleted.
 
         Returns:
             The record, which is empty after a deletion; None if nothing is stored.
 
         Raises:
             StoreUnavailableError: The table does not answer.
-            CorruptRecordError: The head cannot be read.
+            CorruptRecordError: The record cannot be read.
         """
         self.forget()
         found = self._table.batch_get([self._key, *self._watched])
@@ -142,7 +143,7 @@ class DurableTier:
         return record
 
     def read_to_delete(self) -> Record | None:
-        """Read the head before a deletion; None if it is missing or damaged."""
+        """Read the record of a conversation before its deletion; None if missing or damaged."""
         try:
             return self.read()
         except CorruptRecordError:
@@ -156,17 +157,18 @@ class DurableTier:
             return None
 
     def write(self, record: Record) -> bool:
-        """Replace the head, unless another writer has changed it meanwhile.
+        """Replace the conversation's record (state), unless another process has changed it.
 
         Args:
-            record: The new record, joined with the head that was last read.
+            record: The new record, merged with the one that was last read.
 
         Returns:
-            False if another writer has changed the head, or the session or user was deleted. Then
-            read the head, join it with ``record``, and try again.
+            False if another process has changed the record, or the session or user was deleted.
+            Then read the record, merge it with ``record``, and try again.
 
         Raises:
-            StoreUnavailableError: The table does not answer. The head may have been stored.
+            OvertakenError: The stored record is not known. Read it first.
+            StoreUnavailableError: The table does not answer. The record may have been stored.
         """
         if not self.is_known:
             raise OvertakenError("the head of the durable tier is not known")
@@ -221,16 +223,17 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the head, not the log. Return False if another writer changed the head."""
+        """Delete the conversation's record, not its log. Return False if the record has changed."""
         item = self.head_item
         self.forget()
         when = Condition(equals={"v": item.get("v")})
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the first incarnation (run) that the tombstones of session and user do not delete.
+        """Return the lowest incarnation (number of a log) that a deletion of session or user keeps.
 
-        The result is 0 if no tombstone is valid. A damaged one raises ``CorruptRecordError``.
+        Such a deletion puts a tombstone, an item with this number. The result is 0 if no tombstone
+        is valid. A damaged tombstone raises ``CorruptRecordError``.
         """
         with trusted(f"tombstones of {self._session}"):
             return max(
@@ -247,7 +250,7 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
-        """Write a turn to the log. If the log has a copy of the turn, both are merged.
+        """Write a turn of the conversation to the log. If the log has a copy of it, merge both.
 
         Returns:
             False if the copy in the log is damaged, and was kept. If ``turn`` has redactions, a
@@ -291,7 +294,10 @@ class DurableTier:
         return stored is not None
 
     def get_turns(self, incarnation: int, keys: Iterable[TurnKey]) -> dict[TurnKey, Turn]:
-        """Read turns of an incarnation from the log, without missing and damaged turns."""
+        """Read turns of the conversation from the log. Missing and damaged turns are left out.
+
+        ``incarnation`` is the number of the log. Each deletion, expiry or rewind begins a new log.
+        """
         wanted = {self._turn_key(incarnation, key): key for key in keys}
         found = self._table.batch_get(list(wanted)) if wanted else {}
         turns = {wanted[where]: self._turn_in(item) for where, item in found.items()}
@@ -300,10 +306,10 @@ class DurableTier:
     def read_log(
         self, incarnation: int, *, newest: int | None = None, until: TurnKey | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read the turns of an incarnation from the log. Damaged turns are left out.
+        """Read all turns of the conversation, or the last ones, from the log. Omit damaged turns.
 
         Args:
-            incarnation: Number of the incarnation.
+            incarnation: Number of the log. Each deletion, expiry or rewind begins a new log.
             newest: Read only the last turns, which have at least this number of messages. None: all
                 turns.
             until: Key of the last turn to read. None: all turns.
@@ -329,7 +335,10 @@ class DurableTier:
             last = sort  # parts of large turns count towards the limit
 
     def unlisted_keys(self, head: Record) -> list[TurnKey]:
-        """Return the keys of turns in the log that the record ``head`` does not list as logged."""
+        """Return the keys of turns in the log that the record ``head`` does not list as logged.
+
+        Such turns remain if a process stops between its writes to the log and to the record.
+        """
         # A pinned turn may be as old as the log. Reading from the newest turns on is enough, as
         # older turns are known.
         newest = sorted(head.seen)[-SEEN_TURNS:]
@@ -342,7 +351,10 @@ class DurableTier:
         ]
 
     def logged_keys(self, incarnation: int, *, first: TurnKey | None = None) -> list[TurnKey]:
-        """Return the keys of an incarnation's logged turns in order, from the key ``first`` on."""
+        """Return the keys of the turns in the log in order, from the key ``first`` on.
+
+        ``incarnation`` is the number of the log. Each deletion, expiry or rewind begins a new log.
+        """
         prefix = self._prefix(incarnation)
         sorts = self._sort_values(f"{prefix}{first or ''}", f"{prefix}\U0010ffff")
         return [TurnKey.parse(sort.removeprefix(prefix)) for sort in sorts if not is_part(sort)]
@@ -352,9 +364,9 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Add the turns in the log that the stored record ``head`` does not list as logged.
+        """Add to the record ``head`` those turns of the log that it does not list as logged.
 
-        A flush that was interrupted before it wrote the record leaves such turns.
+        Such turns remain if a process stops between its writes to the log and to the record.
         """
         turns = self.get_turns(head.incarnation, self.unlisted_keys(head))
         if not turns:
@@ -374,10 +386,10 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return ``head`` with those messages of ``record`` that are in the log of the table.
+        """Return the record ``head`` with a longer list of known messages (``seen``).
 
-        ``record`` lists messages (``seen``) that a table restored from a backup may lack. Each
-        listed message is looked up in the log before it is added to the list of ``head``.
+        ``record`` lists further messages, which the log may lack if the table was restored from a
+        backup. Those that the log has are added to the list of ``head``.
         """
         unproven = {
             key
@@ -391,14 +403,17 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the sorted numbers of the incarnations with turns in the log."""
+        """Return the numbers (incarnations) of the logs that the conversation has in the table."""
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logged turns of all incarnations below ``below``."""
+        """Delete the logs of the conversation whose number (incarnation) is lower than ``below``.
+
+        Each deletion, expiry or rewind of the conversation begins a new log with a higher number.
+        """
         sorts = self._sort_values(f"{self._member}#TURN#", self._prefix(below))
         if sorts:
             self._table.batch_write(deletes=[(self._session, sort) for sort in sorts])
@@ -425,9 +440,9 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the numbers of a compare-and-set's attempts from 0, with a short wait before a retry.
+    """Yield the numbers of the attempts to replace a record, from 0, with waits between them.
 
-    After the last attempt, ``OvertakenError`` is raised.
+    A caller stops after a success. After the last attempt, ``OvertakenError`` is raised.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -442,7 +457,7 @@ sleep = time.sleep
 
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
-    """Return attributes for other services that read turns, such as the names of called tools."""
+    """Return table attributes that describe a turn to other services, such as the called tools."""
     with trusted("a turn"):
         messages = [message for message in map(load, turn.messages) if is_message(message)]
     found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
@@ -490,7 +505,7 @@ def put_split(
     before: Item | None = None,
     scrub: bool = False,
 ) -> Item | None:
-    """Store a value in one or more items of a table, with the same time to live.
+    """Store a value of any size in one or more items of a table, all with the same time to live.
 
     The first item is written last, and makes the value visible.
 
@@ -533,9 +548,10 @@ def put_split(
 
 
 def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
-    """Return the first item of a value, and the whole value.
+    """Read a value that is stored in one or more items, of which ``item`` is the first.
 
-    If another writer replaces the value during the read, the new value is returned.
+    Return the first item and the value. If another process replaces them during the read, return
+    the new ones.
 
     Raises:
         CorruptRecordError: A part is missing.
@@ -562,7 +578,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of a value's items after the first one, which is ``item``.
+    """Return the keys of all items of a split value, except the first item (``item``).
 
     A first item without a valid number of parts raises ``CorruptRecordError``.
     """
@@ -578,5 +594,5 @@ def _key_of(table: Table, item: Item) -> Key:
 
 
 def is_part(sort: str) -> bool:
-    """Return whether a sort key is of a further item of a split value, not of the first item."""
+    """Return whether a sort key belongs to an item of a split value other than the first."""
     return "~" in sort.rpartition("#")[2]

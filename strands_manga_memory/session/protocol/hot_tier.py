@@ -1,9 +1,10 @@
-"""Storage of one conversation in the hot tier.
+"""Storage of a conversation in the hot tier, which is a cache such as Redis.
 
 The conversation is one hash. Each write is one compare-and-set. These fields are JSON:
 
-- ``head``: version and counters.
-- ``run``: constant values of a run (incarnation) of the conversation, such as ids.
+- ``head``: version, counters, redactions, and the turns that the log may lack.
+- ``run``: values that stay the same until the conversation is deleted, expires or is rewound, such
+  as ids.
 - ``view``: the agent's history, as references to messages.
 - ``seen``: number of messages of each turn that the writer knew. Turns that are complete in the
   hash are left out.
@@ -13,6 +14,7 @@ The conversation is one hash. Each write is one compare-and-set. These fields ar
 - ``edit.<key>.<index>``: edited version of one message of a turn.
 - ``note.<number>``: one message that the conversation manager wrote.
 - ``state.<hash>``: one named state value.
+- ``ended``: the only field of a hash without content, for example after a deletion.
 
 Without a durable tier, the hash keeps turns that have left the history.
 """
@@ -80,17 +82,17 @@ _FIELD_OF = {
 
 @dataclass
 class StoredHash:
-    """Content of the hash that stores a conversation, as last read or written.
+    """Content of the hash that stores a conversation in the hot tier, as last read or written.
 
     Args:
         expect: Stored epoch and version, which the next compare-and-set expects; None if the hash
             is missing.
         epoch: Epoch of the next write. It grows by 1 at each end of the conversation.
         record: The state of the conversation; None if there is none.
-        unread: Message count of each stored turn that ``record`` lacks, because the turn has left
+        unread: Number of messages of each stored turn that ``record`` lacks. Such a turn has left
             the history or is damaged.
         fields: Content of each field, keyed by name: a turn, a state entry, a message or a JSON
-            object. None for an unread turn.
+            object. None for a turn in ``unread``.
         expires_in: Seconds from the read or write until the conversation counts as expired; None if
             the hash is missing.
     """
@@ -104,7 +106,9 @@ class StoredHash:
 
 
 class HotTier:
-    """One conversation in the hot tier, stored as a hash with a field for each turn.
+    """Access to one conversation in the hot tier, which is a cache such as Redis.
+
+    The conversation is stored as a hash with a field for each turn.
 
     Args:
         place: Storage key of the conversation.
@@ -128,20 +132,23 @@ class HotTier:
 
     @property
     def is_known(self) -> bool:
-        """Whether the content is known: after a read or write, until a request fails."""
+        """Whether the stored content is known, so that the conversation can be written.
+
+        It is known after a read or a write, until the next request fails.
+        """
         return self.stored is not None
 
     @property
     def record(self) -> Record | None:
-        """The stored record, as last read or written; None if it is missing or not known."""
+        """Record (state) of the conversation as last read or written; None if none is known."""
         return None if self.stored is None else self.stored.record
 
     def forget(self) -> None:
-        """Discard the known content, so that the next use must read the store again."""
+        """Discard the known content. The conversation must be read again before its next write."""
         self.stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
-        """Read the record in one round trip; None if there is none.
+        """Read the record (state) of the conversation in one round trip; None if there is none.
 
         Args:
             touch: Whether the read may restart the time to live. An inspection passes False.
@@ -160,9 +167,9 @@ class HotTier:
         return self.stored.record
 
     def read_to_delete(self) -> Record | None:
-        """Read the record before a deletion; None if it is missing or damaged.
+        """Read the record of a conversation that will be deleted; None if it is missing or damaged.
 
-        A tombstone replaces a damaged record.
+        A damaged record is replaced by a tombstone, which marks the conversation as deleted.
         """
         try:
             return self.read(touch=False)
@@ -173,18 +180,19 @@ class HotTier:
             return None
 
     def write(self, record: Record, *, ttl: float | None = None) -> bool:
-        """Replace the record with one compare-and-set.
+        """Replace the record (state) of the conversation with one compare-and-set.
 
         Args:
-            record: The new record, joined with the one that was last read.
+            record: The new record, merged with the one that was last read.
             ttl: Seconds to live from now. None: those of the session's ``TtlPolicy``.
 
         Returns:
-            False if another writer has changed the record. Then read it, join it with ``record``,
+            False if another process has changed the record. Then read it, merge it with ``record``,
             and try again.
 
         Raises:
-            StoreUnavailableError: The store does not answer. The record may have been stored.
+            StoreUnavailableError: The stored content is not known, or the store does not answer.
+                The record may then have been stored.
         """
         before = self.stored
         if before is None:
@@ -230,10 +238,11 @@ class HotTier:
     def get_turns(
         self, incarnation: int, keys: Iterable[TurnKey] | None = None
     ) -> dict[TurnKey, Turn]:
-        """Read turns of an incarnation. Missing and unreadable turns are left out.
+        """Read turns of the conversation. Missing and unreadable turns are left out.
 
         Args:
-            incarnation: Number of the conversation's run.
+            incarnation: Number that grows with each deletion, expiry or rewind of the conversation.
+                If the stored conversation has another number, the result is empty.
             keys: Keys of the turns to read. None: all turns.
         """
         with self.io:
@@ -252,9 +261,10 @@ class HotTier:
             return turns
 
     def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
-        """Add turns that have left the history to a record, if they have new redactions.
+        """Add turns that have left the agent's history to a record, if they have new redactions.
 
-        The write of the record then replaces the original turns in the store.
+        The write of the record then also replaces the original messages of these turns in the
+        store.
         """
         known = {} if before.record is None else before.record.redactions
         new = {key for key in before.unread if record.redactions.get(key, {}) != known.get(key, {})}
@@ -265,7 +275,10 @@ class HotTier:
     # Fields
 
     def _content(self, record: Record, before: StoredHash) -> StoredHash:
-        """Return the content of the hash after a write of ``record``."""
+        """Build the content of the conversation's hash for a write of ``record``.
+
+        ``before`` is the present content.
+        """
         if record.is_empty:
             return StoredHash(record=record, fields={ENDED_FIELD: record_object(record)})
         old, shown = before.record or Record(), record.shown_keys
@@ -347,7 +360,7 @@ class HotTier:
         return stored
 
     def _readable_turn(self, name: str, data: bytes) -> Turn | None:
-        """Decode a turn; None if it is damaged."""
+        """Convert a stored field to a turn. If it is damaged, log a warning and return None."""
         try:
             with trusted(self._place(name)):
                 return turn_of(self._opened(name, data))[1]
@@ -366,7 +379,10 @@ class HotTier:
 
 
 def hot_copy_of(store: HotStore, name: str) -> HotRecord | None:
-    """Read a hot tier's copy of a conversation without its messages; None if there is none."""
+    """Read the version and counters of a conversation from the hot tier, without its turns.
+
+    The result is None if the hot tier has no content of the conversation.
+    """
     found = store.load(name, [_HEAD_FIELD], touch=False)
     if found is None or found.state == DELETED or _HEAD_FIELD not in found.fields:
         return None
@@ -378,6 +394,6 @@ def _turn_field(key: TurnKey, length: int) -> str:
 
 
 def _turn_of_field(name: str) -> tuple[TurnKey, int]:
-    """Return the key and the message count of a turn from the name of its field."""
+    """Parse the key and the number of messages of a turn from the name of its field."""
     key, _, length = name.removeprefix("turn.").rpartition(".")
     return TurnKey.parse(key), int(length)

@@ -1,4 +1,4 @@
-"""One process's copy of a conversation, with its unsaved changes. No I/O."""
+"""Copy of a conversation in one process, with the changes that are not saved yet. No I/O."""
 
 from __future__ import annotations
 
@@ -32,42 +32,42 @@ from strands_manga_memory.session.protocol.record_join import (
 )
 
 _OUTDATED = b""
-"""``body`` of a slot whose message was redacted, while the agent may still have the original."""
+"""``body`` of a redacted message of which the agent may still have the original text."""
 
 MergeCheck = Callable[[Mapping[str, Any], Record, bool], None]
-"""Type of a function that may prevent a join by an error. See ``LocalCopy``."""
+"""Type of a function that may prevent a merge by an error. See ``LocalCopy``."""
 
 MOST_EVICTED = 256
 """Maximum number of turns in memory whose messages have left the agent's history."""
 
 
 class LocalCopy:
-    """One process's copy of a conversation, with its unsaved changes.
+    """Copy of a conversation in one process, with the changes that are not saved yet.
 
     The object is thread-safe. ``lock`` guards it, and is never held during I/O. A record is the
-    state of the conversation as a tier has it. An incarnation is one run of the conversation, until
-    a deletion, expiry or rewind.
+    state of the conversation in a tier: a cache (hot) or a database table (durable). The
+    incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
 
     Args:
         clock: Returns the time in seconds since 1970.
         hash_is_log: Whether the hot tier keeps all turns, because there is no durable tier.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator).
-        check_merge: Function that is called before another writer's changes are joined with unsaved
-            ones, and may raise an error to prevent the join. It gets this process's state values,
-            the other record, and whether turns are unsaved.
+        check_merge: Function that is called before another process's changes are merged with
+            unsaved ones, and may raise an error to prevent the merge. It gets this process's state
+            values, the other record, and whether turns are unsaved.
 
     Attributes:
-        base: Join of all records that this process has read and written.
+        base: Merge of all records that this process has read and written.
         view: The agent's present history, as references to messages.
-        window: The history to save next. Unlike ``view``, it has other writers' latest changes.
+        window: The history to save next. Unlike ``view``, it has other processes' latest changes.
         own: The open turn, and turns of this process that no store has confirmed in full.
-        has_news: Whether ``window`` differs from ``view`` because of other writers.
+        has_news: Whether ``window`` differs from ``view`` because of other processes.
         is_overruled: Whether the agent must replace its history by ``window`` and lose its edits.
         dropped: Number of messages that a deletion discarded before they were saved.
         copies: The last known record of each tier, keyed by the tier's name.
         answered_at: Time of a store's last answer, in seconds since 1970; None without an answer.
         is_loaded: Whether both tiers were read when the agent got its history.
-        resets: Number of times that the conversation was deleted or expired.
+        resets: Number of deletions, expiries and rewinds that this process has read or caused.
         evicted: The latest turns whose messages left the agent's history, and may return.
         has_met_others: Whether this process has read another process's record.
         first_incarnation: Number of the incarnation to begin if no tier has a record.
@@ -110,7 +110,7 @@ class LocalCopy:
     # The agent's side
 
     def begin_turn(self) -> None:
-        """End the open turn, so that the next message begins a new one."""
+        """End the open turn, so that the next message begins a new turn of the conversation."""
         with self.lock:
             self.end_turn()
             self._skips_rest = False
@@ -125,8 +125,9 @@ class LocalCopy:
     ) -> Slot | None:
         """Add a serialized message to the open turn or, if there is none, to a new turn.
 
-        Return a reference to the message. If the turn's beginning was deleted, discard the message
-        and return None. ``about`` has values of a new turn, ``at`` is a time in seconds since 1970.
+        Return a reference to the message. If the conversation was deleted during the turn, discard
+        the message and return None. ``about`` has values of a new turn, such as the intent. ``at``
+        is the message's time in seconds since 1970; None: now.
         """
         with self.lock:
             if self._skips_rest:  # the turn's beginning was deleted
@@ -161,7 +162,7 @@ class LocalCopy:
             )
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, and add the values ``about``. After a deletion, no turn is open."""
+        """End the open turn, if there is one, and add the values ``about`` to the turn."""
         with self.lock:
             if self._open is not None:
                 turn, self._open = self._open, None
@@ -169,7 +170,7 @@ class LocalCopy:
                 self.own[turn] = replace(self.own[turn], is_open=False, about=about)
 
     def set_view(self, view: Sequence[Slot]) -> None:
-        """Set the agent's present history, in which messages were removed, edited or added."""
+        """Set the agent's present history, after messages were removed, edited or added."""
         with self.lock:
             shown = kept = self.base.without_redacted_bodies(view)
             if kept != tuple(view):  # the agent may still have the originals of redacted messages
@@ -189,56 +190,56 @@ class LocalCopy:
             self.has_news = self.window != self.view
 
     def keep_evicted(self, turns: Mapping[TurnKey, Turn]) -> None:
-        """Keep turns in memory whose messages may return to the agent's history."""
+        """Keep turns in memory that left the agent's history, because their messages may return."""
         with self.lock:
             older = [(key, turn) for key, turn in self.evicted.items() if key not in turns]
             self.evicted = dict([*older, *turns.items()][-MOST_EVICTED:])
 
     @property
     def held_turns(self) -> dict[TurnKey, Turn]:
-        """All turns in memory, also unsaved ones and those that have left the agent's history."""
+        """All turns in memory, including unsaved ones and those that left the agent's history."""
         with self.lock:
             evicted = {key: self.base.redacted(key, turn) for key, turn in self.evicted.items()}
             return {**evicted, **self.base.turns, **self.own}
 
     def set_states(self, states: Mapping[str, Any]) -> None:
-        """Set named state values of the conversation."""
+        """Change named state values of the conversation, which the next save stores."""
         with self.lock:
             self._changes |= states
             self._drop_saved()
 
     def set_notes(self, notes: Any) -> None:
-        """Set the state of the conversation manager."""
+        """Set the state of the conversation manager, which the next save stores."""
         self._notes = notes
 
     @property
     def states(self) -> dict[str, Any]:
-        """State values of the conversation, keyed by name."""
+        """State values of the conversation, keyed by name, including unsaved ones."""
         with self.lock:
             return {name: entry.value for name, entry in self.base.states.items()} | self._changes
 
     @property
     def notes(self) -> Any:
-        """State of the conversation manager."""
+        """State of the agent's conversation manager."""
         with self.lock:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> Window:
-        """Return the history with other writers' changes, which becomes the agent's history."""
+        """Return the agent's new history, which includes the changes of other processes."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
             self.view, self.has_news, self.is_overruled = self.window, False, False
             return self.view
 
     def message(self, slot: Slot) -> Any:
-        """Return the serialized message of a reference; None if it is not in memory."""
+        """Return the serialized message to which ``slot`` refers; None if it is not in memory."""
         if slot.body:
             return slot.body
         turn = self._turn_with(slot)
         return turn and turn.messages[slot.number]
 
     def time(self, slot: Slot) -> float | None:
-        """Return a message's time in seconds since 1970; None if it is not in memory."""
+        """Return the time of a message in seconds since 1970; None if it is not in memory."""
         turn = self._turn_with(slot)
         return turn.times[slot.number] if turn else None
 
@@ -253,7 +254,7 @@ class LocalCopy:
             return None
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
-        """Replace messages of a turn, keyed by index. The next save replaces them in the stores."""
+        """Replace redacted messages of a turn, keyed by index. The next save stores the change."""
         with self.lock:
             key = self.current_key(key)
             before = self.base.redactions
@@ -271,13 +272,13 @@ class LocalCopy:
 
     @property
     def turn_count(self) -> int:
-        """Number of turns so far, including unsaved ones."""
+        """Number of turns of the conversation so far, including unsaved ones."""
         with self.lock:
             return self.base.turn_count + self._count_unsaved()[0]
 
     @property
     def message_count(self) -> int:
-        """Number of messages so far, including unsaved ones."""
+        """Number of messages of the conversation so far, including unsaved ones."""
         with self.lock:
             return self.base.message_count + self._count_unsaved()[1]
 
@@ -297,7 +298,7 @@ class LocalCopy:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether this process has a change that no store has confirmed."""
+        """Whether this process has a change of the conversation that no store has confirmed."""
         with self.lock:
             base = self.base
             if self.has_work():
@@ -310,7 +311,7 @@ class LocalCopy:
     # The stores' side
 
     def draft(self) -> Record:
-        """Return the record for the next save: the records that were read, and unsaved changes."""
+        """Build the record (state of the conversation) to save next, with all unsaved changes."""
         with self.lock:
             if not self.is_dirty:
                 return self.base
@@ -338,7 +339,10 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Forbid key changes of a record's turns before its write. Return False after a change."""
+        """Keep the keys of a record's turns unchanged, because the record is written next.
+
+        Return False if a turn has got a new key already. The record must then not be written.
+        """
         with self.lock:
             if not self._renamed.keys().isdisjoint(record.turns):
                 return False
@@ -346,21 +350,21 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Allow key changes of a record's turns again, because a tier refused the record."""
+        """Allow new keys for a record's turns again, because a store has refused the record."""
         with self.lock:
             self._offers.subtract(self._offers.keys() & record.turns.keys())
 
     def current_key(self, key: TurnKey) -> TurnKey:
-        """Return the present key of a turn. A key may change before the first save."""
+        """Return the present key of a turn, which may have changed while the turn was unsaved."""
         while key in self._renamed:
             key = self._renamed[key]
         return key
 
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
-        """Join a tier's record with this copy. None means that the tier has no record.
+        """Merge the record that was read from a tier into this copy of the conversation.
 
-        ``logged`` maps turns that are too old for the list ``seen`` of the newer record to their
-        number of messages in the log.
+        If the tier has none, ``found`` is None. ``logged`` has turns that are too old for the newer
+        record's list of known turns (``seen``), with their number of messages in the log.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -384,7 +388,7 @@ class LocalCopy:
             self._rebase(before.window, before.incarnation)
 
     def note_stored(self, record: Record) -> None:
-        """Join a record that a tier has just stored. Changes that are not in it stay unsaved."""
+        """Note that a tier has stored a record. Changes that are not in the record stay unsaved."""
         with self.lock:
             self.answered_at = self._clock()
             before = self.base
@@ -397,18 +401,21 @@ class LocalCopy:
 
     @property
     def head_copy(self) -> Record | None:
-        """The last known record of the durable tier."""
+        """The last known record of the conversation in the durable tier."""
         return self.copies.get("durable")
 
     def note_head(self, head: Record | None) -> None:
-        """Remember the durable tier's record, and update the list of turns that the log lacks."""
+        """Note the durable tier's record, and update the list of turns that the log lacks."""
         with self.lock:
             self.copies["durable"] = head
             self.base = replace(self.base, unlogged=missing_turns(self.base, head))
 
     @property
     def unproven(self) -> dict[TurnKey, int]:
-        """Turns that a restored table may have shortened, with the number of certain messages."""
+        """Turns of the agent's history that may be incomplete in a table restored from a backup.
+
+        Each value is the number of messages that memory or the table is known to have.
+        """
         with self.lock:
             base, head = self.base, self.head_copy
             listed = head.seen if head is not None and head.incarnation == base.incarnation else {}
@@ -423,8 +430,8 @@ class LocalCopy:
     ) -> None:
         """Remove messages from the history that a table lost when it was restored from a backup.
 
-        Of the turns ``unproven``, which may have lost messages, ``found`` were read from the log of
-        ``incarnation``. A removed message returns with the next record that has it.
+        ``unproven`` are the turns that may have lost messages. ``found`` are those that the log of
+        ``incarnation`` still has. A removed message returns with the next record that has it.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -441,13 +448,13 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns of the log, if their ``incarnation`` is the present one."""
+        """Add turns from the log, unless a deletion, expiry or rewind has begun a new log since."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
 
     def begin_after(self, record: Record) -> None:
-        """Start again from ``record``, because the conversation was deleted or has expired."""
+        """Start again from an empty record, after a deletion or expiry. Discard unsaved changes."""
         self.resets += 1
         self._skips_rest, self.base = self.has_open_turn, record
         self.own, self._open, self._changes, self._notes, self.evicted = {}, None, {}, None, {}
@@ -455,16 +462,16 @@ class LocalCopy:
         self.has_news = self.is_overruled = bool(self.view)
 
     def has_work(self) -> bool:
-        """Return whether there are unsaved changes."""
+        """Return whether the history, turns or states have unsaved changes."""
         is_edited = self.window != self.base.window or self.notes != self.base.notes
         return is_edited or bool(self.unsaved() or self._changes)
 
     def unsaved(self) -> dict[TurnKey, Turn]:
-        """Return the turns that no store has confirmed completely."""
+        """Return the turns of this process that no store has confirmed completely."""
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return the number of stored messages of each turn, as the tiers' last records show."""
+        """Return how many messages of each turn are in a tier, according to the last records."""
         with self.lock:
             known = [
                 copy.seen
@@ -475,26 +482,26 @@ class LocalCopy:
             return {key: max(seen.get(key, 0) for seen in known) for key in keys}
 
     def next_version(self, *others: Record | None) -> Version:
-        """Return a new version, higher than all known ones and those of ``others``."""
+        """Return a new version for a record, higher than all known ones and those of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of a new incarnation, above ``known`` and the present number.
+        """Return the number of the incarnation that a deletion, expiry or rewind begins.
 
-        It is at least the time in seconds since 1970. No number is therefore used twice, even if a
-        table that was restored from a backup lacks the latest numbers.
+        It is above ``known`` and the present number, and at least the time in seconds since 1970.
+        No number is used twice, even if a table was restored from a backup.
         """
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 
     def next_tombstone(self, known: int, found: Record | None) -> Record:
-        """Return a tombstone above ``known``, and the incarnations of this copy and ``found``."""
+        """Return a tombstone (record of a deletion) that is newer than all known records."""
         incarnation = self.next_incarnation(max(known, found.incarnation if found else 0))
         return Record(self.next_version(found), incarnation, carries_from=incarnation)
 
     def _is_foreign_change(self, found: Record, joined: Record) -> bool:
-        """Return whether this process has unsaved changes, and ``found`` has another writer's."""
+        """Return whether a merge would combine unsaved changes with those of another process."""
         base = self.base
         if found.version.tag in self._own_tags or base.incarnation not in (0, joined.incarnation):
             return False
@@ -502,14 +509,12 @@ class LocalCopy:
         return self.has_work() and not mine.has_content_of(joined)
 
     def _note_redactions(self, before: Mapping[TurnKey, Mapping[int, Replacement]]) -> None:
-        """Mark the messages in ``view`` that were redacted since ``before``."""
         if self.base.redactions != before:
             old, new = flat_redactions(before), flat_redactions(self.base.redactions)
             self.view = _with_outdated(self.view, {slot for slot, _ in new - old})
             self.has_news |= self.window != self.view
 
     def _drop_saved(self) -> None:
-        """Remove changes from the unsaved ones if ``base`` has them. The open turn is kept."""
         if self.hash_is_log:
             self.base = replace(self.base, unlogged={}).normalize()
         known, unsaved = self.base.states, self.unsaved()
@@ -524,7 +529,7 @@ class LocalCopy:
         self._notes = None if self._notes == self.base.notes else self._notes
 
     def _rename_late_turns(self) -> None:
-        """Give unsaved turns new keys, to sort them after other writers' newer turns."""
+        """Give unsaved turns new keys, to sort them after other processes' newer turns."""
         seen = self.base.seen
         late = [key for key in sorted(self.own) if key not in seen and self._offers[key] <= 0]
         if not late or not seen or max(seen) < late[0]:
@@ -561,9 +566,9 @@ class LocalCopy:
         self.is_overruled = self.has_news = True
 
     def _rebase(self, ancestor: Window, incarnation: int) -> None:
-        """Update ``window``, the history to save next, after a join.
+        """Update ``window``, the history to save next, after a merge with another record.
 
-        The agent's edits are kept if other writers only added messages to the stored history
+        The agent's edits are kept if other processes only added messages to the stored history
         ``ancestor``. Unsaved turns are kept in any case, unless a rewind removed them.
         """
         base = self.base
@@ -583,7 +588,6 @@ class LocalCopy:
         return TurnKey(self._next_time(), self._tag)
 
     def _next_time(self, *found: Record | None) -> int:
-        """Return a Lamport time of this process, above all earlier ones and those in records."""
         with self.lock:  # two turns with the same time would have the same key
             records = [one for one in found if one is not None]
             known = [one.version.time for one in records]
@@ -593,5 +597,4 @@ class LocalCopy:
 
 
 def _with_outdated(slots: Window, outdated: Collection[Any]) -> Window:
-    """Mark redacted messages in a history of which the agent may still have the original text."""
     return tuple(slot._replace(body=_OUTDATED) if slot[:2] in outdated else slot for slot in slots)

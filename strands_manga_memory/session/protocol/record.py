@@ -1,7 +1,8 @@
-"""Record of a conversation: its state as one process or tier knows it. No I/O.
+"""Record of a conversation: the conversation's state as one process or one storage tier knows it.
 
-The author of a record is the process that wrote it. The log holds all turns, in the durable tier if
-there is one. An incarnation is one run of the conversation, until a deletion, expiry or rewind.
+The module does no I/O. The author of a record is the process that wrote it. The log has all turns
+of a conversation. It is in the durable tier (a database table) or, without one, in the hot tier.
+The incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
 """
 
 from __future__ import annotations
@@ -13,25 +14,30 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 SEEN_TURNS = 100
-"""Number of newest turns that every record lists as seen by its author."""
+"""Number of newest turns that every record lists as known to its author."""
 
 
 class TurnKey(NamedTuple):
-    """Unique key of a turn: a Lamport time, and a random tag of the process.
+    """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
-    The key is greater than all keys that the process knew when it began the turn.
+    A key has a Lamport time (logical clock) and a random tag of the process. It is greater than all
+    keys that the process knew when it began the turn.
     """
 
     time: int
     tag: str
 
     def __str__(self) -> str:
-        """Return the key as text. The texts sort in the order of the keys."""
+        """Convert the key to text, such as ``000000000041.5c8e01f2``. Texts sort like keys."""
         return f"{self.time:012d}.{self.tag}"
 
     @classmethod
     def parse(cls, text: str) -> TurnKey:
-        """Parse a turn key from its text. Any other text raises ``ValueError``."""
+        """Convert text, such as ``000000000041.5c8e01f2``, back to a turn key.
+
+        Raises:
+            ValueError: The text has another form.
+        """
         time, dot, tag = text.partition(".")
         if not dot or not tag:
             raise ValueError(f"a turn key must be a time, a dot and a tag, got {text!r:.80}")
@@ -39,13 +45,13 @@ class TurnKey(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Version of a record.
+    """Version of a conversation's record. Of two records, the newer one has the higher version.
 
     Attributes:
-        time: Lamport time.
-        tag: Random text.
-        marks: Number of later writes that changed only ``unlogged``, the list of turns that may be
-            missing in the log.
+        time: Lamport time (logical clock).
+        tag: Random text, which makes the version unique.
+        marks: Number of later writes of the record that did not change the conversation's content,
+            such as a write that only notes which turns the log has.
     """
 
     time: int = 0
@@ -53,7 +59,10 @@ class Version(NamedTuple):
     marks: int = 0
 
     def marked(self) -> Version:
-        """Return the version for a write that changes only ``unlogged``."""
+        """Return the version for a write that does not change the conversation's content.
+
+        The result is higher than this version: ``marks`` grows by 1, time and tag stay the same.
+        """
         return self._replace(marks=self.marks + 1)
 
 
@@ -65,9 +74,10 @@ class Slot(NamedTuple):
     """Reference to a message in an agent's history.
 
     Attributes:
-        key: Key of the message's turn; None for a message of the conversation manager.
+        key: Key of the message's turn; None for a message that the conversation manager wrote.
         number: Index of the message in its turn, from 0.
-        body: Serialized message, if it was edited or has no key.
+        body: Serialized message, if the history has an edited version of it, or if it has no turn.
+            None: the message in the turn is valid.
     """
 
     key: TurnKey | None
@@ -79,39 +89,46 @@ Window = tuple[Slot, ...]
 """Type of an agent's history: references to its messages, in order."""
 
 Lengths = Mapping[TurnKey, int]
-"""Type of numbers of messages, keyed by turn."""
+"""Type of a mapping from turn keys to numbers of messages."""
 
 
 class Entry(NamedTuple):
-    """Named state value, with the version of the record that set it."""
+    """Named state value of a conversation, such as an entry of ``agent.state``, with a version.
+
+    The version is that of the record in which a process first stored the value.
+    """
 
     version: Version
     value: Any
 
 
 class Replacement(NamedTuple):
-    """New content of a redacted message. Of several replacements, the highest revision is valid."""
+    """New content of a redacted message.
+
+    If a message was redacted several times, the replacement with the highest revision is valid.
+    """
 
     revision: int
     message: Any
 
 
 CONTINUES = "continues"
-"""Name in ``Turn.about`` of a turn that continues the previous one, such as after an interrupt."""
+"""Key in ``Turn.about`` of a turn that continues the previous turn, such as after an interrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Messages of one request, in order.
+    """Messages of one user request in a conversation, in order.
 
-    Only one process adds messages to a turn, so a shorter copy is the beginning of a longer one.
+    Only one process adds messages to a turn. A shorter copy of a turn is therefore the beginning of
+    a longer copy.
 
     Args:
         messages: The messages, serialized.
         times: Times of the messages, in seconds since 1970.
-        redacted: Revision number of each redacted message, keyed by its index.
+        redacted: Revision number of each redacted message, keyed by the index of the message.
         is_open: Whether more messages may be added.
-        about: Further values of the turn, such as the intent.
+        about: Further values of the turn, such as the user's intent.
     """
 
     messages: tuple[Any, ...] = ()
@@ -122,15 +139,21 @@ class Turn:
 
     @property
     def form(self) -> str:
-        """Short text that tells copies of a turn apart, such as ``3+:1.2``.
+        """Short text that differs between different copies of a turn, such as ``3+:1.2``.
 
-        The example has 3 messages, is open (``+``), and has revision 2 of the message with index 1.
+        A write to the log compares the text, to detect that another process has changed the turn.
+        In the example, the turn has 3 messages and is open (``+``). Its message with the index 1
+        was redacted, and has the revision 2.
         """
         redacted = ",".join(f"{at}.{times}" for at, times in sorted(self.redacted.items()))
         return f"{len(self.messages)}{'+' if self.is_open else ''}:{redacted}"
 
     def redact(self, replacements: Mapping[int, Replacement]) -> Turn:
-        """Return the turn with newer contents of messages, keyed by the index of the message."""
+        """Return a copy of the turn in which redacted messages have their new content.
+
+        ``replacements`` has the new contents, keyed by the index of the message. A content that is
+        older than the turn's present one is ignored.
+        """
         if not replacements:
             return self
         messages, redacted = list(self.messages), dict(self.redacted)
@@ -140,7 +163,11 @@ class Turn:
         return replace(self, messages=tuple(messages), redacted=redacted)
 
     def merge(self, other: Turn) -> Turn:
-        """Merge two copies of a turn: the longer one, with the newest redactions of both."""
+        """Merge two copies of a turn into one.
+
+        The result has all messages of the longer copy, and the newest redactions of both copies. It
+        is open only if both copies are open.
+        """
         if self == other:
             return self
         sizes = [(len(one.messages), not one.is_open) for one in (self, other)]
@@ -156,14 +183,14 @@ _NO_TURN = Turn()
 
 @dataclass(frozen=True)
 class Record:
-    """State of a conversation, as one process or one tier knows it.
+    """State of a conversation, as one process or one storage tier knows it.
 
-    The author is the process that wrote the record. An incarnation is one run of the conversation,
-    until a deletion, expiry or rewind.
+    The author of a record is the process that wrote it. The log has all turns of the conversation.
+    The incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
 
     Args:
         version: Version, higher than every version that the author had seen.
-        incarnation: Number of the incarnation; 0 if none is known.
+        incarnation: Incarnation of the conversation; 0 if none is known.
         carries_from: First incarnation after the last deletion. Turns of earlier incarnations are
             deleted. Turns of later ones that are not in the log yet move to the present one.
         last_rewind: Incarnation that the last rewind began; 0 if there was none.
@@ -183,7 +210,7 @@ class Record:
         message_count: Number of messages so far.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator).
         is_closed: Whether a process closed the conversation when it wrote this record to the
-            durable tier, which then has everything that the hot tier has.
+            durable tier. The durable tier then has all data that the hot tier has.
     """
 
     version: Version = NO_VERSION
@@ -207,17 +234,20 @@ class Record:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no content: nothing was stored, or the conversation has ended."""
+        """Whether the record has no content, for example after a deletion or expiry."""
         return not (self.window or self.states or self.unlogged or self.turn_count)
 
     @property
     def shown_keys(self) -> set[TurnKey]:
-        """Keys of the turns in the agent's history."""
+        """Keys of the turns that have messages in the agent's history."""
         return {slot.key for slot in self.window if slot.key is not None}
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of turns of the history whose messages must be read from the log."""
+        """Keys of turns in the agent's history of which this record lacks messages.
+
+        These messages must be read from the log, which has all turns.
+        """
         return {
             slot.key
             for slot in self.window
@@ -226,70 +256,96 @@ class Record:
         }
 
     def has_forgotten(self, key: TurnKey) -> bool:
-        """Return whether ``seen`` may lack a turn only because the turn is too old.
+        """Return whether a turn is so old that the record cannot tell if its author knew the turn.
 
-        The list then does not show whether the author knew the turn.
+        A record lists at least the newest 100 turns that its author knew (``seen``). A turn that is
+        older than these, and not in the list, may have been known or not.
         """
         return key not in self.seen and self._horizon is not None and key < self._horizon
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Key of the oldest of the newest 100 turns in ``seen``; None if there are fewer."""
+        """Key of the 100th newest turn in the list ``seen``; None if it has fewer turns."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are included in ``message_count``.
+        """Return how many messages of a turn are included in the record's ``message_count``.
 
-        The result is 0 for a turn that a rewind removed.
+        A turn that a rewind removed is not included, unless messages were added to it later.
         """
         length = self.seen.get(key, 0)
         return length if length > self.removed.get(key, 0) else 0
 
     def with_turns(self, turns: Mapping[TurnKey, Turn]) -> Record:
-        """Return the record with the messages of the given turns added."""
+        """Return a copy of the record that also contains the messages of ``turns``.
+
+        If the record contains a turn already, both copies of the turn are merged.
+        """
         read = {key: turn.merge(self.turns.get(key, turn)) for key, turn in turns.items()}
         return replace(self, turns={**self.turns, **read})
 
     def redacted(self, key: TurnKey, turn: Turn) -> Turn:
-        """Apply this record's redactions to a turn, and return the result."""
+        """Apply the record's redactions to a copy of a turn, and return the copy."""
         return turn.redact(self.redactions.get(key, {}))
 
     def removes(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a rewind removed a turn, and no message was added to the turn since."""
+        """Return whether a rewind of the conversation removed a turn.
+
+        A turn to which messages were added after the rewind is not removed.
+        """
         return len(turn.messages) <= self.removed.get(key, 0)
 
     def logged_length(self, key: TurnKey) -> int:
-        """Return how many messages of a turn are in the log, according to this record."""
+        """Return how many messages of a turn are in the log of turns, according to this record."""
         return self.unlogged.get(key, self.seen.get(key, 0))
 
     def lacks(self, key: TurnKey, turn: Turn) -> bool:
-        """Return whether a copy of a turn has messages, or an end, that this record lacks."""
+        """Return whether a copy of a turn is newer than the state of the turn in this record.
+
+        A copy is newer if it has more messages than the record counts. It is also newer if it has
+        ended, while the record's copy of the turn is still open.
+        """
         if self.seen.get(key, 0) < len(turn.messages):
             return True
         return self.turns.get(key, _NO_TURN).is_open and not turn.is_open
 
     @property
     def logs_from(self) -> int:
-        """First incarnation whose log is still needed. The last deletion or rewind began it."""
+        """First incarnation of the conversation whose turns in the log are still needed.
+
+        A conversation's incarnation is a number that grows with each deletion, expiry or rewind.
+        The last deletion or rewind began the first incarnation that is needed.
+        """
         return max(self.carries_from, self.last_rewind)
 
     def deletes(self, older: Record) -> bool:
-        """Return whether the conversation was deleted between ``older`` and this record."""
+        """Return whether the conversation was deleted between an older record and this one.
+
+        An expiry or a rewind does not count as a deletion.
+        """
         return older.incarnation < self.carries_from
 
     def expire(self, version: Version, incarnation: int) -> Record:
-        """Return an empty record of a new incarnation, which replaces an expired conversation.
+        """Return an empty record that ends the conversation after a long time without use.
 
-        When it is joined with an older record, turns that are not in the log yet are taken over.
+        The record has the given version and number of a new incarnation. When it is merged with an
+        older record, turns that are not in the log yet are kept.
         """
         return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
 
     def has_content_of(self, other: Record) -> bool:
-        """Return whether another record has the same incarnation and content."""
+        """Return whether two records have the same incarnation, history, states and redactions.
+
+        The versions, times and counters of the records may differ.
+        """
         return bool(_content(self) == _content(other))
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
-        """Return an agent's history without edited versions of messages that were redacted."""
+        """Return an agent's history without the edited versions of redacted messages.
+
+        An edited version may contain the text that the redaction removed. The message's new content
+        is shown in its place.
+        """
         if not self.redactions:
             return tuple(window)
         return tuple(
@@ -300,10 +356,10 @@ class Record:
         )
 
     def normalize(self) -> Record:
-        """Apply redactions, and drop turns that the record need not contain.
+        """Return a copy of the record with redactions applied, without turns that are not needed.
 
-        Turns in the agent's history, and turns that may be missing in the log, stay. ``seen`` also
-        keeps the newest 100 turns.
+        Turns in the agent's history and turns that the log may lack are kept. The list ``seen``
+        always keeps these turns and the newest 100 turns.
         """
         window = self.without_redacted_bodies(self.window)
         needed = self.unlogged.keys() | self.shown_keys
@@ -324,28 +380,37 @@ _content = attrgetter(
 def flat_redactions(
     redactions: Mapping[TurnKey, Mapping[int, Replacement]],
 ) -> set[tuple[tuple[TurnKey, int], Replacement]]:
-    """Return redactions as pairs of a message (turn key and index) and its new content."""
+    """Return the redactions of a conversation as a set, which can be compared with another set.
+
+    Each element is a pair: the message (turn key and index), and the new content of the message.
+    """
     return {((key, at), new) for key, found in redactions.items() for at, new in found.items()}
 
 
 def is_nothing(record: Record | None) -> bool:
-    """Return whether a tier's record is missing or has no content."""
+    """Return whether a tier has no content of a conversation: its record is missing or empty."""
     return record is None or record.is_empty
 
 
 def begins_log(record: Record, head: Record | None) -> bool:
-    """Return whether the durable tier has nothing of the incarnation (run) of ``record`` yet.
+    """Return whether a write of ``record`` to the durable tier begins a new log of turns.
 
-    ``head`` is the record in the durable tier; None if there is none.
+    A conversation has a log for each incarnation, a number that grows with each deletion, expiry or
+    rewind. A new log begins if ``head``, the durable tier's record, is missing or has a lower
+    number.
     """
     return head is None or head.incarnation < record.incarnation
 
 
 def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
-    """Find turns of which the log lacks messages.
+    """Find the turns of a conversation's record that are missing or incomplete in the log.
 
-    The result has the number of messages in the log, keyed by turn. ``head`` is the record in the
-    durable tier; None if there is none.
+    Args:
+        record: The record.
+        head: The record in the durable tier; None if there is none.
+
+    Returns:
+        Number of messages that the log has already, keyed by turn.
     """
     if head is None or begins_log(record, head):
         return dict.fromkeys(record.turns, 0)
@@ -360,11 +425,11 @@ def missing_turns(record: Record, head: Record | None) -> dict[TurnKey, int]:
 
 
 def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Record:
-    """Return a record in the form that the durable tier stores.
+    """Convert a conversation's record to the form that the durable tier stores.
 
-    Only turns that are incomplete in the log keep their messages. A message counts as seen if
-    ``record`` contains it or ``before`` counted it. Others may be missing in a table that was
-    restored from a backup.
+    Only turns that are incomplete in the log keep their messages. The list ``seen`` counts only
+    messages that ``record`` contains or that ``before`` counted. Other messages may be lost, if the
+    table was restored from a backup.
 
     Args:
         record: The record.
@@ -386,9 +451,10 @@ def head_record(record: Record, unlogged: Lengths, before: Record | None) -> Rec
 
 
 def ended_turns(record: Record, keys: Iterable[TurnKey], silent_since: float) -> set[TurnKey]:
-    """Return those of ``keys`` whose turns have ended.
+    """Return the keys of turns that have ended, so that they can be written to the log.
 
-    A turn without a message after ``silent_since`` (seconds since 1970) counts as ended.
+    An open turn counts as ended if its last message is not later than ``silent_since``, a time in
+    seconds since 1970. Keys of turns that the record does not contain are left out.
     """
     turns = record.turns
     return {

@@ -1,8 +1,8 @@
-"""Stored form of a conversation's record and of its parts.
+"""Conversion of a conversation's record (its state) to the stored form, and back.
 
-The form is JSON text. Large text is compressed, and a codec with a key encrypts the text. JSON that
-is neither compressed nor encrypted begins with a checksum, named after the version of the stored
-form, such as ``v3``.
+The stored form is JSON text. Large text is compressed, and a codec with a key encrypts the text.
+JSON that is neither compressed nor encrypted begins with a checksum. The checksum's name in the
+JSON is the version of the stored form, such as ``v3``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ _HEAD_BYTES = len(_HEAD) + 8 + len(b'",')
 def seal_object(
     value: JsonObject, place: str, codec: Codec, *, plain_bytes: int = PLAIN_BYTES
 ) -> bytes:
-    """Return the stored bytes of a JSON object: plain, compressed or encrypted.
+    """Convert a JSON object to the bytes that a store keeps.
+
+    A codec with a key encrypts the bytes. Large objects are compressed. Other objects are plain
+    JSON with a checksum.
 
     Args:
         value: The object, whose values are JSON or ``JsonPart``.
@@ -71,7 +74,7 @@ def seal_object(
 
 
 def open_object(data: object, place: str, codec: Codec) -> JsonObject:
-    """Check, decrypt and decompress a stored JSON object.
+    """Convert stored bytes back to a JSON object: check, decrypt and decompress them.
 
     Raises:
         CorruptRecordError: The bytes are damaged, or have another name or version.
@@ -96,7 +99,11 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether stored bytes are plain JSON that a table can store as a string."""
+    """Return whether a table can store the bytes of a JSON object as readable text.
+
+    The result is False for compressed or encrypted bytes, and for JSON with invalid Unicode
+    characters.
+    """
     if not data.startswith(_HEAD) or b"\\ud" in data:
         return False
     try:
@@ -107,7 +114,10 @@ def is_text(data: bytes) -> bool:
 
 
 def json_of(value: JsonObject) -> bytes:
-    """Return a JSON object as text. Values of the type ``JsonPart`` are inserted unchanged."""
+    """Convert a JSON object to JSON text in bytes.
+
+    A value of the type ``JsonPart`` is JSON text already, and is inserted unchanged.
+    """
     try:
         return orjson.dumps(value, default=_fragment)
     except TypeError:  # half a character of UTF-16 in a text, or more levels than the encoder takes
@@ -142,7 +152,7 @@ def _checksum(rest: bytes, place: str) -> bytes:
 
 
 def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
-    """Return a turn as a JSON object."""
+    """Convert a turn of a conversation, and its key, to a JSON object for storage."""
     value: JsonObject = {
         "turn": str(key),
         "messages": [JsonPart(message) for message in turn.messages],
@@ -156,7 +166,7 @@ def turn_object(key: TurnKey, turn: Turn) -> JsonObject:
 
 
 def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
-    """Parse a turn and its key from a JSON object."""
+    """Convert a stored JSON object back to a turn and its key."""
     messages, times = tuple(map(json_bytes, value["messages"])), tuple(map(float, value["times"]))
     if len(times) != len(messages):
         raise ValueError(
@@ -170,17 +180,17 @@ def turn_of(value: JsonObject) -> tuple[TurnKey, Turn]:
 
 
 def entry_object(name: str, entry: Entry) -> JsonObject:
-    """Return a named state value, with its version, as a JSON object."""
+    """Convert a named state value of a conversation to a JSON object that also has its version."""
     return {"name": name, "version": list(entry.version), "value": JsonPart(dump(entry.value))}
 
 
 def entry_of(value: JsonObject) -> tuple[str, Entry]:
-    """Parse the name of a state value, and the value with its version, from a JSON object."""
+    """Convert a stored JSON object back to a state's name, and its value with the version."""
     return str(value["name"]), Entry(version_of(value["version"]), load(json_bytes(value["value"])))
 
 
 def version_of(value: Sequence[Any]) -> Version:
-    """Parse the version of a record from a JSON list."""
+    """Convert a stored JSON list back to the version of a record."""
     time, tag, marks = value
     return Version(int(time), str(tag), int(marks))
 
@@ -201,15 +211,15 @@ _NUMBERS: dict[str, type[int] | type[float]] = {
 
 
 def record_object(record: Record, held: Lengths | None = None) -> JsonObject:
-    """Convert a conversation's record (its state) to a JSON object.
+    """Convert a conversation's record (its state) to a JSON object for storage.
 
-    The field ``seen`` leaves out turns that are stored with all their messages.
+    To save space, the field ``seen`` leaves out turns that are stored with all their messages.
 
     Args:
         record: The record.
-        held: Number of messages of each turn that is stored elsewhere. State values and the
-            messages of ``body_fields`` are then stored elsewhere, too. None: the object contains
-            everything.
+        held: Turns that are stored separately, with their number of messages. The object then
+            contains no turns, no state values, and none of the messages of ``body_fields``. None:
+            the object contains everything.
     """
     is_whole = held is None
     if held is None:
@@ -249,12 +259,12 @@ def record_of(
     states: Mapping[str, Entry] | None = None,
     bodies: Mapping[str, bytes] | None = None,
 ) -> Record:
-    """Parse a conversation's record (its state) from a JSON object.
+    """Convert a stored JSON object back to a conversation's record (its state).
 
     Args:
         value: The JSON object.
-        held: Number of messages of each turn that is stored elsewhere. The result then has no
-            turns. None: the object contains the turns.
+        held: Turns that are stored separately, with their number of messages. The result then has
+            no turns. None: the object contains the turns.
         states: The record's state values; None if the object contains them.
         bodies: The messages of ``body_fields``; None if the object contains them.
     """
@@ -282,11 +292,14 @@ def record_of(
 
 
 def lengths_text(lengths: Lengths) -> str:
-    """Return the number of messages of each turn as text, ordered by turn key.
+    """Convert the number of messages of each turn to a short text, ordered by turn key.
 
-    In the text ``"41.5c8e01f2 +2 +3.90d1aa07:4"``, the turns have the times 41, 43 and 46, and 2, 2
-    and 4 messages. A tag is left out if the previous turn has the same tag, a number of messages if
-    it is 2.
+    The text ``"41.5c8e01f2 +2 +3.90d1aa07:4"`` has three turns:
+
+    - ``41.5c8e01f2``: a turn with the time 41 and the tag ``5c8e01f2``. It has 2 messages, because
+      no other number is given.
+    - ``+2``: a turn with the time 43, which is 2 later, the same tag, and 2 messages.
+    - ``+3.90d1aa07:4``: a turn with the time 46, the tag ``90d1aa07``, and 4 messages.
     """
     entries: list[str] = []
     before = TurnKey(0, "")
@@ -299,7 +312,7 @@ def lengths_text(lengths: Lengths) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Parse the number of messages of each turn from the text of ``lengths_text``."""
+    """Convert the text of ``lengths_text`` back to the number of messages of each turn."""
     lengths = {}
     key = TurnKey(0, "")
     for entry in text.split():
@@ -314,20 +327,21 @@ def lengths_of(text: str) -> dict[TurnKey, int]:
 
 
 def _numbered(held: Lengths, lengths: Lengths) -> dict[TurnKey, int]:
-    """Number the turns that a stored history may refer to, from 1.
+    """Give each turn a number, from 1, by which the stored history refers to the turn.
 
     Turns in ``held``, which are stored with the history, come first. Most of them are in the
-    history, and successive numbers are written as ranges.
+    history, so that their numbers can be written as ranges.
     """
     keys = [*sorted(held), *sorted(lengths.keys() - held.keys())]
     return {key: number for number, key in enumerate(keys, 1)}
 
 
 def body_fields(window: Sequence[Slot]) -> dict[str, bytes]:
-    """Return the edited and the written messages of an agent's history, keyed by field name.
+    """Return the messages of an agent's history that no turn contains, keyed by a field name.
 
-    For example, ``edit.41.5c8e01f2.0`` is an edited version of the first message of a turn, and
-    ``note.1`` is the first message that the conversation manager wrote.
+    These are edited messages, and messages that the conversation manager wrote. For example,
+    ``edit.41.5c8e01f2.0`` is the edited version of the first message of the turn with the key
+    ``41.5c8e01f2``, and ``note.1`` is the first message that the conversation manager wrote.
     """
     bodies = [slot for slot in window if slot.body is not None]
     edited = {_edit_field(slot.key, slot.number): slot.body for slot in bodies if slot.key}
@@ -346,18 +360,23 @@ def window_list(
     *,
     is_whole: bool = True,
 ) -> list[Any]:
-    """Convert an agent's history to a JSON list with three kinds of entries.
+    """Convert an agent's history to a JSON list for storage.
 
-    - A text, such as ``"1-4 5-44:0 45:1-3"``: all messages of the turns 1 to 4, the first message
-      of each of the turns 5 to 44, and the messages 1 to 3 of turn 45.
-    - An object with ``of`` (number of the turn, index in the turn) and ``body``: an edited message.
-    - An object with ``note``: a message that the conversation manager wrote, or its number.
+    The list has three kinds of entries:
+
+    - A text such as ``"1-4 5-44:0 45:1-3"``, with turn numbers before the colon and message indexes
+      after it. It stands for all messages of the turns 1 to 4, the message 0 of each of the turns 5
+      to 44, and the messages 1 to 3 of turn 45.
+    - An object with ``of`` and ``body``: the turn number and index of an edited message, and the
+      message.
+    - An object with ``note``: a message that the conversation manager wrote.
 
     Args:
         window: The agent's history, as references to messages.
         numbers: Number of each turn.
         lengths: Number of messages of each turn.
-        is_whole: Whether the list contains the messages of ``body_fields``.
+        is_whole: Whether the list contains the messages of ``body_fields``. If False, ``body`` is
+            left out, and ``note`` is the number in the field's name.
     """
     entries: list[Any] = []
     notes = 0
@@ -382,9 +401,11 @@ def window_list(
 
 
 def _add_turn(entries: list[Any], number: int, messages: str) -> None:
-    """Add messages of a turn, such as ``:1-3`` (empty: all), to the JSON list of a history.
+    """Add messages of a turn to the stored form of a history.
 
-    If the turn before has the same message numbers, both share an entry, such as ``5-6:1-3``.
+    ``messages`` has the indexes of the messages, such as ``:1-3``; it is empty for all messages. If
+    the previous turn has the same indexes, both turns share an entry. For example, ``5-6:1-3``
+    stands for the messages 1 to 3 of the turns 5 and 6.
     """
     text = entries.pop() if entries and isinstance(entries[-1], str) else ""
     before, space, last_range = text.rpartition(" ")
@@ -402,7 +423,7 @@ def window_of(
     lengths: Lengths,
     bodies: Mapping[str, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Parse an agent's history from the JSON list of ``window_list``.
+    """Convert the JSON list of ``window_list`` back to an agent's history.
 
     Args:
         entries: The JSON list.
@@ -444,7 +465,7 @@ def _slots(
 
 
 def _span(text: str) -> range:
-    """Parse a range of numbers, such as ``5-44`` or ``5``."""
+    """Convert text such as ``5-44`` or ``5`` to a range of numbers."""
     first, _, last = text.partition("-")
     span = range(int(first), int(last or first) + 1)
     if len(span) > MOST_MESSAGES:
@@ -453,7 +474,7 @@ def _span(text: str) -> range:
 
 
 def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) -> JsonObject:
-    """Return the replacements of redacted messages as a JSON object."""
+    """Convert the new contents of redacted messages to a JSON object for storage."""
     return {
         str(key): {
             str(at): [revision, JsonPart(message)]
@@ -464,7 +485,7 @@ def redaction_object(redactions: Mapping[TurnKey, Mapping[int, Replacement]]) ->
 
 
 def redactions_of(value: JsonObject) -> dict[TurnKey, dict[int, Replacement]]:
-    """Parse the replacements of redacted messages from a JSON object."""
+    """Convert a stored JSON object back to the new contents of redacted messages."""
     return {
         TurnKey.parse(key): {
             int(at): Replacement(int(revision), json_bytes(message))

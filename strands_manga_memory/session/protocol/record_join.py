@@ -1,7 +1,7 @@
-"""Join of two records of a conversation, so that no writer's messages are lost. No I/O.
+"""Merge of two records (states) of a conversation, so that no process's messages are lost.
 
-The author of a record is the process that wrote it. A window is an agent's history, as references
-to messages (slots).
+The module does no I/O. The author of a record is the process that wrote it. A window is an agent's
+history, as references to messages (slots).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from strands_manga_memory.session.protocol.record import (
 
 
 def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
-    """Merge two records of a conversation, in any order.
+    """Merge two records (states) of a conversation, given in any order, into one record.
 
-    The newer record, by incarnation and version, is the basis. Messages of the older record are
-    added, unless the author of the newer one knew them. For each state and redaction, the latest
-    value is kept.
+    The newer record has the higher incarnation, or the higher version in the same incarnation.
+    Messages of the older record are added to it, unless the author of the newer record knew them:
+    then they were removed on purpose. For each state and each redacted message, the newest value is
+    kept.
 
     Args:
         one: A record.
@@ -79,10 +80,12 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 
 
 def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
-    """Return the keys of turns of which only the log shows whether they were stored.
+    """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    They are too old for the newer record's list ``seen``. Unlogged turns of the older record and
-    ``own``, the unsaved turns of this process, are checked.
+    The newer record lists only the newest turns that its author knew (``seen``). Whether an older
+    turn was stored is known only from the log. The function checks the turns that the log may lack
+    according to the older record, and ``own``, the unsaved turns of this process. After a deletion
+    of the conversation, the result is empty.
     """
     newer, older = _in_order(one, other)
     if newer.deletes(older):
@@ -91,15 +94,17 @@ def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[
 
 
 def _in_order(one: Record, other: Record) -> tuple[Record, Record]:
-    """Return the newer and the older one of two records, by incarnation and version."""
+    """Sort two records of a conversation, the newer one first."""
     is_newer = (one.incarnation, one.version) >= (other.incarnation, other.version)
     return (one, other) if is_newer else (other, one)
 
 
 def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
-    """Add messages to an agent's history. Messages that it has already are left out.
+    """Add messages to an agent's history.
 
-    A message is inserted after the last message of its turn or, without one, at the end.
+    A message is inserted after the last message of its turn. If the history has no message of the
+    turn, the message is added at the end. Messages that the history has already are not added
+    again.
     """
     result = list(window)
     present = {slot[:2] for slot in window if slot.key is not None}
@@ -115,10 +120,10 @@ def insert_slots(window: Sequence[Slot], slots: Iterable[Slot]) -> Window:
 
 
 def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[Slot]) -> Window:
-    """Return an agent's history with added messages, in the order of another history.
+    """Add messages to an agent's history, in the order of another history.
 
-    A message is added after its nearest predecessor in ``order`` that the history has, or at the
-    beginning if there is none.
+    A message is inserted after the nearest message that precedes it in ``order`` and that the
+    history has. If there is none, the message is inserted at the beginning.
     """
     result = list(window)
     for slot in slots:
@@ -135,9 +140,10 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 def grown_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
-    """Return the messages of the history ``other`` that are not in ``known``.
+    """Find the messages of another history that an agent's history should get.
 
-    If ``window`` has no message of such a turn, the known messages of the turn are returned, too.
+    These are the messages that are not in ``known``. Known messages of the same turn are returned,
+    too, if the agent's history has no message of the turn.
 
     Args:
         window: The agent's history.
@@ -156,16 +162,17 @@ def grown_slots(
 def rebase_window(
     window: Sequence[Slot], ancestor: Window, stored: Window, own: Collection[TurnKey]
 ) -> Window | None:
-    """Add messages that other writers stored to a history that the agent has edited.
+    """Add messages that other processes stored to a history that the agent has edited.
 
     Args:
         window: The edited history.
         ancestor: The stored history before the edits.
-        stored: The present stored history.
-        own: Keys of unsaved turns, whose messages are left out unless ``ancestor`` has them.
+        stored: The stored history now.
+        own: Keys of unsaved turns. Their messages are left out unless ``ancestor`` has them.
 
     Returns:
-        The history; None if the other writers also removed or edited messages.
+        The edited history with the added messages. None: the edits cannot be kept, because the
+        other processes also removed or edited messages.
     """
     present = set(ancestor)
     if tuple(slot for slot in stored if slot in present) != ancestor:
@@ -176,10 +183,10 @@ def rebase_window(
 
 
 def _carried_over(older: Record, newer: Record) -> Record:
-    """Return the part of an older incarnation's record that a newer incarnation takes over.
+    """Return the part of an older record that a conversation keeps after an expiry or a rewind.
 
-    It has turns that were not in the log yet, and redactions of turns that the newer incarnation
-    has or takes over. After a deletion, it is empty.
+    The part has the older record's turns that were not in the log yet. It also has the redactions
+    of these turns, and of turns in the newer record. After a deletion, the part is empty.
     """
     if not older.incarnation or newer.deletes(older):
         return Record()
@@ -204,17 +211,18 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether the author of ``newer`` knew a turn that is too old for ``newer.seen``.
+    """Return whether a turn that is too old for the newer record's list ``seen`` counts as known.
 
-    A turn in the log counts as known. The result is False for turns that are not too old.
+    It counts as known to the author of the newer record if the log has it. For turns that are not
+    too old, the result is False.
     """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return the messages of the older record that the author of the newer one did not know.
+    """Return the messages of the older record that the author of the newer record did not know.
 
-    If the newer history shows nothing of a turn with new messages, the whole turn is returned.
+    Known messages of the same turn are returned, too, if the newer history has none of the turn.
     """
     shown = newer.shown_keys
     slots = []
@@ -235,5 +243,8 @@ def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
 def latest_replacements(
     one: Mapping[int, Replacement], other: Mapping[int, Replacement]
 ) -> dict[int, Replacement]:
-    """Return the newest content of each redacted message of a turn."""
+    """Merge two collections of redactions of a turn, keyed by the index of the redacted message.
+
+    For each message, the newest content is kept.
+    """
     return {at: max(one.get(at, new), other.get(at, new)) for at, new in {**one, **other}.items()}
