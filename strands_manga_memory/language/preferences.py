@@ -160,7 +160,7 @@ def _changes_taste(clause: str) -> bool:
 def _ended(found: Sequence[Preference], clause: str) -> list[Preference]:
     dislikes = [replace(each, slot=DISLIKES) for each in found]
     # A user who says "Forget about horror" may mean a like or a dislike, so both end.
-    if BOTH.taken_back.search(clause):
+    if BOTH.withdrawn.search(clause):
         return [*found, *dislikes]
     return dislikes if BOTH.ended_dislike.search(clause) else list(found)
 
