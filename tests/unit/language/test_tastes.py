@@ -103,3 +103,16 @@ def test_what_is_not_wanted_leaves_whatever_slot_it_is_in() -> None:
         "genre": "romance",
         "dislikes": "horror",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("Actually my own budget is more like 30 a month.", "30 a month"),
+        ("My budget is now 40 dollars.", "40 dollars"),
+        ("My budget is about 40 dollars.", "about 40 dollars"),
+    ],
+)
+def test_a_budget_is_kept_without_words_of_comparison(text: str, budget: str) -> None:
+    found = {each.slot: each.value for each in extract_preferences([text])}
+    assert found["budget"] == budget
