@@ -84,7 +84,7 @@ def _refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value has the type of an annotation, such as ``Sequence[str]``.
+    """Return whether a value has the type that an annotation requires, such as ``Sequence[str]``.
 
     The items of a collection are checked, too: ``["a", 1]`` is not a ``Sequence[str]``. An object
     matches a ``Protocol`` if it has all methods of the protocol. A str, list or dict never matches

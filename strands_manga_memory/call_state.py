@@ -84,7 +84,7 @@ class CallState(_Dict):
 
 
 def with_own_state(context: _Context) -> _Context:
-    """Return a copy of a tool call's context in which other tool calls cannot replace the agent.
+    """Return a copy of a tool call's context in which parallel calls cannot replace the agent.
 
     Parallel tool calls share one invocation state, into which Strands writes the agent of each
     call. The copy has a ``CallState`` instead, which keeps the agent of this call.

@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 class Health(StrEnum):
-    """Health of the tool or store that a circuit breaker guards."""
+    """Health of a tool or store, derived from its circuit breaker's state and failures."""
 
     HEALTHY = "healthy"
     """The breaker is closed, with fewer than half of the failures that open it."""
@@ -65,8 +65,8 @@ class BreakerEvent:
 class Permit:
     """Permission for one call, issued by a circuit breaker.
 
-    The caller reports the outcome of the call by ``success``, ``failure`` or ``ignore``. Only the
-    first report counts.
+    Report the outcome of the call by ``success``, ``failure`` or ``ignore``. Only the first report
+    counts.
     """
 
     __slots__ = ("_breaker", "_generation", "_pending", "is_probe")
@@ -78,15 +78,15 @@ class Permit:
         self.is_probe = is_probe
 
     def success(self) -> None:
-        """Report to the circuit breaker that the call succeeded."""
+        """Report to the circuit breaker that the permitted call succeeded."""
         self._breaker._settle(self, True)  # noqa: FBT003, SLF001 - a permit is a part of its breaker
 
     def failure(self) -> None:
-        """Report to the circuit breaker that the call failed, or took too long."""
+        """Report to the circuit breaker that the permitted call failed, or took too long."""
         self._breaker._settle(self, False)  # noqa: FBT003, SLF001
 
     def ignore(self) -> None:
-        """Report to the circuit breaker that the call was neither a success nor a failure.
+        """Report to the circuit breaker that the permitted call neither succeeded nor failed.
 
         Examples are a cancelled call and a call with wrong arguments.
         """
@@ -96,8 +96,8 @@ class Permit:
 class CircuitBreaker:
     """Circuit breaker that rejects calls after several failures in a row.
 
-    The caller gets a permit from ``try_acquire`` before each call, and reports the outcome of the
-    call to the permit. A closed breaker admits all calls, and an open breaker rejects all calls.
+    Get a permit from ``try_acquire`` before each call, and report the outcome of the call to the
+    permit. A closed breaker admits all calls, and an open breaker rejects all calls.
     After the waiting time, the breaker is half-open and admits one trial call (probe) at a time. A
     successful probe closes the breaker, and a failed probe opens the breaker again.
 
@@ -184,9 +184,9 @@ class CircuitBreaker:
         self._notify(event)
 
     def record(self, *, succeeded: bool) -> None:
-        """Count a success or failure of a call that was made without asking the circuit breaker.
+        """Count the success or failure of a call that was made without a permit of the breaker.
 
-        A success closes the breaker. A failure is ignored while the breaker is open and waits.
+        A success closes the breaker. A failure is ignored during the waiting time of the breaker.
         """
         with self._lock:
             if succeeded and self._state is _CLOSED:
@@ -211,7 +211,7 @@ class CircuitBreaker:
     # Changes from outside
 
     def restore(self, failures: int, seconds: float) -> None:
-        """Continue with the failures and the waiting time of an earlier process's circuit breaker.
+        """Restore the failures and the waiting time of the circuit breaker of an earlier process.
 
         Args:
             failures: Number of failures in a row that the earlier breaker had.

@@ -68,7 +68,7 @@ class DeadlineReader:
         """Return the next event of the stream, or ``END`` after the last event.
 
         Raises:
-            DeadlineError: The deadline has passed. The caller must then call ``close``.
+            DeadlineError: The deadline has passed. Call ``close`` next.
             BaseException: The stream raised this error.
         """
         self._deadline += self._loop.time() - self._given_at
@@ -102,10 +102,10 @@ _left_behind: set[asyncio.Task[None]] = set()
 
 
 def _leave_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Give an event loop a new thread pool for blocking calls, after a call did not return in time.
+    """Give an event loop a new thread pool, after a blocking call did not return in time.
 
     ``asyncio.run`` (and so ``agent(...)``) would otherwise wait for the stuck thread before it
-    returns. Other work in the old threads continues.
+    returns. Other calls in the old threads continue.
     """
     loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 
@@ -117,17 +117,17 @@ _SLICE_SECONDS = 0.01
 async def wait_while(future: Future[Any], left: Callable[[float], float], *, most: float) -> float:
     """Wait for background work, without blocking the event loop.
 
-    Time during which the whole process was held up, such as by garbage collection, does not count.
-    A busy machine is therefore not mistaken for a store that does not answer.
+    Pauses of the whole process, such as for garbage collection, can be left out of the waiting
+    time. A busy machine is then not mistaken for a store that does not answer.
 
     Args:
-        future: The work.
-        left: Function that returns the seconds that the caller may still wait. Its argument is the
-            time, in seconds, for which the process was held up.
-        most: Seconds after which the wait ends in any case.
+        future: Future of the work.
+        left: Function that returns the remaining seconds of the wait. Its argument is the total
+            duration of the pauses so far, in seconds.
+        most: Maximum seconds of the wait, including pauses.
 
     Returns:
-        Seconds for which the process was held up.
+        Total duration of the pauses in seconds.
     """
     waiter, end, held_up = awaitable(future), time.monotonic() + most, 0.0
     while (seconds := left(held_up)) and not waiter.done():
@@ -140,10 +140,10 @@ async def wait_while(future: Future[Any], left: Callable[[float], float], *, mos
 
 
 def awaitable(future: Future[Any]) -> asyncio.Future[None]:
-    """Return an ``asyncio`` future that ends when work in another thread ends.
+    """Return an ``asyncio`` future that ends when a future of another thread ends.
 
-    A coroutine can wait for this future without blocking the event loop. Its result is always None:
-    neither the result nor the error of the work is passed on.
+    A coroutine can wait for the new future without blocking the event loop. The result of the new
+    future is always None, even if the work failed.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()

@@ -6,13 +6,13 @@
     ├── StoreError                  also a SessionException of Strands, for existing handlers
     │   ├── StoreUnavailableError   timeout, connection, throttling: repeat the call later
     │   │   ├── StoreRefusedError   wrong password, no permission, full memory, damaged data
-    │   │   └── OvertakenError      others keep changing the record; a write is repeated later
+    │   │   └── OvertakenError      other processes keep changing the record during the call
     │   ├── ConflictError           another writer made a change that cannot be merged
-    │   └── CorruptRecordError      a record fails its checksum, or has another version
+    │   └── CorruptRecordError      a record is damaged, or has a format of another release
     │       └── KeyMissingError     a record is encrypted, and its key is missing or destroyed
     ├── BusyError                   a request waited too long for its turn; it was not started
     ├── PersonalDataError           a policy refuses to store a text with personal data
-    └── StateError                  a change of the dialogue state is not allowed; also a ValueError
+    └── StateError                  a change of an agent's state is not allowed; also a ValueError
 
 Constructors and functions raise plain ``ValueError`` or ``TypeError`` for bad arguments.
 """
@@ -65,7 +65,7 @@ NO_TABLE = (
 class OvertakenError(StoreUnavailableError):
     """A read or write was abandoned, because other processes changed the record at each attempt.
 
-    The store works. The package repeats a failed write later. A caller may repeat a failed read.
+    The store itself works. Repeat a failed read. The package itself repeats a failed write later.
     """
 
 
@@ -74,9 +74,9 @@ class ConflictError(StoreError):
 
 
 class CorruptRecordError(StoreError):
-    """A stored record is damaged, or has the format of another version of this package.
+    """A stored record is damaged, or has the format of another release of this package.
 
-    The record is not changed.
+    The package does not change the record.
 
     Attributes:
         record: Name of the record.

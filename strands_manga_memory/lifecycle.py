@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 
 def attachments(owner: object) -> dict[str, Any]:
-    """Return a dict for data of this package that belongs to an object, such as an agent.
+    """Return the dict in which this package stores data on an object, such as an agent.
 
-    The dict is stored on the object ``owner`` and exists as long as ``owner``.
+    The dict is an attribute of ``owner`` and exists as long as ``owner``.
     """
     found: dict[str, Any] = vars(owner).setdefault("_strands_manga_memory", {})
     return found

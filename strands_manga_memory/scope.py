@@ -26,8 +26,8 @@ It also finds storage ids that became plain strings, for example in JSON.
 class StorageId(str):
     """Encoded id under which stores keep the data of a ``ConversationScope``.
 
-    The class lets ``checked_id`` recognize a storage id that is passed as a user, session or agent
-    id by mistake.
+    ``checked_id`` recognizes the class, and rejects an encoded id that is passed as a user, session
+    or agent id by mistake.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Setup of a process: ``MangaMemory``, its settings, and related classes.
+"""Entry point of the package: ``MangaMemory``, with its settings and results.
 
 ``MangaMemory`` opens the stores of a process, and builds agents on them.
 """

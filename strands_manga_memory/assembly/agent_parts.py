@@ -54,9 +54,9 @@ def check_options(
     """Raise an error if a keyword argument has an unknown name.
 
     Args:
-        given: Names of the given arguments.
+        given: Names of the passed arguments.
         known: Accepted names.
-        similar: Further names that the error may suggest.
+        similar: Names that the error may suggest in addition to ``known``.
 
     Raises:
         SettingsError: A name is unknown. The message suggests the closest name.
@@ -72,7 +72,7 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
     """Return the scope of a conversation: the given scope, or a scope made from the given ids.
 
     Args:
-        scope: The scope; None if the caller gives ids.
+        scope: The scope; None if there are ids instead.
         ids: ``user_id``, ``session_id``, ``agent_id`` and ``tenant``; None for a missing id.
 
     Raises:
@@ -93,15 +93,15 @@ def scope_of(scope: ConversationScope | None, **ids: str | None) -> Conversation
 
 
 def merge_arguments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge this package's arguments for ``strands.Agent`` with the arguments of the caller.
+    """Merge this package's arguments for ``strands.Agent`` with those of the application.
 
-    A caller's argument replaces the package's argument of the same name, unless it is None. The
-    plugins of both are kept. A caller's ``context_manager`` also removes the package's
+    The application's argument replaces the package's argument of the same name, unless it is None.
+    All plugins are kept. A ``context_manager`` of the application also removes the package's
     ``conversation_manager``.
 
     Args:
         ours: Arguments of this package.
-        theirs: Arguments of the caller.
+        theirs: Arguments of the application.
     """
     if not isinstance(theirs.get("plugins"), list | tuple | None):
         raise ValueError(f"plugins must be a list of plugins, got {theirs['plugins']!r:.80}")
@@ -128,12 +128,13 @@ def guard_client(
 ) -> mcp.GuardedMCPTools:
     """Return the tools of an MCP client with circuit breakers, which reject calls of failing tools.
 
-    All agents of ``owner`` share the tools and the breakers.
+    All agents of ``owner`` (a ``MangaMemory``) share the tools and the breakers.
 
     Args:
         owner: Object that keeps the guarded tools: a ``MangaMemory``.
         client: The MCP client.
-        policy: Breaker policy of tools without their own policy. None: that of ``settings``.
+        policy: Breaker policy of tools without a policy of their own. None: the policy in
+            ``settings``.
         options: Further keyword arguments of ``GuardedMCPTools``.
         settings: Settings of the process.
 
@@ -173,8 +174,8 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: When to warn before a summary, and how long to wait for it. None: as in the
-            settings.
+        schedule: When to warn before a summary, and how long to wait for the summary. None: the
+            schedule in ``settings``.
         session: Session manager, whose log has all messages of the conversation; or None.
         hot: Hot store, which caches drafts of summaries.
 
@@ -264,8 +265,8 @@ def make_recall_plugin(
 
     Args:
         settings: Settings of the process.
-        session: Session manager, whose log is searched. None: only messages that the plugin has
-            seen are searched.
+        session: Session manager, whose log is searched. None: the plugin searches only messages
+            that it has received from its agent.
         embed: Function from texts to vectors, for a search by meaning. None: a search by words.
         clock: Function that returns seconds since 1970.
     """
@@ -296,10 +297,10 @@ def make_tracker(
     hot: HotStore | None,
     deadline: float,
 ) -> state.EnvironmentTracker | None:
-    """Return the plugin that knows the environment of a conversation; None without a source.
+    """Return the plugin that keeps a conversation's environment up to date; None without a source.
 
-    The environment is data of other systems, such as the user's cart and locale. The function
-    starts to load the data, and waits for them until a deadline.
+    The environment is data from other systems, such as the user's cart and locale. The function
+    loads the environment, and waits for the source until a deadline.
 
     Args:
         source: Source of the environment.
@@ -320,10 +321,10 @@ def make_tracker(
 
 
 def with_tier(policy: TtlPolicy, tracker: state.EnvironmentTracker) -> TtlPolicy:
-    """Return a copy of a time-to-live policy that uses the customer tier of the user.
+    """Return a copy of a time-to-live policy that depends on the user's customer tier.
 
-    The tier, such as ``premium``, comes from the environment (data of other systems about the
-    user). While the environment has no tier, the copy uses the tier of ``policy``.
+    The customer tier, such as ``premium``, comes from the environment (data from other systems
+    about the user). While the environment has no tier, the tier of ``policy`` is used.
     """
 
     def tier() -> str:
@@ -373,7 +374,7 @@ def make_prompt_plugins(
     instructions: bool | prompt.InstructionFiles,  # noqa: FBT001 - as agent_kwargs takes it
     cache_monitor: prompt.PromptCacheMonitor | None,
 ) -> list[Plugin]:
-    """Return the plugins for an agent's prompt: instruction files, and a count of cached tokens.
+    """Return the plugins that add instruction files to a prompt, and that count cached tokens.
 
     Args:
         instructions: The instruction files, which are added to the system prompt. True: the files

@@ -149,7 +149,7 @@ class MangaMemory:
 
     @classmethod
     def open(cls: Callable[P, _Opened], *args: P.args, **arguments: P.kwargs) -> _Opened:
-        """Open the stores of a process. The arguments are those of the class."""
+        """Return a ``MangaMemory`` with open stores. The arguments are those of the class."""
         return cls(*args, **arguments)
 
     @classmethod
@@ -349,9 +349,9 @@ class MangaMemory:
     def changes(
         self, *, user_id: str, session_id: str, tenant: str | None = None
     ) -> state.EnvironmentChanges:
-        """Return an object whose ``publish`` makes the agents of a session read their data again.
+        """Return the announcer of changes to a session's environment, such as the user's cart.
 
-        The data are those of the environment, such as the user's cart.
+        Its ``publish`` makes the agents of the session read the environment again.
         """
         from strands_manga_memory import state
 
@@ -367,7 +367,7 @@ class MangaMemory:
 
         Args:
             client: The MCP client.
-            policy: Breaker policy of tools that have none of their own. Default: the policy of the
+            policy: Breaker policy of tools without a policy of their own. Default: that of the
                 process (a breaker opens for 30 s after 5 failures, and a call fails after 2 s).
             settings: Further arguments of ``GuardedMCPTools``.
 
@@ -388,7 +388,7 @@ class MangaMemory:
         Args:
             user_id: The user.
             tenant: The user's tenant.
-            limit: Most sessions on the page. Default 20.
+            limit: Maximum number of sessions on the page. Default 20.
             after: ``next`` of the previous page; None for the first page.
 
         Raises:
@@ -425,7 +425,7 @@ class MangaMemory:
     def history(
         self, scope: ConversationScope, *, limit: int = 50, after: str | None = None
     ) -> HistoryPage:
-        """Return a page of all messages of a conversation: see ``history_page`` of its session."""
+        """Return a page of a conversation's log: see ``TieredSessionManager.history_page``."""
         return self.session(scope).history_page(scope.agent_id, limit=limit, after=after)
 
     @checked
@@ -445,10 +445,10 @@ class MangaMemory:
     def finalizer(
         self, model: Model | language.SessionSummarizer | None = None
     ) -> SessionFinalizer:
-        """Return an object that makes users' memories, such as summaries, from ended sessions.
+        """Return a ``SessionFinalizer``, which makes users' memories from ended sessions.
 
-        ``model`` writes the summaries; None: rules write them. There must be a memory table
-        (``memories``).
+        ``model`` writes the summaries of sessions; without a model, rules make the summaries. There
+        must be a memory table (``memories``).
         """
         from strands_manga_memory.assembly.finalizer import SessionFinalizer
 
@@ -457,10 +457,10 @@ class MangaMemory:
         return SessionFinalizer(memories=self._memory_table(), model=model, **options)
 
     def sweeper(self, model: Model | language.SessionSummarizer | None = None) -> SessionSweeper:
-        """Return an object that ends the sessions whose time to live is over.
+        """Return a ``SessionSweeper``, which ends the sessions whose time to live is over.
 
-        With a memory table, the object also stores summaries of these sessions, which ``model``
-        writes. A model without a memory table raises an error.
+        With a memory table, the sweeper also stores summaries of these sessions. They are written
+        by ``model`` or, without a model, by rules. A model needs a memory table.
         """
         finalizer = self.finalizer(model) if self.memories is not None or model else None
         return SessionSweeper(finalizer=finalizer, ttl=self._session_settings["ttl"], **self._tiers)
@@ -488,7 +488,7 @@ class MangaMemory:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
         Returns:
-            Whether the hot tier has the conversation, which ``sweeper()`` then finalizes later.
+            Whether the hot tier has the conversation. A sweeper then ends it after that time.
         """
         return self.finalizer().disconnected(scope)
 
@@ -516,7 +516,7 @@ class MangaMemory:
     def explain(self, agent: Agent) -> list[provenance.Source]:
         """Return the texts about the user in an agent's last request, each with its origin.
 
-        The result is empty for an agent of another ``MangaMemory``. Reads the memory table.
+        The result is empty for an agent of another ``MangaMemory``. The memory table is read.
         """
         return provenance.explain(dict(self._parts), agent)
 
@@ -525,7 +525,7 @@ class MangaMemory:
 
         All preferences from the text's source message are deleted, with the session's summaries and
         message copies in the memory table. If the source message is unknown, only the memory with
-        the text is deleted. The conversation's log keeps its messages, which can be redacted.
+        the text is deleted. The messages in the conversation's log stay, and can be redacted.
 
         Raises:
             StoreUnavailableError: The memory table does not answer; repeat the call.
@@ -559,8 +559,8 @@ class MangaMemory:
     def close(self) -> None:
         """Write the unwritten sessions of this process to the durable tier, and close the stores.
 
-        Of agents that no longer exist, the 1,000 sessions that were saved last are written, for at
-        most 5 s. A sweeper writes the others.
+        All sessions of live agents are written first. Sessions of deleted agents follow, at most
+        the 1,000 saved last, for at most 5 s. A sweeper later writes the remaining sessions.
 
         Raises:
             StoreUnavailableError: A session is not stored: repeat the call, the stores stay open.

@@ -174,9 +174,8 @@ class SessionFinalizer:
         """Restart the time to live of a conversation whose user has disconnected and may return.
 
         Returns:
-            Whether the conversation is in the hot tier. If so, a sweeper (process that ends expired
-                sessions) finalizes the conversation after the time to live. If not, nothing
-                happens.
+            True if the conversation is in the hot tier. A sweeper (process that ends expired
+                sessions) then makes its memories after the time to live. False: nothing happens.
         """
         if self._tiers.hot is None:
             return False

@@ -74,12 +74,12 @@ def close_sessions(
 ) -> None:
     """Write the sessions of a process to the durable tier, first those of live agents.
 
-    The sessions of deleted agents follow: the 1,000 that were saved last, for at most 5 s.
+    Sessions of deleted agents follow: at most the 1,000 saved last, for at most 5 s.
 
     Args:
         managers: Session managers of the live agents.
         writer: Background writer of the stores.
-        others: Other writes to await.
+        others: Futures of further writes, for which the function waits.
 
     Raises:
         MangaMemoryError: A session of a live agent is not saved. The other sessions are written

@@ -336,7 +336,7 @@ class MangaMemorySettings(BaseModel):
     def from_env(cls, **values: Any) -> MangaMemorySettings:
         """Return settings with values from environment variables, such as ``MANGA_MEMORY_HOT_URL``.
 
-        ``values``, keyed by setting, replace the values of variables.
+        ``values`` are settings that take precedence over the variables.
 
         Raises:
             ValueError: A value is not allowed. The message names its variable and the allowed
@@ -374,9 +374,9 @@ class MangaMemorySettings(BaseModel):
             raise SettingsError(problems) from None
 
     def over(self, **asked: Any) -> MangaMemorySettings:
-        """Return a copy of these settings in which the values in ``asked`` replace others.
+        """Return a copy of these settings with the new values in ``asked``, keyed by setting.
 
-        A setting with the value None in ``asked`` keeps its value.
+        None in ``asked`` keeps the value of these settings.
 
         Raises:
             ValueError: A value is not allowed. The message names the setting and the allowed
@@ -397,8 +397,8 @@ class MangaMemorySettings(BaseModel):
     def retention(self) -> Mapping[MemoryType, Retention]:
         """Return the storage time of users' memories, keyed by type of memory.
 
-        The setting ``retention_days`` changes the defaults. Each result also has values with which
-        a search ranks memories of that type.
+        The setting ``retention_days`` replaces default storage times. The values by which a search
+        ranks memories of each type are included.
         """
         retention = dict(RETENTION)
         for name, days in (self.retention_days or {}).items():
@@ -417,7 +417,7 @@ class MangaMemorySettings(BaseModel):
         )
 
     def breaker_policy(self) -> BreakerPolicy:
-        """Return the policy of circuit breakers for guarded tools from these settings."""
+        """Return the policy of the circuit breakers of MCP tools from these settings."""
         from strands_manga_memory.mcp import BreakerPolicy  # imported only for guarded tools
 
         return BreakerPolicy(
@@ -430,7 +430,7 @@ class MangaMemorySettings(BaseModel):
     def memory_table(self) -> str | bool | None:
         """Return the table for users' memories that the setting ``users_url`` names.
 
-        The result is an argument ``memories`` of ``MangaMemory``: a URL, True for the default
+        The result is the argument ``memories`` of ``MangaMemory``: a URL, True for the default
         table, False for no table, or None if the setting is unset.
         """
         users = self.users_url

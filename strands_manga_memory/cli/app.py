@@ -81,9 +81,10 @@ def _options(
 
 
 def _not_loaded() -> None:
-    """Do nothing. Typer shows the commands that were not called, and needs a function for each.
+    """Do nothing, as the placeholder of a command that was not called.
 
-    Their own functions are not imported, because imports are slow.
+    Typer needs a function for each command in the help text. The real functions are not imported,
+    because imports are slow.
     """
 
 

@@ -78,7 +78,7 @@ def settings_of(**options: Any) -> MangaMemorySettings:
 
 
 def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
-    """Return a list with a warning for the user if no hot store is set, or else an empty list.
+    """Return a list with a warning if no hot store is set, or else an empty list.
 
     The list is also empty if the durable store is a SQLite file, which no other machine uses.
     """
@@ -104,7 +104,9 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
 
 
 def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
-    """Return the session that a command names: with its user, as a scope, or by its id alone.
+    """Return the session that a command's arguments name.
+
+    The result is a ``ConversationScope`` if a user is given, or else the session id.
 
     Raises:
         BadParameter: A tenant is given without a user.

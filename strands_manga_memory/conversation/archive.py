@@ -92,7 +92,7 @@ class RecallHit:
         message: The message.
         score: How well the message fits the question. Higher is better.
         by_words: Whether only the archive's own search by words found the message. False if a
-            ``Retriever`` (a second search engine) found it.
+            ``Retriever``, which is a second search engine, found it too or alone.
     """
 
     number: int
@@ -104,29 +104,32 @@ class RecallHit:
 class Retriever(Protocol):
     """Protocol for a second search engine of a conversation's archive, such as a vector database.
 
-    The archive itself searches by words. It passes its messages on to the retriever with ``put``,
-    and combines the results of both searches. Each retriever serves one conversation, and is empty
-    at first.
+    The archive itself searches by words. It gives its messages to the retriever with ``put``, and
+    combines the results of both searches. Each retriever serves one conversation, and is empty at
+    first.
 
     The archive never calls a retriever from two threads at once, and never on an event loop. After
-    an error in ``put`` or ``remove``, the archive sends the same changes again later. After an
-    error in ``search``, the archive returns the results of its own search.
+    an error in ``put`` or ``remove``, the archive repeats the failed changes later. After an error
+    in ``search``, the archive returns the results of its own search.
     """
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add the texts of messages, each with the number of its message.
+        """Add texts of messages to the search engine, each with the number of its message.
 
         A text replaces the earlier text with the same number.
         """
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the messages with the given numbers. Unknown numbers are ignored."""
+        """Remove the messages with the given numbers from the search engine.
+
+        Unknown numbers are ignored.
+        """
 
     def search(self, question: str, limit: int) -> Mapping[int, float]:
-        """Search for a question, and return the scores of the messages that fit.
+        """Search for messages that fit a question, and return their scores.
 
-        The scores are above 0, and keyed by the number of the message. The best message has the
-        score 1. At most ``limit`` messages are returned.
+        The result maps the numbers of messages to scores above 0. The best message has the score 1.
+        At most ``limit`` messages are returned.
         """
 
 
@@ -189,7 +192,7 @@ class MessageArchive:
     # --- Search -----------------------------------------------------------------------------------
 
     def search(self, question: str, limit: int) -> list[RecallHit]:
-        """Search for a question. Return at most ``limit`` messages that fit, the best first."""
+        """Search the archive for a question. Return at most ``limit`` messages, the best first."""
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
@@ -216,7 +219,7 @@ class MessageArchive:
     def around(self, number: int) -> dict[int, ArchivedMessage]:
         """Return the neighbours of a message: up to two messages before it and two after it.
 
-        They are keyed by their numbers in the archive.
+        The result maps their numbers in the archive to the messages.
         """
         near = (number - 2, number - 1, number + 1, number + 2)
         with self._lock:
@@ -258,9 +261,10 @@ class MessageArchive:
                 self._remove([self._numbers[id_]])
 
     def _remove(self, numbers: Sequence[int]) -> None:
-        """Remove messages from the archive, and bring its retriever up to date.
+        """Remove messages from the archive and from its retriever (a second search engine).
 
-        The retriever (the second search engine) gets all changes that it has not received yet.
+        The retriever also gets all earlier changes that it has not received yet, such as new
+        messages.
         """
         for number in numbers:
             del self._numbers[self._messages.pop(number).id]
@@ -279,9 +283,9 @@ class MessageArchive:
     # --- Conversation -----------------------------------------------------------------------------
 
     def note(self, message: Message, at: float) -> None:
-        """Record a new message of the conversation, to add it to the archive after its turn.
+        """Record a new message of the conversation, so that the next ``update`` can archive it.
 
-        :meth:`update` adds the message.
+        A message is archived only after the end of its turn.
 
         Args:
             message: The message.
@@ -292,17 +296,18 @@ class MessageArchive:
     def begin_turn(self) -> None:
         """Record that a new turn of the conversation begins.
 
-        The messages that were recorded before are of ended turns, so the next :meth:`update` adds
-        them to the archive.
+        The next :meth:`update` archives the recorded messages of all earlier turns.
         """
         self._settled = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
         """Add the new and changed messages of an agent's history to the archive.
 
-        Messages that :meth:`note` recorded are added too, even if they have left the history. The
-        messages of the current turn are added by a later call, after the end of the turn. If the
-        history belongs to another conversation, the archive is emptied first.
+        Messages that :meth:`note` recorded are added too, even if they have left the history.
+        Messages of the current turn are added by the first call after that turn.
+
+        A history without any message of the previous call or of :meth:`note` belongs to another
+        conversation. The archive is then emptied first.
 
         Blocks: must not run on an event loop.
         """
@@ -376,7 +381,7 @@ class DenseRetriever:
         self._missing: dict[int, str] = {}
 
     def put(self, texts: Iterable[tuple[int, str]]) -> None:
-        """Add the texts of messages, each with the number of its message.
+        """Add texts of messages to the search engine, each with the number of its message.
 
         A text replaces the earlier text with the same number. Blank texts are never found.
         """
@@ -387,16 +392,19 @@ class DenseRetriever:
         self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove the messages with the given numbers. Unknown numbers are ignored."""
+        """Remove the messages with the given numbers from the search engine.
+
+        Unknown numbers are ignored.
+        """
         for number in numbers:
             self._vectors.pop(number, None)
             self._missing.pop(number, None)
 
     def search(self, question: str, limit: int) -> dict[int, float]:
-        """Search for a question, and return the scores of the messages with a similar meaning.
+        """Search for messages with a meaning similar to a question, and return their scores.
 
-        The scores are above 0, and keyed by the number of the message. The most similar message has
-        the score 1. Messages with a similarity below the average are left out. At most ``limit``
+        The result maps the numbers of messages to scores above 0. The most similar message has the
+        score 1. Messages with a similarity below the average are left out. At most ``limit``
         messages are returned.
         """
         while part := dict(itertools.islice(self._missing.items(), _EMBEDDED_AT_ONCE)):
@@ -458,7 +466,7 @@ def archived_messages(
 
 
 def _result_values(result: Any) -> str:
-    """Return the text of a tool result with its JSON as readable lines.
+    """Return the text of a tool result, in which lines of text replace JSON.
 
     The text is empty if the tool failed.
     """
@@ -478,8 +486,8 @@ def _result_values(result: Any) -> str:
 def _is_of_guard(value: Any) -> bool:
     """Return whether a JSON value is an error report of this package's tool guard.
 
-    The tool guard blocks calls of failing tools. It may answer with an earlier result of the tool,
-    followed by such a report.
+    The tool guard blocks calls of failing tools. Its answer contains an error report, sometimes
+    after an earlier result of the tool.
     """
     return isinstance(value, dict) and {"code", "retry_after_s"} <= value.keys()
 

@@ -28,9 +28,9 @@ _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 class Run(Future[_T]):
-    """Run of a coroutine in a background thread, as a future that receives the result.
+    """Run of a coroutine in a background thread, as a future for the coroutine's result.
 
-    The constructor starts the thread. At most 8 coroutines run at the same time, the others wait.
+    The constructor starts the thread. At most 8 coroutines run at the same time, further ones wait.
 
     Args:
         work: Function that is called in the thread and returns the coroutine.
@@ -50,7 +50,7 @@ class Run(Future[_T]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the run was started in a parent process, and so never ends in this process.
+        """Whether the run can never end, because it was started before this process was forked.
 
         After a fork, the thread of the run exists only in the parent process.
         """

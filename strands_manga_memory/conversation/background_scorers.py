@@ -33,14 +33,14 @@ _READ = 1_000
 """Number of characters at the beginning of a text that are judged."""
 
 BATCH = 20
-"""Most lines in one call of a judge."""
+"""Maximum lines in one call of a judge."""
 
 MOST_SCORES = 10_000
-"""Most scores of a judge that are cached. The oldest scores are removed first."""
+"""Maximum scores of a judge that are cached. The oldest scores are removed first."""
 
 
 class Line(NamedTuple):
-    """Message to rate: the role of its speaker, and the beginning of its text."""
+    """Message that a model or another judge rates: its speaker and the beginning of its text."""
 
     role: str
     text: str
@@ -56,11 +56,9 @@ class BackgroundScorer:
     """Scorer that rates the importance of messages with a slow function, in the background.
 
     The slow function, called the judge, can for example ask a model. The method ``score`` never
-    waits for the judge. A message has the score of a ``RuleScorer`` until the judge has rated it.
-    This score stays if the judge fails.
-
-    The judge rates each message once. Tool calls, tool results and messages without text are always
-    scored by rules.
+    waits for the judge. A message has the score of a ``RuleScorer`` (a scorer with rules) until the
+    judge has rated it, or for good if the judge fails. The judge rates each message once. Tool
+    calls, tool results and messages without text are always scored by rules.
 
     Args:
         judge: Function that gets messages as ``Line`` objects, and returns the importance of each
@@ -168,7 +166,8 @@ class _Scores(BaseModel):
 class ModelScorer(BackgroundScorer):
     """Scorer that rates the importance of messages with a small model, in the background.
 
-    The model answers with structured output. Until it has rated a message, rules give the score.
+    The model answers with structured output. Until the model has rated a message, rules give its
+    score.
 
     Args:
         model: The model.
@@ -234,8 +233,8 @@ class EmbeddingScorer(BackgroundScorer):
     """Scorer that rates the importance of messages by their similarity to example sentences.
 
     Each example belongs to a dialogue act (purpose of a message, such as a greeting). A message
-    gets the score of the act of its most similar example. The similarity is computed with
-    embeddings, in the background. Until then, rules give the score.
+    gets the score of the act of its most similar example. Embeddings and their similarity are
+    computed in the background. Until a message has been embedded, rules give its score.
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.

@@ -28,8 +28,8 @@ def history_tokens(window: int | None) -> int:
     """Return the default budget of a conversation's history, in tokens.
 
     The budget is a quarter of the model's context window, but at most 16,384 tokens. If the window
-    is unknown (None), the budget is 4,096 tokens. The rest of the window is for the system prompt,
-    tools, quotes of earlier messages and the answer.
+    is unknown (None), the budget is 4,096 tokens. The rest of the context window is for the system
+    prompt, the tools, quotes of earlier messages and the answer.
 
     Raises:
         ValueError: ``window`` is not positive.
@@ -45,7 +45,7 @@ def history_tokens(window: int | None) -> int:
 class BudgetPlan:
     """Plan of the number of tokens for each part of a model request.
 
-    The defaults are a published example for a shop assistant.
+    The default numbers suit a shop assistant.
 
     Attributes:
         system: System prompt and tool specifications.
@@ -85,7 +85,7 @@ class BudgetPlan:
         return self.total <= window
 
     def left(self, window: int) -> int:
-        """Return the number of tokens that the plan leaves free in a context window.
+        """Return the number of tokens of a context window that the plan leaves free.
 
         The number is negative if the plan does not fit.
         """
@@ -97,8 +97,8 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The sum is higher than the size of a request, because the plan counts the current message and
-    its tool results twice: as parts of their own, and in the history.
+    The plan counts the current message and its tool results twice, as parts of their own and in the
+    history. Its total is therefore higher than the size of a request.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.

@@ -1,4 +1,7 @@
-"""Conversation manager that makes an agent's history smaller in stages, and these stages."""
+"""Compaction stages, and the conversation manager that runs them.
+
+A compaction stage is one step of making an agent's history smaller.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,8 @@ class Compaction:
         untouched: Number of messages at the end of the history that a stage must not remove. Their
             tool results may be truncated.
         goal: Size of the history to reach, in tokens.
-        overflow: Error of the model if its context window has overflowed, otherwise None.
+        overflow: Error that the model raised because its context window overflowed. None without an
+            overflow.
         history: Trimmer of the agent's history, which counts tokens and keeps the full texts of
             truncated messages.
     """
@@ -81,7 +85,7 @@ class Compaction:
 class Stage(Protocol):
     """Protocol for a compaction stage, which is one step of making an agent's history smaller.
 
-    The name of a stage is its key in the statistics.
+    A stage has a ``name``, under which its statistics are listed.
     """
 
     name: str
@@ -98,8 +102,8 @@ class Stage(Protocol):
 class ToolResultCap:
     """Compaction stage that truncates large tool results in all messages of the history.
 
-    The latest messages are truncated too, but no pinned message. The model can read the full text
-    with the tool ``read_cut_message``.
+    The latest messages are truncated, too. Pinned messages stay unchanged. The model can read the
+    full text with the tool ``read_cut_message``.
 
     Args:
         characters: Most characters of all tool results in a message together. Default 10,000.
@@ -114,7 +118,7 @@ class ToolResultCap:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history with truncated tool results. None if none had to be truncated."""
+        """Truncate large tool results. Return the new history, or None if no result is large."""
         return _with_results(
             compaction, len(compaction.messages), lambda _: self.characters, until_enough=False
         )
@@ -123,17 +127,17 @@ class ToolResultCap:
 class Snip:
     """Compaction stage that removes unimportant turns from the history, the oldest first.
 
-    An example is a turn with greetings only. A turn is unimportant if all its messages have an
-    importance score below 0.5. The first turn, the latest messages, and turns with summaries or
-    pinned messages stay.
+    A turn is unimportant if all its messages have an importance score below 0.5, as greetings do.
+    The first turn, the latest messages, and turns with summaries or pinned messages stay.
     """
 
     name = "snip"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history without its oldest unimportant turns. None if it has no such turns.
+        """Remove the oldest unimportant turns, and return the new history.
 
-        Turns are removed until the history is small enough.
+        Turns are removed until the history is small enough. The result is None if no turn was
+        removed.
         """
         older = compaction.messages[: compaction.touchable]
         excess = compaction.excess
@@ -172,7 +176,7 @@ class MicroCompaction:
         self.characters = whole("characters", characters, least=_FLOOR)
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
-        """Return the history with truncated tool results. None if none had to be truncated."""
+        """Truncate older tool results. Return the new history, or None if it is unchanged."""
         return _with_results(
             compaction,
             compaction.touchable,
@@ -184,8 +188,8 @@ class MicroCompaction:
 class VerifiedSummary:
     """Compaction stage that replaces older turns of the history by a summary.
 
-    A model writes the summary in the background. The summary is compared with the facts in the
-    messages, such as names and numbers.
+    A model writes the summary in the background. It is compared with the facts in the messages,
+    such as names and numbers.
 
     Args:
         manager: Manager that writes the summary. The default is a
@@ -260,14 +264,14 @@ def _is_turn_end(messages: Sequence[Message], end: int) -> bool:
 def _with_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
-    """Return the history with truncated tool results. None if none had to be truncated.
+    """Truncate tool results. Return the new history, or None if nothing was truncated.
 
     Pinned messages stay unchanged.
 
     Args:
         compaction: The history and the size to reach.
         until: Number of messages at the start of the history that may be truncated.
-        most: Function that returns the most characters of a message's tool results.
+        most: Function that returns the number of characters to keep of a message's tool results.
         until_enough: If true, stop as soon as the history is small enough.
     """
     excess, cut = compaction.excess, dict[int, Message]()
@@ -306,7 +310,7 @@ def _characters(message: Message) -> int:
 
 
 def default_stages(**summary: Any) -> list[Stage]:
-    """Create the five default stages of a compaction, in their order.
+    """Create the five default stages of ``TieredCompactionConversationManager``, in their order.
 
     Args:
         **summary: Settings of the stage ``VerifiedSummary``.
@@ -326,7 +330,7 @@ class StageStats:
     """Statistics of one compaction stage (a step of making an agent's history smaller).
 
     Attributes:
-        runs: Number of runs of the stage.
+        runs: Number of times that the stage has run.
         enough: Number of runs after which the history was small enough.
         freed: Tokens that the stage freed.
     """
@@ -341,7 +345,7 @@ class CompactionStats:
     """Statistics of a ``TieredCompactionConversationManager``.
 
     Attributes:
-        compactions: Number of compactions, without those that ``reduce_context`` began.
+        compactions: Number of compactions. Those in ``reduce_context`` are not counted.
         failures: Number of failed compactions in a row. A failed compaction raised an error, or
             changed the history without making it smaller.
         stopped: Whether compaction has stopped after three failures in a row. It resumes once
@@ -434,8 +438,8 @@ class TieredCompactionConversationManager(StackedConversationManager):
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks of this manager and of the managers that it wraps.
 
-        The wrapped conversation managers write summaries and evict messages. Their hooks are
-        registered last.
+        The wrapped conversation managers, which write summaries and evict messages, register their
+        hooks last.
         """
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         super().register_hooks(registry, **kwargs)
@@ -509,10 +513,10 @@ class TieredCompactionConversationManager(StackedConversationManager):
         return self._history.tokens(agent.messages[:])
 
     def _bind(self, agent: Agent) -> Thresholds:
-        """Compute the sizes of the history that control compaction.
+        """Set the sizes of the history, in tokens, that control compaction.
 
-        Unlike the sizes of a request, they do not include the system prompt and tools. The wrapped
-        managers, which write summaries and evict messages, get these sizes as their limits.
+        The system prompt and the tools are not part of these sizes. The wrapped managers, which
+        write summaries and evict messages, get the sizes as their limits.
         """
         bounds = self.thresholds(agent)
         overhead = self.trimmer.prompt_tokens(agent)

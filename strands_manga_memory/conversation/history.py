@@ -6,11 +6,12 @@ truncated, pinned or edited. The difference between both is called the layout of
 conversation manager saves the layout in its state, so that a restart restores the exact history.
 
 Usually, the history and the log end with the same messages. The layout therefore describes only the
-beginning of the history: the ids of its messages, and the full content of each message that differs
-from its log record.
+beginning of the
+history: the ids of its messages, and the full content of each message that differs from its log
+record.
 
-The module also has ``LogTail``, which remembers recently evicted messages so that they can return.
-This module does no I/O.
+The module also has ``LogTail``, which keeps recently evicted messages so that they can return. This
+module does no I/O.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ A message with an older record is stored in the layout, so that a restore reads 
 """
 
 LARGEST_BODY = 16_000
-"""Most characters and bytes of a message that is stored in the layout because its log record is too
-old.
+"""Maximum characters and bytes of a message that is stored in the layout because its log record is
+too old.
 """
 
 _BODY = "#"
@@ -100,8 +101,8 @@ class Layout:
             of ``bodies``.
         bodies: Full messages of the first part that cannot be read from the log, because they were
             changed or their log record is too old.
-        after: Tracking id of the last log record before the second part. None: the second part is
-            the whole log, except the first ``skip`` records.
+        after: Tracking id of the last log record before the second part. If None, the second part
+            is the whole log without its first ``skip`` records.
     """
 
     skip: int = 0
@@ -115,8 +116,7 @@ class Layout:
         The attribute ``skip`` is stored separately.
 
         Returns:
-            The JSON values. None if the history is simply the log without its first ``skip``
-            records.
+            The JSON values. None if the history equals the log without its first ``skip`` records.
         """
         if not self.keys and self.after is None:
             return None
@@ -159,8 +159,8 @@ class Layout:
             restored: The message log without its first ``skip`` records, or the history itself.
 
         Returns:
-            The history. None if ``restored`` must be used unchanged, because it lacks a needed
-            message or is the history itself.
+            The history. None if ``restored`` must be used unchanged: it lacks a needed message, or
+            is the history itself.
         """
         ids = [message.get("tracking_id") for message in restored]
         found = dict(zip(ids, restored, strict=True)) | self.bodies
@@ -208,7 +208,8 @@ class MessageLog:
     def adding(self, message: Message) -> None:
         """Add a message to the index just before the session manager writes it to the log.
 
-        :meth:`settle` removes the message again, unless :meth:`added` confirms the write.
+        The write is unconfirmed until :meth:`added` is called. :meth:`settle` removes an
+        unconfirmed message.
         """
         self.settle()
         self.add(message)
@@ -219,7 +220,7 @@ class MessageLog:
         self._is_confirmed = True
 
     def settle(self) -> None:
-        """Remove the message of the last :meth:`adding` call if its write was not confirmed.
+        """Remove the last message from the index if its write to the log was not confirmed.
 
         A failed write thus leaves nothing in the index. If the message was written nevertheless,
         ``length`` is too small by one, which does no harm.
@@ -239,8 +240,8 @@ class MessageLog:
     def add_restored(self, messages: Sequence[Message]) -> None:
         """Add the messages that a session has restored from its log to the index.
 
-        Strands also adds error results for interrupted tool calls to the restored messages. The log
-        does not contain these results, so they are skipped.
+        Error results that Strands adds for interrupted tool calls are skipped, because the log does
+        not contain them.
         """
         for message in messages:
             if not is_repair(message):
@@ -286,8 +287,9 @@ class MessageLog:
     def _agreeing_tail(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Find the longest sequence of messages with which both the history and the log end.
 
-        A restore finds the sequence by the id of the log record before it. The sequence is
-        shortened if that record is not known, or if its id occurs several times in the log.
+        A restore finds the start of this sequence by the id of the log record before it. If that
+        record is unknown, or its id occurs several times in the log, a shorter sequence is
+        returned.
 
         Returns:
             Start of the sequence: its position in the history, and its position among the known log
@@ -306,8 +308,8 @@ class MessageLog:
     def _readable_from(self, at: int) -> int:
         """Return the index of the log record at which a restore must begin to read.
 
-        A restore must not begin with a tool result. If the needed record is one, the restore begins
-        one record earlier, with the tool call.
+        If the first needed record is a tool result, the restore begins one record earlier, with the
+        tool call.
 
         Args:
             at: Position of the first needed record among the known log records.
@@ -317,10 +319,10 @@ class MessageLog:
 
 
 def check_manager(state: Mapping[str, Any], manager: object) -> None:
-    """Check that a conversation manager of the same class wrote a saved state.
+    """Raise an error if a state was saved by another class of conversation manager.
 
     Raises:
-        ValueError: A conversation manager of another class wrote the state.
+        ValueError: A conversation manager of another class saved the state.
     """
     stored, used = state.get("__name__"), type(manager).__name__
     if stored != used:
@@ -333,17 +335,17 @@ def check_manager(state: Mapping[str, Any], manager: object) -> None:
 def logged_fingerprint(message: Message) -> int:
     """Return a hash of a message's content and custom metadata, such as ``pinned``.
 
-    If the same message has another hash in the session's log, it was changed afterwards.
+    A message has changed since it was logged if the hash of its log record is different.
     """
     custom = custom_metadata(message)
     return hash((content_fingerprint(message), fingerprint(custom) if custom else 0))
 
 
 def identify(messages: Sequence[Message], skipped: int = 0) -> None:
-    """Give each restored message without a tracking id an id that is the same at every restore.
+    """Give a tracking id to each restored message that has none.
 
-    The id is computed from the content of the message and its position in the log. Logs of old
-    versions of Strands contain such messages.
+    The id is computed from the message's content and its position in the log, so that every restore
+    gives the same id. Logs of old versions of Strands contain messages without ids.
     """
     for at, message in enumerate(messages, start=skipped):
         if not message.get("tracking_id"):
@@ -357,7 +359,7 @@ def identify(messages: Sequence[Message], skipped: int = 0) -> None:
 
 
 def ensure_ids(messages: list[Message]) -> None:
-    """Give a new, random tracking id to each message of a history that has none."""
+    """Give a random tracking id to each message that has none."""
     for message in messages:
         if not message.get("tracking_id"):
             message["tracking_id"] = str(uuid.uuid4())
@@ -382,17 +384,15 @@ Evicted messages may exceed the limit by this part, so that they are not reduced
 class LogTail:
     """Latest messages of a conversation in full: the history, and evicted messages that may return.
 
-    The trimmer is the object that evicts and truncates messages of the history. It selects the
-    messages of a new history from the full ones that this class has stored.
+    The trimmer evicts and truncates messages of the history. It selects the messages of a new
+    history from these full messages.
 
-    All code except the trimmer is called "other code" here, for example a plugin that edits a
-    message. An edited message replaces the stored one. After other code has removed or inserted
-    messages, for example a summary, the messages evicted before never return.
+    A message that other code (such as a plugin) edits replaces the stored message. If other code
+    removes or inserts messages, for example a summary, the messages evicted so far never return.
 
     Attributes:
-        settled: Tracking id of the newest message when other code last removed or inserted
-            messages. Evicted messages up to this message never return. None if other code has done
-            neither.
+        settled: Tracking id of the newest message at the last such change by other code. Evicted
+            messages up to this message never return. None if there was no such change.
     """
 
     def __init__(self) -> None:
@@ -408,9 +408,8 @@ class LogTail:
     def notice(self, history: Sequence[Message]) -> None:
         """Forget the evicted messages if code other than the trimmer has changed the history.
 
-        The trimmer evicts and truncates messages. A change by other code is a removed or inserted
-        message, for example a summary. Messages appended at the end do not count. The full forms of
-        truncated messages stay.
+        The trimmer evicts and truncates messages. Removed or inserted messages are changes by other
+        code, for example by a summary. Messages appended at the end do not count as a change.
         """
         before, self._window = self._window, list(map(id_of, history))
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
@@ -422,11 +421,11 @@ class LogTail:
         self._hold([self._messages.get(id_of(message), message) for message in history])
 
     def follow(self, history: Sequence[Message]) -> None:
-        """Update the stored messages from the current history of the agent.
+        """Update the stored full messages from the current history of the agent.
 
-        New messages are added. An edited message replaces the stored message, but a message that
-        the trimmer truncated does not. If code other than the trimmer has removed or inserted
-        messages, all evicted messages are forgotten.
+        New messages are added. An edited message replaces the stored one, but a truncated message
+        does not. If code other than the trimmer, which evicts and truncates, has removed or
+        inserted messages, all evicted messages are forgotten.
         """
         new = list(
             itertools.takewhile(
@@ -449,8 +448,8 @@ class LogTail:
     def restore(self, log: Sequence[Message]) -> None:
         """Add messages from the session's log that were evicted or truncated before a restart.
 
-        The log is ignored if it does not fit the stored messages: it contains them in another
-        order, or lacks one between two others.
+        The log is ignored if it contradicts the stored messages: it has them in another order, or
+        lacks a message between two of them.
 
         Args:
             log: Latest messages of the conversation's log, oldest first.
@@ -472,9 +471,9 @@ class LogTail:
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
     def _original(self, id_: str, logged: Message) -> Message:
-        """Return the full form of a message, given its form in the session's log.
+        """Return the full form of a message: the stored message or its record in the log.
 
-        The form in the log is the full one if the message was truncated before a restart.
+        The log record is returned if the stored message was truncated before a restart.
         """
         mine = self._messages[id_]
         if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
@@ -488,7 +487,7 @@ class LogTail:
         budget: int,
         count: Callable[[Message], int],
     ) -> list[Message]:
-        """Return the candidates for a new history: the current messages and evicted messages.
+        """Return the messages from which a new history is selected: current and evicted messages.
 
         If the evicted messages have too many tokens, the largest of them are forgotten.
 
@@ -524,8 +523,8 @@ class LogTail:
     def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Record the new history that the trimmer has selected.
 
-        The truncated messages in it are remembered. Otherwise, :meth:`follow` would take them for
-        messages that a plugin, for example, has edited.
+        Its truncated messages are remembered, so that :meth:`follow` does not mistake them for
+        messages that a plugin has edited.
 
         Args:
             history: The history before the selection.
@@ -542,7 +541,7 @@ class LogTail:
                 self._truncated[id_] = known[id_]
 
     def forget(self, id_: str) -> None:
-        """Forget a message, so that it cannot return to the history after it has been evicted."""
+        """Forget a message, so that it can never return to the history."""
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 

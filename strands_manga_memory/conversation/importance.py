@@ -1,8 +1,8 @@
 """Importance of messages: scorers, importance levels, and measured features of each message.
 
-Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. A
-message is measured again only if its content has changed. Some features depend on earlier messages,
-so messages are measured in the order of the conversation.
+Features are, for example, the tokens, the score and the dialogue act (purpose) of a message. They
+are measured again only if the content of the message has changed. Some features depend on earlier
+messages, so messages are measured in the order of the conversation.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ImportanceScorer(Protocol):
     Unimportant messages are evicted from the history first. A message is scored again only if its
     content or its dialogue act (purpose) changes. A scorer may be slow, but must not wait for I/O.
 
-    A scorer whose scores can change later has a whole number ``revision``. When it increases, all
-    messages are scored again.
+    A scorer whose scores can change later has an attribute ``revision``, a whole number. After each
+    increase of this number, all messages are scored again.
     """
 
     def score(self, message: Message, act: str, context: Sequence[Message]) -> float:
@@ -144,7 +144,7 @@ class RuleScorer:
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message: the score of its dialogue act (purpose).
 
-        If ``act`` is empty, rules find the dialogue act.
+        ``act`` is the dialogue act. If it is empty, rules find the dialogue act in the message.
         """
         return float(getattr(self.weights, act or message_act(message)))
 
@@ -216,10 +216,11 @@ class MessageFeatures:
         score: Importance of the message as rated by the scorer, from 0 to 1.
         act: Dialogue act of the message. For tool messages ``"tool_use"`` or ``"tool_result"``.
         traits: Properties of the text alone, such as numbers and names.
-        answers: Whether the previous message ends with a question and is not a recommendation.
+        answers: Whether the message may answer a question, because the previous message ends with
+            one and is not a recommendation.
         new: Number of words that appear in this message for the first time in the conversation.
         may_revoke: Whether the message may revoke an earlier instruction of the user.
-        condensed: Shortened form of the message and its number of tokens. None until needed.
+        condensed: Shortened form of the message and its number of tokens. None if not computed yet.
     """
 
     tokens: int
@@ -235,14 +236,14 @@ class MessageFeatures:
 def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict[str, float]:
     """Return the weighted properties of a message that decide whether it stays in the history.
 
-    The properties are keyed by name, for example ``number`` if the text contains a number. A
-    positive value speaks for keeping the message, a negative value against it. Properties with the
-    value 0 are left out.
+    The result maps names of properties to numbers, for example ``number`` if the text contains a
+    number. A positive number speaks for keeping the message, a negative number against it.
+    Properties with the number 0 are left out.
 
     Args:
         features: Measured properties of the message, such as its tokens and importance score.
-        service: How much the assistant acts like a help desk (1) and not like a companion (0).
-            Always 0 for a user's message.
+        service: Style of the assistant, from 0 (companion) to 1 (help desk). Always 0 for a user's
+            message.
         age: Number of turns that began after the turn of the message.
     """
     traits, fresh = features.traits, 0.5 ** (age / HALF_LIFE)
@@ -272,7 +273,7 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
 def size_of(value: Any) -> int:
     """Estimate the size of a message or of another nested value, in characters and bytes.
 
-    Each item that is neither text nor bytes, such as a number, counts as 8.
+    Numbers and other items that are neither text nor bytes count as 8 each.
     """
     size, left = 0, [value]
     while left:
@@ -291,7 +292,7 @@ def size_of(value: Any) -> int:
 def same_objects(one: Sequence[Message], other: Sequence[Message]) -> bool:
     """Return whether two lists contain the same message objects, in the same order.
 
-    Equal copies of a message are not the same object.
+    A copy of a message is another object.
     """
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
@@ -324,7 +325,7 @@ class Vocabulary:
         Args:
             role: Role of the message.
             words: Words of the message.
-            tells: Whether speakers talk about themselves in the message. Ignored for the user.
+            tells: Whether the speaker talks about themselves in the message. Ignored for the user.
             tokens: Tokens of the message.
 
         Returns:
@@ -345,8 +346,9 @@ class Vocabulary:
     def service(self) -> float:
         """Style of the assistant, from 0 (acts like a companion) to 1 (acts like a help desk).
 
-        A companion talks about itself in at least 15 % of its messages, and writes at most twice as
-        much as the user. In the first few messages, every assistant counts as a help desk.
+        The style of a companion is to talk about itself in at least 15 % of its messages, and to
+        write at most twice as much as the user. In the first few messages, every assistant counts
+        as a help desk.
         """
         rate = self._texts_of_self / (self._texts + self._PRIOR_TEXTS)
         tells = (rate - self._SERVING_RATE) / (self._COMPANION_RATE - self._SERVING_RATE)
@@ -400,7 +402,7 @@ class FeatureCache:
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Estimate the characters of the messages whose tokens have not been counted yet.
 
-        If there are many, counting them would block an event loop for long.
+        Counting the tokens of many characters would block an event loop for long.
         """
         size = 0
         for message in messages:
@@ -415,7 +417,7 @@ class FeatureCache:
     ) -> MessageFeatures:
         """Return the features of a message, such as its tokens, dialogue act and importance.
 
-        They are measured if they are not in the cache. The dialogue act (purpose) of a user's
+        Features that are not in the cache are measured. The dialogue act (purpose) of a user's
         message can depend on the previous message of the assistant: "the second one" answers a
         question. The previous message is ignored in two cases: the user's message revokes an
         instruction, or the assistant acts like a companion and not like a help desk.
@@ -466,8 +468,8 @@ class FeatureCache:
     def measure_all(self, messages: Sequence[Message]) -> list[MessageFeatures]:
         """Return the features of each message of a history, such as its tokens and importance.
 
-        All messages are scored again if the scorer has changed its scores, which its ``revision``
-        shows. An instruction that the user has revoked is rated like an ordinary message.
+        If the ``revision`` of the scorer has changed, all messages are scored again. An instruction
+        that the user has revoked is rated like an ordinary message.
         """
         revision = getattr(self._scorer, "revision", 0)
         found: list[MessageFeatures] = []
@@ -493,7 +495,7 @@ class FeatureCache:
         return found
 
     def forget_all_but(self, messages: Iterable[Message]) -> None:
-        """Remove the features of all messages except the given ones from the cache."""
+        """Remove the cached features of all messages except the given ones."""
         keep = [*map(_key, messages)]
         self._tokens = {key: self._tokens[key] for key in keep if key in self._tokens}
         self._features = {key: self._features[key] for key in keep if key in self._features}

@@ -1,4 +1,7 @@
-"""Conversation manager that keeps the most important messages, and the base of its wrappers."""
+"""Conversation manager that keeps the most important messages, and a base for its wrappers.
+
+A wrapper is a conversation manager that does additional work, such as summaries.
+"""
 
 from __future__ import annotations
 
@@ -213,7 +216,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """Rebuild the agent's history from the messages that the session has restored.
 
         Runs at the end of the agent's constructor. Also registers the middleware that trims each
-        request.
+        request to the budget.
         """
         agent = event.agent
         messages = agent.messages
@@ -277,8 +280,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Evict and truncate messages until the agent's history fits its token budget.
 
-        Errors are logged, not raised. A history that takes long to trim is left to a hook, so that
-        a running event loop is not blocked.
+        Errors are logged, not raised. If trimming would block a running event loop for long, a hook
+        of this manager trims the history instead.
         """
         self._log.settle()
         self.history.trim_now(agent)
@@ -359,7 +362,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
     def explain(self, agent: Agent) -> list[MessageOutcome]:
         """Return for each message whether it was kept, truncated or evicted, and the reason.
 
-        The list has the messages of the history and the last 1,000 evicted messages, oldest first.
+        The result covers the messages of the history and the last 1,000 evicted messages, oldest
+        first.
         """
         return self.history.explain(list(agent.messages))
 
@@ -394,15 +398,15 @@ class ImportanceWeightedConversationManager(ConversationManager):
         return self.history.reserve(tokens) if self.includes_recall else tokens
 
     def forget(self, tracking_id: str) -> None:
-        """Prevent the return of an evicted message to the history, for example after redaction."""
+        """Prevent the return of an evicted message, for example after its redaction."""
         self.history.tail.forget(tracking_id)
 
 
 @dataclass
 class HistoryManagerLookup(HookEvent):
-    """Hook event that finds the ``ImportanceWeightedConversationManager`` of an agent.
+    """Hook event to find the ``ImportanceWeightedConversationManager`` of an agent.
 
-    The manager answers the event also if another conversation manager wraps it.
+    The manager answers the event even if another conversation manager wraps it.
 
     Attributes:
         found: List to which the manager adds itself.
@@ -412,9 +416,9 @@ class HistoryManagerLookup(HookEvent):
 
 
 def history_manager_of(agent: Agent) -> ImportanceWeightedConversationManager | None:
-    """Return the ``ImportanceWeightedConversationManager`` of an agent. None if it has none.
+    """Return the ``ImportanceWeightedConversationManager`` of an agent, or None.
 
-    The manager is found also if another conversation manager wraps it.
+    The manager is found even if another conversation manager wraps it.
     """
     lookup = HistoryManagerLookup(agent)
     agent.hooks.invoke_callbacks(lookup)
@@ -425,8 +429,8 @@ class StackedConversationManager(ConversationManager):
     """Base class of a conversation manager that wraps another conversation manager.
 
     Each manager first does its own work, for example writes a summary, and then calls the wrapped
-    manager. The innermost manager is the ``trimmer``, which also restores the agent's history. A
-    session stores the states of all these managers as one state.
+    manager. The innermost manager, the ``trimmer``, evicts messages and restores the agent's
+    history. A session stores the states of all these managers as one state.
 
     Attributes:
         trimmer: The ``ImportanceWeightedConversationManager``, which evicts and truncates messages.
@@ -487,8 +491,8 @@ class StackedConversationManager(ConversationManager):
     def apply_management(self, agent: Agent, **kwargs: Any) -> None:
         """Make the agent's history smaller after an invocation, until it fits its token budget.
 
-        Errors are logged, not raised. Work that would block a running event loop for long is left
-        to a hook. The hook does this work in a thread, before the agent returns its answer.
+        Errors are logged, not raised. If this work would block a running event loop for long, a
+        hook does it in a thread before the agent returns its answer.
         """
         self._is_put_off = self._history.blocks_loop(agent.messages)
         if not self._is_put_off:

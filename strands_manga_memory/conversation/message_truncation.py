@@ -40,18 +40,17 @@ _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
 def name_of(message: Message) -> str:
-    """Return the short name of a message, by which the model can request its full text.
+    """Return the short name of a message, with which the model can request the full text.
 
-    The name is the first 8 letters and digits of the message's tracking id. A truncated message
-    shows it.
+    A truncated message shows its short name: the first 8 letters and digits of its tracking id.
     """
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
 def is_any_named(messages: Iterable[Message]) -> bool:
-    """Return whether the model can request the full text of at least one of the messages.
+    """Return whether at least one message shows a short name.
 
-    For such a request, a message must be truncated and must show its short name.
+    The model can request the full text of a truncated message by its short name.
     """
     texts = (
         text for message in messages for text in _strings(message["content"]) if READER in text
@@ -62,7 +61,7 @@ def is_any_named(messages: Iterable[Message]) -> bool:
 def is_truncated(message: Message) -> bool:
     """Return whether parts of a message were removed to save tokens.
 
-    A note in the message shows this, for example ``[... 900 characters cut ...]``.
+    A truncated message contains a note such as ``[... 900 characters cut ...]``.
     """
     texts = _strings(message["content"])
     return any(
@@ -71,17 +70,18 @@ def is_truncated(message: Message) -> bool:
 
 
 def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
-    """Compute the size to which large content blocks are truncated to free enough tokens.
+    """Return the size to which large content blocks must be truncated to free enough tokens.
 
-    Larger blocks are truncated to this size, and smaller blocks stay whole.
+    Blocks above this size are truncated to it, and smaller blocks stay whole.
 
-    Example: of blocks with 100, 80 and 10 tokens, 60 tokens are to be freed. The result is 60. The
+    Example: 60 tokens are to be freed from blocks with 100, 80 and 10 tokens. The result is 60. The
     first block then loses 40 tokens, the second 20, and the third none.
 
     Args:
         sizes: Sizes of the blocks before truncation, each above ``floor``.
         excess: Number of tokens to free.
-        floor: Smallest possible result, even if the blocks are then still too large together.
+        floor: Lower limit of the result. With this result, the blocks may still be too large
+            together.
     """
     left = excess
     ordered = sorted(sizes, reverse=True)
@@ -123,17 +123,17 @@ class MessageTruncator:
         self._locked = locked
 
     def drop(self, positions: Collection[int]) -> None:
-        """Remove the messages at some positions. If one of them is locked, remove none."""
+        """Remove the messages at the given positions, or none if one of them is locked."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
             self.tokens -= self._sizes.pop(at)
             self.changed.discard(at)
 
     def truncate(self, kind: str, positions: Iterable[int], target: int, floor: int) -> None:
-        """Truncate texts, tool results or tool inputs in messages, until all messages fit.
+        """Truncate the largest texts, tool results or tool inputs, until all messages fit a target.
 
-        Only the largest content blocks are truncated, all to about the same size. Locked messages
-        stay whole.
+        The largest content blocks are truncated to about the same size. Smaller blocks and locked
+        messages stay whole.
 
         Args:
             kind: ``"toolResult"``, ``"text"`` or ``"toolUse"``. ``guardContent`` and
@@ -168,7 +168,7 @@ class MessageTruncator:
                 )
 
     def leave_out_media(self, positions: Iterable[int], target: int) -> None:
-        """Replace images, documents, video and audio by short notes, until all messages fit.
+        """Replace images, documents, video and audio by notes, until all messages fit a target.
 
         Media in tool results are replaced, too. Locked messages stay whole.
 
@@ -211,7 +211,7 @@ _LEFT_OUT = re.compile(LEFT_OUT)
 _INPUT_NOTE_TOKENS = 40
 """Tokens that are reserved for the note about a shortened tool input."""
 _MOST_KEYS_NAMED = 80
-"""Most characters of the list of left-out keys in the note."""
+"""Maximum characters of the list of left-out keys in the note."""
 
 
 def _text_of(kind: str, block: dict[str, Any]) -> str:
@@ -225,7 +225,7 @@ def _text_of(kind: str, block: dict[str, Any]) -> str:
 def truncate_result(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
-    """Return a tool result block whose text has at most about ``tokens`` tokens.
+    """Truncate the text of a tool result block to about ``tokens`` tokens.
 
     The texts and JSON values of the result become one text. The id, the status and media stay
     unchanged.
@@ -251,8 +251,8 @@ def _cut_input(
 ) -> list[dict[str, Any]]:
     """Remove the largest arguments of a tool call, until its input has about ``tokens`` tokens.
 
-    A text block before the call names the removed arguments. Other arguments are not truncated: a
-    model uses its earlier calls as examples, and might write a truncation marker into a file.
+    A text block before the call names the removed arguments. The other arguments stay whole: a
+    model imitates its earlier calls, and might write a truncation marker into a file.
     """
     use = block["toolUse"]
     members = use["input"] if isinstance(use["input"], dict) else {}
@@ -313,7 +313,7 @@ def _strings(value: Any) -> Iterator[str]:
 # --- Short forms ----------------------------------------------------------------------------------
 
 _MOST_CONDENSED = 600
-"""Most characters of a shortened tool result, and of the passages that are kept of a long text."""
+"""Maximum characters of a shortened tool result, or of the passages kept of a long text."""
 
 _LONG_TEXT = 2_000
 """Size in UTF-8 bytes above which a user's text is reduced to its important passages."""
@@ -322,7 +322,7 @@ _MOST_PASSAGES = 400
 """Number of last passages of a long text that are considered."""
 
 _LONGEST_IDLE = 200
-"""Most characters of a text that may count as small talk."""
+"""Maximum characters of a text that may count as small talk."""
 
 
 def condensed_message(message: Message) -> Message | None:
@@ -331,11 +331,11 @@ def condensed_message(message: Message) -> Message | None:
     The short form stays in the history if there is no room for the full message. These rules apply:
 
     - A tool result becomes an excerpt of about 600 characters. Short notes replace its media.
-    - Of a long text of the user, the important passages stay, such as a wish or a correction.
+    - Of a long text of the user, only the important passages stay, such as a wish or a correction.
     - In a message with several content blocks, ``[…]`` replaces each text that is only small talk.
 
-    If these rules do not make the message shorter, the result is None. It is also None for a
-    message that was truncated before, and for a message of the assistant.
+    The result is None if these rules do not make the message shorter, or if the message is the
+    assistant's or was truncated before.
     """
     content = cast("list[Any]", message["content"])
     short: list[Any] = []
@@ -358,7 +358,7 @@ def condensed_message(message: Message) -> Message | None:
 def _is_idle(text: str) -> bool:
     """Return whether a user's text is only small talk, or has no recognizable content.
 
-    A text of more than 200 characters never counts.
+    The result is False for any text of more than 200 characters.
     """
     if len(text) > _LONGEST_IDLE:
         return False
@@ -371,10 +371,9 @@ def _is_idle(text: str) -> bool:
 def _telling_passages(text: str, message: Message) -> str:
     """Return the important passages of a user's long text, such as wishes and corrections.
 
-    A truncation marker shows how many characters were removed. If no important passage is short
-    enough, the text is truncated to about 600 characters.
-
-    The text stays unchanged if it has at most 2,000 bytes, or if its purpose is not recognized.
+    A truncation marker shows the number of removed characters. If no important passage is short
+    enough, the text is truncated to about 600 characters. A text of at most 2,000 bytes, or without
+    a recognized purpose, stays unchanged.
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
@@ -446,13 +445,13 @@ def media_of(result: Any) -> list[dict[str, Any]]:
 # --- Full texts of truncated messages -------------------------------------------------------------
 
 PAGE = 4_000
-"""Most characters that one call of the tool ``read_cut_message`` returns."""
+"""Maximum characters that one call of the tool ``read_cut_message`` returns."""
 
 
 class FullTextArchive:
     """Full texts of an agent's truncated messages, which the model can read with a tool.
 
-    The model requests a text by its short name, which the truncated message shows.
+    The model requests a text by the short name that the truncated message shows.
 
     Args:
         log: Function that returns the untruncated messages of the conversation. None if no session
@@ -476,8 +475,9 @@ class FullTextArchive:
     def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads full texts, if one of its messages needs the tool.
 
-        A truncated message that shows a short name needs it. If ``is_offered`` is true, the agent
-        gets the tool in any case.
+        The tool is needed if a truncated message shows a short name, with which the model can
+        request the full text. An agent that had the tool before a restart (``is_offered``) always
+        gets the tool.
         """
         if READER in agent.tool_names:
             return
@@ -486,7 +486,7 @@ class FullTextArchive:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
-        """Return the full text of a message by its short name. None if the name is unknown.
+        """Return the full text of the message with a short name. None if the name is unknown.
 
         The session's log is searched first, because a message may have been redacted there.
         """
@@ -511,9 +511,9 @@ class FullTextArchive:
 
 
 def texts_of(message: Message) -> list[str]:
-    """Return the text, tool input or tool result of each content block of a message.
+    """Return one text for each content block of a message: its text, tool input or tool result.
 
-    An image or another medium has an empty text.
+    The text of an image or another medium is empty.
     """
     texts: list[str] = []
     for block in cast("list[dict[str, Any]]", message["content"]):

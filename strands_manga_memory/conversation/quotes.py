@@ -60,7 +60,7 @@ class QuoteFormatter:
     ``max_tokens`` tokens.
 
     Args:
-        max_tokens: Most tokens of the whole text.
+        max_tokens: Maximum tokens of all quotes together.
         counter: Token counter.
     """
 
@@ -75,9 +75,9 @@ class QuoteFormatter:
         *,
         shown: Mapping[str, int | None] | None = None,
     ) -> str:
-        """Return the quotes of the best messages as one text, in the order of the conversation.
+        """Return quotes of the best messages as one text, in the order of the conversation.
 
-        The text has at most ``max_tokens`` tokens, and is empty if nothing can be quoted.
+        The text has at most ``max_tokens`` tokens. It is empty if no message can be quoted.
 
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is
@@ -114,7 +114,7 @@ class QuoteFormatter:
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
-        """Select further messages to quote, and a text from each, while tokens remain.
+        """Select messages to quote in addition to those in ``quoted``, while tokens remain.
 
         Args:
             hits: Messages that may be quoted, the best first.
@@ -122,7 +122,7 @@ class QuoteFormatter:
             quoted: Messages that are quoted already, with their quoted texts.
             asked: Search terms of the user's question.
             shown: Texts that the request already contains. Their passages are not quoted.
-            latest: Position of the latest message with each passage (see ``_latest_passages``).
+            latest: Result of ``_latest_passages``, by which outdated passages are recognized.
 
         Returns:
             The text to quote from each selected message.
@@ -157,12 +157,11 @@ class QuoteFormatter:
         asked: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
-        """Return the text to quote from a message, and the tokens of the whole line with the quote.
+        """Return the text to quote from a message, and the tokens of the line with this quote.
 
         A short message is quoted whole. Of a long message, the passages that fit the question best
-        are quoted.
-
-        More tokens than ``room``, the tokens that remain, mean that the quote does not fit.
+        are quoted. If the number of tokens exceeds ``room``, the quote does not fit and must not be
+        used.
         """
         text, size = hit.message.text, self._tokens("\n" + _line(hit.message, hit.message.text))
         is_whole = size <= max(_WHOLE_TOKENS, self.max_tokens * _WHOLE_SHARE)
@@ -191,7 +190,7 @@ class QuoteFormatter:
         return text, frame + self._tokens(_escaped(text)) if text else room + 1
 
     def _render(self, chosen: Mapping[RecallHit, str]) -> tuple[str, int]:
-        """Return the text of all quotes, and the number of tokens that remain in the budget.
+        """Return the text with all quotes, and the number of tokens left in the budget.
 
         The number is negative if the text exceeds the budget.
         """
@@ -216,8 +215,8 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 
     Args:
         hits: Messages that may be quoted. Messages of the user are ignored.
-        shown: Position in the conversation of each text that the request already contains. Texts
-            with None are ignored.
+        shown: Texts that the request already contains, with their positions in the conversation.
+            Texts without a position (None) are ignored.
 
     Returns:
         Position of the message with the latest version, keyed by the passage with ``#`` in place of
@@ -235,9 +234,10 @@ def _latest_passages(hits: Iterable[RecallHit], shown: Mapping[str, int | None])
 def _is_omitted(hit: RecallHit, known: str, latest: Mapping[str, int], passage: str) -> bool:
     """Return whether a passage is left out of a quote, because it is known or outdated.
 
-    A long passage is known if the text ``known`` contains it. A passage of the assistant or of a
-    tool is outdated if a later message repeats it with other numbers, such as a new price. A
-    passage of the user is never outdated: "I bought volume 2" does not correct "I bought volume 1".
+    A long passage is known if the text ``known``, which the model receives anyway, contains it. A
+    passage of the assistant or of a tool is outdated if a later message repeats it with other
+    numbers, such as a new price. A passage of the user is never outdated: "I bought volume 2" does
+    not correct "I bought volume 1".
     """
     plain = passage.strip()
     is_outdated = (

@@ -88,7 +88,7 @@ _CANDIDATES = 250
 _EXPANDED_AROUND = 30
 
 _FEW_TERMS = 3
-"""Most terms of a follow-up question that is searched together with the question before it."""
+"""Maximum terms of a follow-up question that is searched together with an earlier message."""
 
 
 class HistoryRecall(Plugin):
@@ -99,11 +99,10 @@ class HistoryRecall(Plugin):
     and the time in UTC.
 
     A message fits if it contains a content word of the question (a word about its subject, not
-    "what" or "please"). A message also fits if it is next to such a message and shares a content
-    word with it, or if it is the user's reply to a quoted question of the assistant. A custom
-    ``retriever`` can find further messages by their meaning. Small talk, failed tool results, and
-    messages that the history contains in full are not quoted. No quotes are added after a greeting,
-    thanks or a farewell.
+    "what" or "please"). A neighbour of such a message fits if both share a content word. The user's
+    reply to a quoted question of the assistant fits, too. A custom ``retriever`` can find further
+    messages by their meaning. Small talk, failed tool results, and messages that the history
+    contains in full are not quoted. No quotes are added after a greeting, thanks or a farewell.
 
     The plugin works with any conversation manager. A thread indexes the messages, by default in
     memory only. A message is indexed after its turn, and again if it changes later, so redacted
@@ -163,7 +162,7 @@ class HistoryRecall(Plugin):
 
     @property
     def max_tokens(self) -> int:
-        """Largest number of tokens of all quotes together."""
+        """Maximum number of tokens of all quotes together."""
         return self._quotes.max_tokens
 
     # --- Indexing ---------------------------------------------------------------------------------
@@ -277,7 +276,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
     - a message that the archive's retriever, a custom search engine, found by its meaning
 
     In the first three cases, a message of the user that only asks a question does not fit. In the
-    third case, tool results and mere confirmations do not fit either.
+    third case, tool results and mere confirmations do not fit, either.
 
     Args:
         archive: The archive to search.
@@ -331,7 +330,7 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
 def _expand(
     archive: MessageArchive, question: str, first: Sequence[RecallHit]
 ) -> tuple[dict[int, float], dict[int, ArchivedMessage]]:
-    """Search an archive a second time, with the texts of the best messages added to the question.
+    """Search an archive again, with the question and the texts of the best messages found so far.
 
     Args:
         archive: The archive to search.
@@ -339,8 +338,8 @@ def _expand(
         first: Result of the first search, the best messages first.
 
     Returns:
-        Two dictionaries keyed by message number. The first has the scores, a weighted sum of both
-        searches. The second has the found messages, and the neighbours of the best of them.
+        Two dictionaries with message numbers as keys. The first has the scores, a weighted sum of
+        both searches. The second has the found messages, and the neighbours of the best ones.
     """
     scores = {hit.number: hit.score for hit in first}
     found = {hit.number: hit.message for hit in first}
@@ -354,9 +353,9 @@ def _expand(
 
 
 def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a user's message replies to a question of the assistant that fits the search.
+    """Return whether a message is the user's reply to a question that fits the search.
 
-    The question must be the message just before it, and its number must be in ``related``.
+    The question is the assistant's message just before it. Its number must be in ``related``.
     """
     before = found.get(number - 1)
     return (
@@ -368,13 +367,13 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
 
 
 def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
-    """Return whether a message continues the subject of the message before or after it.
+    """Return whether a message continues the subject of a neighbour that fits the search.
 
-    The two messages must share a content word, a word about their subject. The neighbour must also
-    fit the searched question: ``related`` has the numbers of these messages.
+    The neighbour is the message before or after it. Its number must be in ``related``. Both
+    messages must share a content word, which is a word about their subject.
 
-    Tool results, long messages and mere confirmations never count. A neighbour that only asks a
-    question does not count either.
+    The result is False for tool results, long messages and mere confirmations, and if the neighbour
+    only asks a question.
     """
     message = found[number]
     near = [
@@ -396,8 +395,8 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
 def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
     """Return whether the assistant only confirms a message, as in "Noted, four nights in Kyoto".
 
-    The content words of the message (``words``) are compared with ``known``, those of the confirmed
-    message. At most a quarter of them may be new, and no new word may contain a digit.
+    ``words`` are the content words of the assistant's message, and ``known`` those of the confirmed
+    message. At most a quarter of ``words`` may be new, and no new word may contain a digit.
     """
     new = [word for word in words if word not in known]
     return (
@@ -410,7 +409,8 @@ def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection
 def _subject_terms(text: str) -> frozenset[str]:
     """Return the content words of a text, without numbers of up to three digits.
 
-    If the text has no other content words, these numbers are returned.
+    Short numbers occur in many unrelated messages. They are returned only if the text has no other
+    content words.
     """
     terms = content_terms(text)
     return frozenset(term for term in terms if not _SHORT_NUMBER.fullmatch(term)) or terms
@@ -419,14 +419,14 @@ def _subject_terms(text: str) -> frozenset[str]:
 def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int]) -> dict[int, int]:
     """Find the corrections of the user, and the earlier message that each of them corrects.
 
-    Usually, this is the latest message with a number or word of the correction: "13,870, not
-    14,720" shares a number, and "Move Thursday to Friday" shares a word. Without such a message, it
-    is the user's previous message.
+    Usually, the corrected message is the latest one that shares a number or a word with the
+    correction: "13,870, not 14,720" shares a number, and "Move Thursday to Friday" shares a word.
+    Without such a message, the user's previous message is the corrected one.
 
     Args:
         found: Messages that the search found, keyed by number.
         related: Numbers of the messages that share a content word with the searched question. Only
-            these can be corrected.
+            these messages count as corrected ones.
 
     Returns:
         Number of the corrected message, keyed by the number of the correction.
@@ -452,7 +452,7 @@ def _corrections(found: Mapping[int, ArchivedMessage], related: Collection[int])
 
 
 def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> list[RecallHit]:
-    """Return search results with the assistant's question before each reply of the user.
+    """Reorder search results: a question of the assistant comes before the user's reply to it.
 
     ``replies`` are the numbers of the replies.
     """
@@ -466,7 +466,7 @@ def _questions_first(hits: Sequence[RecallHit], replies: Collection[int]) -> lis
 
 
 def _only_asks(message: ArchivedMessage) -> bool:
-    """Return whether a message of the user consists only of questions, without any digit."""
+    """Return whether a message of the user consists of questions only, without any digit."""
     text = message.text
     if message.speaker != "user" or not text.endswith(_QUESTION_ENDS) or _HAS_DIGIT.search(text):
         return False
@@ -476,7 +476,7 @@ def _only_asks(message: ArchivedMessage) -> bool:
 def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
     """Return the scores of found messages, each raised by a part of its neighbours' scores.
 
-    An answer thus ranks high even if only the question before it contains the searched words.
+    An answer thus gets a high score even if only the question before it has the searched words.
     """
     fit = dict.fromkeys(found, 0.0)
     for number, score in scores.items():
@@ -487,10 +487,10 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
 
 
 def without_asides(question: str) -> str:
-    """Remove small talk and instructions on how to answer from a question.
+    """Remove small talk and instructions about the form of the answer from a question.
 
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my
-    course?". The result is empty if nothing else remains.
+    course?". The result is empty if only small talk and such instructions were in the question.
     """
     if dialogue_act(question, "user") in SMALL_TALK_ACTS:
         return ""
@@ -505,8 +505,8 @@ def without_asides(question: str) -> str:
 def complete_question(question: str, history: Sequence[Message]) -> str:
     """Add the user's previous message to a short follow-up question, so that it can be searched.
 
-    Short follow-ups are, for example, "And the second one?" and 「それは？」. Other questions are
-    returned unchanged, but very long ones without their middle.
+    Short follow-ups are, for example, "And the second one?" and 「それは？」. Other questions stay
+    unchanged, except that very long ones lose their middle.
     """
     question = head_and_tail(question)
     if not ANY.questions.follows.search(question) or len(query_terms(question)) > _FEW_TERMS:

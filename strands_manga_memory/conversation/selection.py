@@ -60,17 +60,17 @@ class SelectionBudget:
     """Limits for selecting the messages that stay in a history.
 
     Attributes:
-        tokens: Most tokens of the selected messages.
-        turns: Most turns. None: as many turns as fit. Messages that always stay may exceed this
-            number.
-        service: How much the assistant acts like a help desk (1) and not like a companion (0). A
-            help desk's old messages are worth less.
+        tokens: Maximum tokens of the selected messages.
+        turns: Maximum number of turns. None: as many turns as fit. Messages that always stay may
+            exceed this number.
+        service: Style of the assistant, from 0 (companion) to 1 (help desk). Old messages of a help
+            desk are worth less.
         fill_to: Number of tokens up to which optional messages are added. Messages that always stay
             may use all ``tokens``. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
         spares_request: Whether the user's message of the current turn must not be truncated.
-        lasting_turns: Number of turns for which the selection should hold. Messages are rated by
-            their age after these turns.
+        lasting_turns: Number of later turns without another selection. Messages are rated by their
+            age after these turns.
     """
 
     tokens: int
@@ -93,7 +93,7 @@ class Selection:
         reasons: Reason why each message stays or is evicted, keyed by position.
         tokens: Tokens of the messages that stay, with the placeholder messages that providers
             require between them.
-        budget: Most tokens that were allowed.
+        budget: Maximum tokens that were allowed.
     """
 
     kept: dict[int, Message]
@@ -104,7 +104,7 @@ class Selection:
 
     @property
     def messages(self) -> list[Message]:
-        """Messages that stay, in order."""
+        """Messages that stay in the history, in the order of the conversation."""
         return list(self.kept.values())
 
 
@@ -144,8 +144,8 @@ def select(
     """Select the messages of a history that stay within a token budget.
 
     Pinned messages, reasoning and tool calls without results are never truncated. With
-    ``budget.spares_request``, the user's message of the current turn is not truncated either. The
-    result exceeds the budget only if these messages do.
+    ``budget.spares_request``, this is also true of the user's message of the current turn. The
+    result exceeds the budget only if these messages alone do.
 
     Args:
         messages: The agent's history, or the last messages of the session's log.
@@ -206,8 +206,8 @@ def select(
 class _Unit(NamedTuple):
     """Group of messages that stay in the history together, or are evicted together.
 
-    A group is one text message, or one pair of a tool call and its result. All other tool messages
-    of a turn, which form no such pair, are one group, too.
+    A group is one text message, or one pair of a tool call and its result. All tool messages of a
+    turn that are not in such a pair form one group.
 
     Attributes:
         positions: Positions of the messages in the history.
@@ -266,9 +266,9 @@ def _required(
 
     The first turn up to its final answer, the current turn and pinned messages always stay.
 
-    Pinned messages must not be truncated. Tool calls in the last message must not be truncated
-    either, because they may be about to run. With ``spares_request``, this also holds for the
-    user's message of the current turn.
+    Pinned messages must not be truncated, nor tool calls in the last message, which may be about to
+    run. With ``spares_request``, the user's message of the current turn must not be truncated,
+    either.
 
     Returns:
         The reason why each message stays, keyed by position, and the positions of messages that
@@ -314,9 +314,8 @@ def _make_room(
     """Truncate the messages that always stay in a history, until they fit the budget.
 
     A long answer in the first turn is always truncated. Large tool results, and a final answer in
-    the current turn, may be truncated even if they fit. This makes room for optional messages,
-    which are all messages that need not stay. While the budget is still exceeded, these steps
-    follow:
+    the current turn, may be truncated even if all fits. This makes room for optional messages,
+    which need not stay. If the budget is still exceeded, these steps follow:
 
     1. Truncate texts of the first turn.
     2. Remove the oldest tool calls of the current turn, with their results.
@@ -334,8 +333,8 @@ def _make_room(
         demand: Tokens of the optional messages of each importance level. They limit the room to
             make.
         wanted_by_user: Tokens of the user's optional messages, of any importance.
-        budget: Most tokens of the messages that always stay.
-        most: Most tokens of the history with optional messages. At most ``budget``.
+        budget: Maximum tokens of the messages that always stay.
+        most: Maximum tokens of the history with optional messages. At most ``budget``.
         headroom: Part of ``most`` that only the user's message of the current turn may use.
     """
     was_over, usual = truncator.tokens > most, most - headroom
@@ -387,22 +386,22 @@ def _make_room(
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """Candidate for the selection of optional messages: a group of messages, or a part of one.
+    """Unit of choice in the selection of optional messages: a group of messages, or a part of one.
 
-    The messages of a group stay together. If the last message of a group has a short form, there
-    are two candidates: the group with the short form, and the rest of the message. If both are
-    selected, the full message stays.
+    Optional messages need not stay in the history. The messages of a group stay together. If the
+    last message of a group has a short form, there are two items: the group with the short form,
+    and the rest of the message. If both are selected, the full message stays.
 
     Attributes:
         rank: Importance level, benefit per token, and position of the messages. The highest rank is
             selected first.
         positions: Positions of the messages in the history.
-        tokens: Tokens that the candidate adds to the selection.
+        tokens: Tokens that the item adds to the selection.
         turn: Number of the turn of the messages, counted from 0.
-        condensed: Short form of the group's last message. None if the candidate has no short form.
-        needs: Candidate without which this candidate cannot be selected. The rest of a message
-            needs the short form. None for all other candidates.
-        is_taken: Whether the candidate has been selected.
+        condensed: Short form of the group's last message. None if the item has no short form.
+        needs: Item without which this item cannot be selected. The rest of a message needs the
+            short form. None for all other items.
+        is_taken: Whether the item has been selected.
     """
 
     rank: tuple[Band, float, int]
@@ -422,7 +421,11 @@ def _items(
     last_turn: int,
     count: Callable[[Message], int],
 ) -> list[_Item]:
-    """Return the candidates for the selection of optional messages, the highest rank first."""
+    """Return the items of a selection: groups of messages or parts of groups, by falling rank.
+
+    If the last message of a group has a short form, the group has two items: one with the short
+    form, and one with the rest of this message.
+    """
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
@@ -459,21 +462,21 @@ def _take(
     most_turns: int | None,
     reasons: dict[int, str],
 ) -> list[_Item]:
-    """Select the candidates that fit into the remaining tokens, the highest rank first.
+    """Select the items (groups of messages) that fit into ``room`` tokens, the highest rank first.
 
-    A candidate that does not fit is skipped. The rest of a shortened message is selected only
-    together with its short form.
+    An item that does not fit is skipped. The rest of a shortened message is selected only together
+    with its short form.
 
     Args:
-        items: The candidates, the highest rank first.
-        room: Most tokens to add.
+        items: The items, the highest rank first.
+        room: Maximum tokens to add.
         opened: Numbers of the turns with at least one message that stays. Updated in place.
-        most_turns: Most turns. None: no limit.
+        most_turns: Maximum number of turns. None: no limit.
         reasons: Reason why each message stays or is evicted, keyed by the position of the message
-            in the history. Updated in place for candidates over the limit of turns.
+            in the history. Updated in place for items over the limit of turns.
 
     Returns:
-        The selected candidates, in the order of their selection.
+        The selected items, in the order of their selection.
     """
     taken: list[_Item] = []
     for item in items:

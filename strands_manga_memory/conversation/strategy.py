@@ -65,7 +65,7 @@ class PolicyStrategy:
     Create it with ``as_strategy``.
 
     Attributes:
-        policy: The conversation manager, for its ``usage``, ``explain`` and ``stats``.
+        policy: The conversation manager, for calls of its ``usage``, ``explain`` and ``stats``.
         name: Name of the strategy in Strands' logs.
     """
 
@@ -79,7 +79,8 @@ class PolicyStrategy:
     def init(self, agent: Agent, **kwargs: Any) -> None:
         """Register the hooks that apply, save and restore the conversation manager.
 
-        An agent itself does this only for the manager that was given as ``conversation_manager``.
+        An agent registers these hooks itself only for the manager given as
+        ``conversation_manager``.
         """
         agent.add_hook(self._restore, AgentInitializedEvent, order=_BEFORE_THE_POLICY)
         agent.add_hook(
@@ -94,8 +95,8 @@ class PolicyStrategy:
     async def apply(self, context: ContextState) -> bool:
         """Keep the history within the limits of the conversation manager.
 
-        After an overflow of the model's context window, the history is reduced in any case, if
-        possible.
+        After an overflow of the model's context window, the history is reduced even if it is within
+        these limits.
 
         Returns:
             Whether the history changed.
@@ -119,8 +120,8 @@ class PolicyStrategy:
     def _restore(self, event: AgentInitializedEvent[Agent]) -> None:
         """Restore the conversation manager's state from ``agent.state`` after a restart.
 
-        A session that logs all messages also restores those that the manager had removed. They are
-        removed again. A session that stores only the history restores no such messages.
+        A session that logs all messages also restores the messages that the manager had removed.
+        This method removes them again.
         """
         agent, state = event.agent, event.agent.state.get(STATE_KEY)
         if not isinstance(state, dict) or state.get("__name__") != type(self.policy).__name__:

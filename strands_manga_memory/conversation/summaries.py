@@ -1,4 +1,4 @@
-"""Background summaries of old turns: settings, choice of the turns, and writing."""
+"""Summaries of old turns, written in the background: settings, choice of the turns, and tasks."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ class SummarySchedule:
 
 @dataclass(frozen=True)
 class SummarySpan:
-    """A history divided into old turns, which a summary may replace, and recent turns.
+    """Division of a history into old turns, which a summary may replace, and recent turns.
 
     Attributes:
-        summary: The summary that the history contains already. None if there is no summary.
+        summary: The summary in the history. None if there is no summary.
         old: Messages of the old turns, with the messages that show the summary.
-        fresh: Those of the old messages that are not summarized yet.
+        fresh: Messages of the old turns that are not summarized yet.
         recent: Messages of the recent turns.
     """
 
@@ -145,10 +145,10 @@ class SummarySpan:
         return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
-        """Divide the same history again, so that the old messages end with the message ``last``.
+        """Divide the history again, so that its old turns end with the message ``last``.
 
-        ``last`` is a tracking id, the id that Strands gives a message. The result is None if this
-        message is not among the messages to summarize (``fresh``).
+        ``last`` is the tracking id of a message. The result is None if this message is not in
+        ``fresh``, the messages without a summary.
         """
         history = (*self.old, *self.recent)
         found = [
@@ -164,7 +164,7 @@ Marks = list[tuple[str | None, int]]
 
 
 def marks(messages: Iterable[Message]) -> Marks:
-    """Return the id and a content hash of each message, to detect later changes."""
+    """Return the id and a content hash of each message, by which later changes are detected."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
 
@@ -181,10 +181,10 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
 
 
 def split_at(history: Sequence[Message], split: int) -> SummarySpan:
-    """Divide a history into the messages to summarize and the recent messages that stay.
+    """Divide a history at a position into messages to summarize and recent messages.
 
     The messages before position ``split`` are to be summarized. If the last of them are summarized
-    already, they count as recent.
+    already, they count as recent messages.
 
     Raises:
         CorruptRecordError: The summary record is malformed, or a newer version wrote it.
@@ -207,8 +207,8 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
 def pinned_positions(messages: Sequence[Message]) -> list[int]:
     """Return the positions of all messages in turns that contain a pinned message.
 
-    A pinned message is protected from eviction. Its whole turn stays when a summary replaces old
-    turns.
+    A pinned message is protected from eviction. If a summary replaces its turn, all messages of the
+    turn stay.
     """
     return [
         at for turn in turns(messages) if any(is_pinned(messages[at]) for at in turn) for at in turn
@@ -261,7 +261,7 @@ def breaker_to_state(breaker: CircuitBreaker) -> dict[str, Any]:
 def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
     """Restore a circuit breaker from the state that ``breaker_to_state`` returned.
 
-    An unreadable state counts as no failures. Calls are blocked for at most five more minutes.
+    An unreadable state counts as no failures. Calls remain blocked for at most five more minutes.
     """
     match state:
         case {"failures": int(failures), "until": int(until) | float(until)}:
@@ -275,9 +275,9 @@ def restore_breaker(breaker: CircuitBreaker, state: Any) -> None:
 
 @dataclass(frozen=True)
 class CoveredRange:
-    """Range of messages for which a summary is being written.
+    """Range of messages of which a summary is being written.
 
-    A session stores the range, so that other processes know that this work has begun.
+    A session stores the range, so that other processes do not summarize the same messages.
 
     Attributes:
         last: Tracking id of the last message of the range. The range begins with the history.
@@ -289,7 +289,7 @@ class CoveredRange:
 
     @classmethod
     def from_state(cls, state: Any) -> CoveredRange | None:
-        """Read the range from stored JSON values. None if they are missing or unreadable."""
+        """Read a range from stored JSON values. None if the values are missing or unreadable."""
         match state:
             case {"last": str(last), "begun": int(begun) | float(begun)}:
                 return cls(last, begun)
@@ -297,15 +297,15 @@ class CoveredRange:
 
 
 class SummaryRun(Run[Summary]):
-    """Background task that writes one summary of a conversation, in a thread of its own.
+    """Background task that writes one summary of a conversation, in its own thread.
 
     Args:
         work: Function that returns the coroutine that writes the summary.
-        key: Id of the last message, and name of the summarizer. Other agents of the process find
-            the task by its key.
+        key: Id of the last message to summarize, and name of the summarizer. Other agents of the
+            process find the task by this key.
         replaced: Ids and content hashes of the messages that the summary replaces.
-        asked: Whether a summarizer, such as a model, is asked. If false, rules write the summary as
-            a list of facts.
+        asked: Whether a summarizer, such as a model, writes the summary. If false, rules write the
+            summary as a list of facts.
     """
 
     def __init__(
@@ -381,8 +381,8 @@ class SummaryJobs:
         breaker: Circuit breaker, which opens after failures of the summarizer. While it is open,
             rules write the summaries.
         stats: Counts of summaries and waits, updated in place.
-        covered: Range of the messages of which a summary is being written, by this or another
-            process. None if no summary is being written.
+        covered: Range of messages of which a summary is being written, by this or another process.
+            None if no summary is being written.
         pending: Background run that writes the summary in this process. None if there is no such
             run.
     """
@@ -395,7 +395,10 @@ class SummaryJobs:
     pending: SummaryRun | None = None
 
     def resume(self, agent: Agent) -> None:
-        """Use the summary that an earlier agent of this conversation began in this process."""
+        """Find the summary that an earlier agent of this conversation began in this process.
+
+        The summary is then used as if this agent had begun it.
+        """
         if not self.is_writing:
             self.pending = None
             if self.covered is not None:
@@ -405,8 +408,8 @@ class SummaryJobs:
     def is_overdue(self, seconds: float) -> bool:
         """Return whether another process has been writing a summary for too long.
 
-        It has if it began at least ``seconds`` seconds ago. This process then need not wait any
-        longer.
+        After ``seconds`` seconds, this process may summarize the same messages, because the other
+        process may have ended.
         """
         return (
             self.covered is not None
@@ -422,7 +425,7 @@ class SummaryJobs:
     def begin(self, span: SummarySpan, agent: Agent) -> None:
         """Start to summarize the old turns of a history in the background.
 
-        If another agent of this process is already summarizing the same messages, its summary is
+        If another agent of this process has begun a summary of the same messages, that summary is
         used.
         """
         replaced = marks(span.old)
@@ -447,10 +450,9 @@ class SummaryJobs:
         _runs.append(self.pending)
 
     def take(self) -> tuple[Summary, Marks] | None:
-        """Return the finished summary, and the messages that the summary replaces.
+        """Return the finished summary, and the ids and content hashes of the messages it replaces.
 
-        The messages are given as ids and content hashes. The result is None if no summary is
-        finished, or if its writing failed.
+        The result is None if no summary is finished, or if its writing failed.
         """
         pending = self.pending
         if pending is None or not pending.done():
@@ -473,14 +475,17 @@ class SummaryJobs:
         return summary, pending.replaced
 
     def forget(self) -> None:
-        """Discard the summary that is being written, for example if its messages have changed."""
+        """Discard the current summary, finished or not, for example because turns have changed."""
         if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
                 _runs.remove(self.pending)
         self.pending = self.covered = None
 
     async def wait(self, seconds: float) -> None:
-        """Wait at most ``seconds`` seconds for the summary, without blocking the event loop."""
+        """Wait at most ``seconds`` seconds until the current summary has been written.
+
+        The event loop is not blocked.
+        """
         if self.pending is not None and not self.pending.done():
             self.stats.waits += 1
             if not await self.pending.wait(seconds):
@@ -489,7 +494,7 @@ class SummaryJobs:
                 )
 
     def finish(self, seconds: float) -> bool:
-        """Block until the summary has been written, for at most ``seconds`` seconds.
+        """Block until the current summary has been written, for at most ``seconds`` seconds.
 
         Returns:
             False if the summary was still being written after this time.

@@ -201,7 +201,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             self._follow_window(event.agent)
 
     def _follow_window(self, agent: Agent) -> None:
-        """Compute the token limits that depend on the context window of the agent's model."""
+        """Set the token limits that depend on the context window of the agent's model."""
         history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # the summary replaces more
             history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
@@ -218,9 +218,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
 
-        If the history exceeds ``hard_tokens``, or if the setting ``strategy`` is ``async``, the
-        model call first waits for the summary. If the history is still too large then, facts that
-        rules extract replace its older turns.
+        The model call first waits for an unfinished summary if the history exceeds ``hard_tokens``,
+        or if the setting ``strategy`` is ``async``. If the history is still too large after that,
+        facts that rules extract replace older turns.
         """
         agent = event.agent
         await self._history.off_loop(agent.messages, lambda: self._begin_if_full(agent))
@@ -247,7 +247,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- The contract of a conversation manager ---------------------------------------------------
 
     def _manage(self, agent: Agent) -> None:
-        """Put a finished summary into the history, start the next one if needed, then trim."""
+        """Put a finished summary into the history, start the next one if needed, and trim.
+
+        Trimming evicts and truncates messages if the history exceeds its token budget.
+        """
         self._swap_in(agent)
         self._begin(agent, patience=self.schedule.wait_seconds)
         if self.schedule.strategy == "inline":
@@ -313,11 +316,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Installation of summaries ----------------------------------------------------------------
 
     def _begin(self, agent: Agent, *, is_wanted: bool = False, patience: float = 0.0) -> None:
-        """Start to write a summary if the history needs one and none is being written.
+        """Start to write a summary, if the history needs a summary and none is being written.
 
         Args:
             agent: The agent.
-            is_wanted: If true, the summary is written at any size of the history.
+            is_wanted: If true, a summary is written at any size of the history.
             patience: Seconds to wait for a summary of another process. After this time, this
                 process summarizes the same messages.
         """
@@ -338,9 +341,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self._jobs.begin(span, agent)
 
     def _is_due(self, span: SummarySpan, tokens: int) -> bool:
-        """Return whether old turns should be summarized now. ``tokens`` is the size of the history.
+        """Return whether old turns should be summarized now, in a history of ``tokens`` tokens.
 
-        There are two reasons:
+        There are two possible reasons:
 
         - At least ``trigger_turns`` turns have no summary.
         - The history has reached ``trigger_tokens``, and at least an eighth of this number of
@@ -354,9 +357,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
 
     def _warn_early(self, tokens: int) -> None:
-        """Log a warning once when the history nears the size at which it is summarized.
+        """Log a warning when the history nears the size at which it is summarized.
 
-        The next warning is logged only after the history has been smaller again.
+        Further warnings are logged only after the history has become smaller and has grown again.
         """
         if tokens < self.schedule.warn_share * self.trigger_tokens:
             self._has_warned = False
@@ -372,8 +375,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _swap_in(self, agent: Agent) -> None:
         """Replace old turns by their finished summary, if these turns have not changed.
 
-        Another process may have restored turns that the previous summary replaced. The previous
-        summary then replaces them again.
+        If the turns that the previous summary replaced are in the history again, for example after
+        a restore, the previous summary replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -395,8 +398,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _fits(self, replaced: Marks, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.
 
-        The history must begin with the messages that the summary covers (``replaced``), unchanged.
-        None of them may be in a recent turn.
+        The history must begin with the summarized messages, whose ids and hashes are in
+        ``replaced``. They must be unchanged, and none of them may be in a recent turn.
         """
         history = agent.messages[:]
         return marks(history[: len(replaced)]) == replaced and (
@@ -423,9 +426,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Args:
             agent: The agent. Its list of messages is changed in place.
-            budget: Most tokens of the history afterwards. The list of facts is limited accordingly.
-            only_fresh: If true, act only if some of the turns have no summary yet. If false, act
-                only if the history becomes smaller.
+            budget: Maximum tokens of the new history. The list of facts is limited accordingly.
+            only_fresh: If true, replace turns only if some of the old turns have no summary yet. If
+                false, replace turns only if the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
@@ -443,10 +446,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def _head(
         self, summary: Summary, history: Sequence[Message], split: int, *, room: int
     ) -> list[Message]:
-        """Return the new beginning of a history: the summary, then old turns with pinned messages.
+        """Return a new beginning of a history: the summary, then old turns with pinned messages.
 
-        The beginning replaces the first ``split`` messages. The whole history should then have at
-        most ``room`` tokens.
+        The new beginning replaces the first ``split`` messages. It is limited so that the whole
+        history has at most ``room`` tokens, if possible.
         """
         covered = [message for message in history[:split] if not is_synthesized(message)]
         kept = [covered[at] for at in pinned_positions(covered)]
@@ -465,7 +468,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- Inspection -------------------------------------------------------------------------------
 
     def summary(self, agent: Agent) -> Summary | None:
-        """Return the summary that the agent's history contains. None if there is none.
+        """Return the summary that the agent's history contains, or None.
 
         Raises:
             CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -473,10 +476,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return split_history(agent.messages, self.keep_recent_turns).summary
 
     def usage(self, agent: Agent) -> dict[str, int]:
-        """Return the current size of the history and the limit at which old turns are summarized.
+        """Return the size of the history, and the limit at which old turns are summarized.
 
-        All numbers are tokens as the model counts. The keys are ``tokens`` (size of the history),
-        ``budget`` (the limit) and ``left`` (the difference).
+        Both are numbers of tokens, corrected by the counts that the model reports. The keys are
+        ``tokens`` (size of the history), ``budget`` (the limit) and ``left`` (limit minus size).
         """
         tokens = self._history.tokens(agent.messages[:])
         return {
@@ -492,7 +495,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         return replace(self._stats, resting=resting, cache_hit_rate=rate)
 
     def finish(self, agent: Agent, seconds: float = 30.0) -> bool:
-        """Wait until no summary is being written, and put a finished summary into the history.
+        """Wait until the summary that is being written is finished, and put it into the history.
 
         Useful at the end of a process.
 
@@ -510,7 +513,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     # --- For callers that decide when a summary is due --------------------------------------------
 
     def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
-        """Replace the token limits of the constructor by the given limits.
+        """Replace the token limits that were given to the constructor.
 
         ``TieredCompactionConversationManager`` calls this method, because it decides when to
         summarize.
@@ -528,7 +531,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
     def begin(self, agent: Agent) -> None:
         """Put a finished summary into the history, and start to write the next one.
 
-        The history may have any size. Nothing is started while a summary is being written.
+        The next summary is started at any size of the history, but not while another one is being
+        written.
         """
         self._swap_in(agent)
         self._begin(agent, is_wanted=True, patience=self.schedule.wait_seconds)
@@ -537,7 +541,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 def _trigger_for(max_tokens: int, window: int | None) -> int:
     """Return the default size of a history, in tokens, at which old turns are summarized.
 
-    The size is almost twice ``max_tokens``, but usually at most half of the context ``window``.
+    The size is almost twice ``max_tokens``. It is limited to half of the context ``window``, but is
+    never below ``max_tokens``.
     """
     tokens = max_tokens * _TRIGGER // _MAX_TOKENS
     return max(1, tokens if window is None else min(tokens, max(max_tokens, window // 2)))

@@ -1,6 +1,6 @@
-"""Stored record of a conversation's summary, and the messages that show the summary to the model.
+"""Stored record of a conversation's summary, and the messages that show it to the model.
 
-The record is stored in the metadata of one of these messages, so that a store handles both
+The record is stored in the metadata of one of these messages, so that both are always stored
 together.
 """
 
@@ -44,7 +44,7 @@ class Segment:
         text: The text. Empty if no usable text was written.
         first: ``tracking_id`` of the first summarized message.
         last: ``tracking_id`` of the last summarized message.
-        level: Number of times that the segment was merged with neighbouring segments.
+        level: Number of successive merges with neighbouring segments.
     """
 
     text: str
@@ -81,13 +81,13 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """Text of the summary: the texts of its segments, each on a line, without repetitions."""
+        """Text of the summary: the texts of its segments, one per line, each only once."""
         return "\n".join(dict.fromkeys(segment.text for segment in self.segments if segment.text))
 
     def to_state(self, facts: str = "") -> dict[str, Any]:
-        """Return the summary as JSON values, for the metadata of the message that shows it.
+        """Convert the summary to JSON values, for the metadata of the message that shows it.
 
-        Other services can read the text, the last turn and the version.
+        Other services can read the text, the last turn and the version from these values.
 
         Args:
             facts: Facts that the text of the summary lacks, as lines of text.
@@ -119,7 +119,7 @@ _RECORD = TypeAdapter(Summary)
 
 
 def record_of(message: Message) -> Summary | None:
-    """Return the summary that is stored in a message's metadata. None if there is none.
+    """Return the summary that is stored in a message's metadata, or None.
 
     Raises:
         CorruptRecordError: The record is malformed, or a newer version wrote it.
@@ -168,17 +168,17 @@ def render_summary(
 
     These are one or two user messages, each followed by a short acknowledgement of the assistant.
     The last user message contains the summary text, and below it the latest facts that the text
-    does not mention. Earlier facts are listed in a user message before. Corrections are listed even
-    if the text mentions them.
+    does not mention. If there are more facts, an additional user message before it lists the
+    earlier ones. Corrections are listed even if the text mentions them.
 
-    If there is no room for all facts, the less important ones are left out, the oldest first. For
-    example, minor statements are left out before decisions. Facts that were left out stay in the
+    If there is no room for all facts, the least important ones are left out, such as minor
+    statements, and among equally important ones the oldest. Facts that were left out stay in the
     summary's record, as far as ``summary_tokens + facts_tokens`` tokens allow.
 
     Args:
         summary: The summary.
-        summary_tokens: Most tokens of the summary text and the facts below it.
-        facts_tokens: Most tokens of the message with earlier facts.
+        summary_tokens: Maximum tokens of the summary text and the facts below it.
+        facts_tokens: Maximum tokens of the message with earlier facts.
         count: Function that returns the tokens of a text.
         types: Types of entities (such as prices) that are recognized in the text.
     """
@@ -255,9 +255,9 @@ def _precedence(numbered: tuple[int, Fact]) -> tuple[int, float, int]:
 def _fitting(
     waiting: Sequence[tuple[int, Fact]], room: int, count: Callable[[str], int]
 ) -> tuple[list[Fact], list[Fact]]:
-    """Divide facts into those that fit into ``room`` tokens and those that do not.
+    """Divide facts into those that fit into ``room`` tokens together, and the rest.
 
-    Facts are tried in the given order. Those that fit are returned in the order of the numbers in
+    Facts are tried in the given order. The facts that fit are returned sorted by their numbers in
     ``waiting``.
     """
     fitting: list[tuple[int, Fact]] = []
@@ -286,10 +286,10 @@ def _line(slot: Fact) -> str:
 
 
 def _lines(slots: Iterable[Fact]) -> str:
-    """Write a list of facts as lines of text.
+    """Write facts as lines of text.
 
-    Facts of the same message share a line, because a later fact may be about the subject of the
-    first. A fact with a label, such as "promise:", has a line of its own.
+    Facts from the same message share a line, because a later fact may refer to the first. A fact
+    with a label, such as "promise:", has its own line.
     """
     lines: list[str] = []
     source: str | None = None

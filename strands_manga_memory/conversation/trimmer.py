@@ -74,28 +74,28 @@ REMEMBERED_DROPS = 1_000
 
 
 class Trimmer:
-    """Keeps the history of one agent within its token budget.
+    """Keeps the history of one agent within its token budget, by evicting and truncating messages.
 
-    The trimmer evicts and truncates messages. A later trimming may restore evicted messages.
+    A later trimming may restore evicted messages.
 
     "As the model counts" means that a number of tokens is corrected by the counts that the model
-    reports. Other numbers come from the local ``TokenCounter``.
+    reports. Other numbers of tokens are counts of the local ``TokenCounter``.
 
     Attributes:
         max_tokens: Budget of the history, as the model counts.
         grow_to: Size above which the history is trimmed, as the model counts. Default
             ``max_tokens``.
-        trim_every: Number of later turns for which each trimming makes room. 0 to make no room.
+        trim_every: Number of later turns for which each trimming makes room. With 0, it makes no
+            room.
         max_turns: Largest number of turns. None for as many turns as fit.
         reserved: Tokens of ``max_tokens`` that are reserved for quotes of evicted messages.
         calibration: Ratio between the token counts of the model and of the local counter.
         archive: Full texts of truncated messages.
-        tail: Latest messages of the conversation: the history, and evicted messages that may
-            return.
+        tail: Latest messages in full: the history, and evicted messages that may return.
         features: Cache of the messages' token counts, importance scores and other measured
             properties.
         recent_log: Function that returns the last messages of the session's log, at most the given
-            number. None if there is no log, or after its only call.
+            number. It is called once, then set to None. Also None without a log.
     """
 
     def __init__(
@@ -153,24 +153,24 @@ class Trimmer:
 
     @property
     def most(self) -> int:
-        """Tokens that the history may have: the budget without the tokens reserved for quotes."""
+        """Maximum tokens of the history: the budget without the tokens reserved for quotes."""
         return self.max_tokens - self.reserved
 
     @property
     def _lowest(self) -> int:
         """Smallest size to which a full history is trimmed, as the model counts.
 
-        With ``trim_every``, each trimming makes room for later turns. It may free up to a third of
-        the history's tokens for this.
+        With ``trim_every``, each trimming makes room for several later turns. This room is at most
+        a third of the tokens that the history may have.
         """
         return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
 
     def reserve(self, tokens: int) -> int:
         """Reserve a part of the history's budget for quotes of evicted messages.
 
-        The part is at most ``tokens``, and at most half of the budget. It stays reserved in
-        requests without quotes, so that the history, and with it the provider's prompt cache, does
-        not depend on quotes.
+        The part has at most ``tokens`` tokens, and at most half of the budget. It also stays
+        reserved in requests without quotes. The history, and with it the provider's prompt cache,
+        thus does not depend on quotes.
 
         Returns:
             The number of tokens for quotes, at least 1.
@@ -183,22 +183,20 @@ class Trimmer:
         return self.calibration.reported(self.features.total(messages))
 
     def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
-        """Return the number of tokens by which a limit is raised for a large message of the user.
+        """Return the number of tokens by which a large message of the user raises a limit.
 
-        The user's latest message then need not be truncated at once.
-
-        Example: for a limit of 4,000 tokens, a message of 3,000 raises the limit by 1,000, which is
-        its excess over half of the limit. The model's context window bounds the result. All numbers
-        are tokens as the model counts.
+        The user's latest message then need not be truncated at once. It raises the limit by its
+        excess over half of the limit: a message of 3,000 tokens raises a limit of 4,000 by 1,000.
+        The model's context window bounds the result. All numbers are tokens as the model counts.
         """
         tokens, _ = self._headroom(messages, self.calibration.budget(limit))
         return self.calibration.reported(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
-        """Return whether a history has too many tokens or turns, and must be trimmed.
+        """Return whether a history must be trimmed, because it has too many tokens or turns.
 
-        With ``trim_every``, a history must also be trimmed when a turn begins after a turn with
-        large tool results. ``tokens`` is the token count of the messages.
+        With ``trim_every``, a history is also trimmed when a turn begins after a turn with large
+        tool results. ``tokens`` is the token count of the messages.
         """
         in_tokens = self.calibration.budget
         full = in_tokens(max(self.most, self.grow_to - self.reserved))
@@ -214,7 +212,7 @@ class Trimmer:
         return False
 
     def _headroom(self, messages: Sequence[Message], budget: int) -> tuple[int, bool]:
-        """Return the number of tokens by which a budget is raised for a large message of the user.
+        """Return the number of tokens by which a large message of the user raises a budget.
 
         The user's latest message raises ``budget`` by its excess over half of ``budget``, to at
         most three quarters of the model's context window.
@@ -242,9 +240,10 @@ class Trimmer:
 
         Args:
             messages: The messages to select from.
-            beside: Tokens of the budget to leave free for other content.
-            trim_to: Most tokens of the selection, as the model counts. Only a large message of the
-                user and messages that always stay, such as pinned messages, may exceed this number.
+            beside: Number of tokens of the budget to leave free for other content.
+            trim_to: Maximum tokens of the selection, as the model counts. Only a large message of
+                the user and messages that always stay, such as pinned messages, may exceed this
+                number.
                 None: the whole budget.
         """
         budget = self.calibration.budget(self.most)
@@ -259,7 +258,7 @@ class Trimmer:
         return self._select(messages, max(1, budget - beside) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
-        """Return messages for one request within the budget, and their tokens.
+        """Return messages for one request within the budget, and the number of their tokens.
 
         The messages have a form that providers accept. The agent's history does not change.
         """
@@ -289,13 +288,14 @@ class Trimmer:
     # --- The work ---------------------------------------------------------------------------------
 
     async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
-        """Call ``work`` and return its result. If the call could be slow, use a thread."""
+        """Run ``work``, in a thread if it could block the event loop for long."""
         return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
 
     def blocks_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
-        It would if many messages must be counted or selected, or if the session's log must be read.
+        This is so if many messages must be counted or selected, or if the session's log must be
+        read.
         """
         try:
             asyncio.get_running_loop()
@@ -310,17 +310,18 @@ class Trimmer:
         return needs_trim and (self.recent_log is not None or size_of(messages) > _LARGE)
 
     def trim_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
-        """Trim an agent's history, unless that would block a running event loop."""
+        """Trim an agent's history, unless this would block a running event loop for long."""
         if not self.blocks_loop(agent.messages[:]):
             self.trim(agent, ends_turn=ends_turn)
 
     def _room_for_request(self, messages: Sequence[Message]) -> int:
         """Return the tokens that a trimming at the end of a turn leaves free for the next request.
 
-        The user's next message is assumed to be as large as the largest of their last four. At most
-        a sixteenth of the budget is left free, and nothing of a budget of less than 1,024 tokens.
+        The user's next message is assumed to be as large as the largest of the last four. At most a
+        sixteenth of the budget is left free, and no tokens of a budget below 1,024 tokens.
 
-        With ``trim_every``, the result is 0, because the trimming makes room in another way.
+        With ``trim_every``, the result is 0, because each trimming then makes room for several
+        turns.
         """
         budget = self.calibration.budget(self.most)
         if self.trim_every or budget < _LEAST_WITH_ROOM:
@@ -363,7 +364,7 @@ class Trimmer:
         )
 
     def explain(self, messages: Sequence[Message]) -> list[MessageOutcome]:
-        """Return for each message whether it was kept, truncated or evicted, and why.
+        """Return for each message whether it was kept, truncated or evicted, and the reason.
 
         The result covers ``messages`` and the last 1,000 evicted messages, in the order of the
         conversation.
@@ -382,7 +383,7 @@ class Trimmer:
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
     ) -> list[MessageOutcome]:
-        """Return the outcomes of some messages (kept, truncated or evicted, and why), oldest first.
+        """Return the outcomes of messages (kept, truncated or evicted, and why), oldest first.
 
         ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
         Messages without an outcome are left out.
@@ -410,8 +411,8 @@ class Trimmer:
     def trim(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Evict and truncate messages of an agent's history until it fits the budget.
 
-        At the end of a turn (``ends_turn``), room is left for the user's next message. Errors are
-        logged, not raised.
+        A trimming at the end of a turn (``ends_turn``) also leaves room for the user's next
+        message. Errors are logged, not raised.
         """
         with (
             logged_errors(logger, "the history could not be trimmed, leaving it as it is"),
@@ -431,8 +432,8 @@ class Trimmer:
     ) -> tuple[Selection, list[Message]]:
         """Select the messages of a new history from the current history and evicted messages.
 
-        The messages that an earlier process evicted are read from the session's log, at most once.
-        A restored agent then selects from the same messages as before the restart.
+        After a restart, earlier evicted messages are read from the session's log once. A restored
+        agent then selects from the same messages as before the restart.
 
         Returns:
             The selection, and the messages from which it was made.
@@ -454,10 +455,10 @@ class Trimmer:
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
     ) -> None:
-        """Replace the agent's history by the selected messages in one step.
+        """Replace the agent's history by the selected messages.
 
         Other code may have changed the agent's messages since the selection was made. Messages
-        appended at the end stay. After any other change, the selection is discarded.
+        appended at the end stay. After any other change, the selection is not used.
         """
         if selection.tokens > selection.budget and not self._has_warned:
             self._has_warned = True
@@ -501,10 +502,10 @@ class Trimmer:
 def _window(
     history: Sequence[Message], selection: Selection, candidates: Sequence[Message]
 ) -> tuple[list[Message], list[int]]:
-    """Return the history after a selection, and the positions of the messages that it evicts.
+    """Return the history after a selection, and the positions of the evicted messages.
 
-    The selection was made from ``candidates``, to which the positions refer. Unchanged messages are
-    the same objects as before.
+    The positions refer to ``candidates``, the messages from which the selection was made. Unchanged
+    messages are the same objects as before.
     """
     # Messages may have equal ids, so a copy must not stand for another.
     is_same = same_objects(candidates, history)

@@ -42,24 +42,24 @@ _CHARACTERS_PER_TOKEN = 10
 
 
 def cut_marker(characters: int, name: str = "") -> str:
-    """Return the note in place of removed characters, with their number.
+    """Return a marker with the number of removed characters, which replaces them in a text.
 
-    The note also shows the name under which a tool returns the full text, unless the name is empty.
+    Unless ``name`` is empty, the marker also shows this name, with which a tool returns the full
+    text.
     """
     reader = f"; {READER}({name!r})" if name else ""
     return f"\n[... {characters} characters cut{reader} ...]\n"
 
 
 def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str = "") -> str:
-    """Truncate a text to about ``tokens`` tokens. A text that is shorter is returned unchanged.
+    """Truncate a text to about ``tokens`` tokens. A shorter text is returned unchanged.
 
-    A text that was truncated before can be truncated further. Its marker then counts all removed
-    characters.
+    A truncated text can be truncated again. Its marker then counts all removed characters.
 
     Args:
         text: The text.
-        tokens: Most tokens of the result, including the marker. At least the marker and the first
-            characters stay.
+        tokens: Maximum tokens of the result, including the marker. At least the marker and the
+            first characters stay.
         count: Function that counts the tokens of a text. ``len`` for a limit in characters.
         name: Name under which the full text can be read. The marker shows the name if there is
             room.
@@ -113,8 +113,8 @@ def excerpt_text(text: str, characters: int) -> str:
     """Return an excerpt of at most about ``characters`` characters, with a truncation marker.
 
     An excerpt of JSON contains only keys and identifiers, even if there is room for more. An
-    excerpt of other text is as long as allowed. A text without a shorter excerpt is returned
-    unchanged.
+    excerpt of another text is as long as allowed. If no excerpt would be shorter than the text, the
+    text is returned unchanged.
     """
     form = None
     if CUT_MARKER.search(text) is None:
@@ -152,9 +152,10 @@ _ERROR_LINE = re.compile(
 
 
 def _error_lines(text: str) -> list[tuple[int, str]]:
-    """Return the position and the text of each line that reports an error, for example in a log.
+    """Return each line of a text that reports an error, with its position in the text.
 
-    Very long lines, and rows of tables and code, are left out.
+    Such lines occur for example in logs. Very long lines, and rows of tables and code, are left
+    out.
     """
     return [
         (match.start(), match[0])
@@ -170,9 +171,9 @@ def _first_errors(errors: Sequence[tuple[int, str]], start: int, end: int, most:
 
 
 def _head_length(text: str, size: int) -> int:
-    """Return the number of characters to keep at the beginning of a text, at most ``size``.
+    """Return how many characters, at most ``size``, to keep at the beginning of a text.
 
-    The beginning ends after a line, a sentence or a word if possible.
+    The kept beginning ends after a line, a sentence or a word if possible.
     """
     if size >= len(text):
         return len(text)
@@ -188,9 +189,9 @@ def _head_length(text: str, size: int) -> int:
 
 
 def _tail_length(text: str, size: int) -> int:
-    """Return the number of characters to keep at the end of a text, at most ``size``.
+    """Return how many characters, at most ``size``, to keep at the end of a text.
 
-    The end starts with a line, a sentence or a word if possible.
+    The kept end starts with a line, a sentence or a word if possible.
     """
     if size <= 0 or size >= len(text):
         return max(0, min(size, len(text)))
@@ -206,7 +207,7 @@ def _tail_length(text: str, size: int) -> int:
 
 
 def _is_of_rows(text: str, line_start: int, position: int) -> bool:
-    """Return whether a position is within a table or code, where lines are kept whole."""
+    """Return whether a position is within a table or code, of which only whole lines are kept."""
     if "\n" not in text:
         return False
     return _ROW.match(text, line_start) is not None or (
@@ -234,8 +235,8 @@ class _Form(NamedTuple):
 
     Attributes:
         members: Group of members (keys with values) that each object in a list keeps.
-        characters: Most characters of a string.
-        items: Most items of each list.
+        characters: Maximum characters of a string.
+        items: Maximum items of each list.
         is_strict: Whether objects outside of lists lose members, too.
         detailed: Number of items at the start of each list that are written in more detail: with
             the next larger group of members.
@@ -295,11 +296,11 @@ _CODE = re.compile(r"\A(?=\S{0,64}\d)\S{2,64}\Z")
 
 
 class _TooLongError(Exception):
-    """Error that stops the writing of a JSON text as soon as the text is longer than its limit."""
+    """Error that stops the writing of a JSON text when it exceeds its limit of characters."""
 
 
 class _JsonText:
-    """Text with JSON documents, which can be written in full or with less detail."""
+    """Text that contains JSON, and can be written in full or with less detail."""
 
     def __init__(
         self, text: str, found: Sequence[Documents], tokens: int, most_characters: int
@@ -316,13 +317,13 @@ class _JsonText:
 
     @classmethod
     def read(cls, text: str, tokens: int, most_characters: int) -> _JsonText | None:
-        """Parse a text with JSON documents. None if less than half of its characters are JSON.
+        """Parse the JSON in a text. None if less than half of the text's characters are JSON.
 
         Args:
             text: The text.
             tokens: Number of tokens to which the text will be shortened. No list keeps more items
                 than this number.
-            most_characters: Most characters of a shorter form of the text.
+            most_characters: Maximum characters of the text when it is written.
         """
         source, found = find_json(text)
         if not is_mostly_json(found, source):
@@ -330,11 +331,11 @@ class _JsonText:
         return cls(source, found, tokens, most_characters)
 
     def first_that(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
-        """Return the text in the most detailed form (level of detail) for which ``fits`` is true.
+        """Return the text in its most detailed form (level of detail) for which ``fits`` is true.
 
-        ``forms`` are tried from most to least detail. The result is None if no form fits.  Some
-        forms limit the number of items, or of detailed items, in each list. This limit is then
-        raised as far as the text still fits.
+        ``forms`` are tried from most to least detail. The result is None if no form fits. Some
+        forms limit the number of items, or of detailed items, in each list. This limit is raised as
+        far as the text still fits.
         """
 
         @cache
@@ -358,7 +359,7 @@ class _JsonText:
     def written(self, form: _Form, *, is_limited: bool = True) -> str | None:
         """Write the text in a form (a level of detail). None if the result is too long.
 
-        If ``is_limited`` is false, no text is too long.
+        If ``is_limited`` is false, any length is allowed.
         """
         pruning = _Pruning(form, self._most_characters if is_limited else None)
         shown: list[str] = []
@@ -381,9 +382,9 @@ class _JsonText:
 
 
 def _capped(value: Any, most: int) -> Any:
-    """Return a copy of a JSON value in which each list keeps at most ``most`` items.
+    """Return a copy of a JSON value in which each list has at most ``most`` items.
 
-    A note counts the items that a list has lost.
+    A note in each shortened list counts the removed items.
     """
     if isinstance(value, dict):
         return {key: _capped(each, most) for key, each in value.items()}
@@ -401,7 +402,7 @@ def _longest(value: Any) -> int:
 
 
 class _Pruning:
-    """Makes smaller copies of JSON values: without some members, items and characters."""
+    """Makes smaller copies of JSON values, by removing members, items and characters."""
 
     def __init__(self, form: _Form, most_characters: int | None) -> None:
         self._form = form
@@ -455,9 +456,9 @@ class _Pruning:
         return {key: each for key, each in pruned.items() if each not in ({}, [])} or pruned
 
     def _map(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return a smaller copy of a JSON object with many members: only the first and the last.
+        """Return a copy of a large JSON object with only its first and last members.
 
-        An additional member tells the number of members left out.
+        An additional member has the number of members left out.
         """
         names = [
             *(name for name in value if name != _GAP_KEY),
@@ -474,7 +475,7 @@ def _first_and_last(values: Sequence[Any], most: int) -> tuple[list[Any], list[s
     """Split a list into its first items, a note about the items left out, and its last items.
 
     At most ``most`` items are kept. If items are left out, three quarters of the kept items are
-    first items. If the list contains such a note already, its items are counted, too.
+    first items. If a truncated list is split again, its note is counted in the new note.
     """
     whole = [value for value in values if not _gap(value)]
     behind = most // 4 if len(whole) > most else 0
@@ -487,7 +488,7 @@ def _note(missing: int) -> list[str]:
 
 
 def _gap(value: Any) -> int:
-    """Return the number in a note such as "[... 3 more items ...]". 0 for any other value."""
+    """Return the number in a note such as "[... 3 more items ...]". 0 for another value."""
     match = _GAP.fullmatch(value) if type(value) is str else None
     return int(match[1]) if match is not None else 0
 
@@ -495,7 +496,7 @@ def _gap(value: Any) -> int:
 def _kept_members(value: dict[str, Any], members: _Members) -> dict[str, Any]:
     """Return the members (keys with values) of a JSON object that stay when it is shortened.
 
-    The group ``members`` stays, for example the members with identifiers.
+    ``members`` is the group to keep, for example the members with identifiers.
     """
     if members is _Members.ALL:
         return value
@@ -527,7 +528,7 @@ def _is_kept(key: str, value: Any, members: _Members) -> bool:
 def _shorten_string(text: str, characters: int) -> str:
     """Return the beginning of a long string and, if there is room, its end.
 
-    ``[...]`` replaces the rest.
+    ``[...]`` replaces the rest of the string.
     """
     if len(text) <= characters + 8:
         return text

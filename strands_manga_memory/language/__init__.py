@@ -1,6 +1,7 @@
-"""Rules for English and Japanese text.
+"""Rules that analyze English and Japanese text.
 
-They classify messages, find entities, preferences, facts and search terms, and summarize sessions.
+The rules classify messages, find entities, preferences, facts and search terms, and summarize
+sessions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules that classify the messages of a conversation by their purpose (dialogue act).
 
-Messages may be in English or Japanese. A dialogue act is, for example, a greeting, a correction or
-a standing instruction. A standing instruction is an order for all later answers. It forbids
+Messages may be in English or Japanese. Dialogue acts are, for example, greetings, corrections and
+standing instructions. A standing instruction is an order for all later answers: it forbids
 something, applies every time, or concerns the length, tone, language or format of answers.
 """
 
@@ -64,9 +64,10 @@ _STATING = frozenset({DialogueAct.PREFERENCE, DialogueAct.FACT})
 def dialogue_act(text: str, role: str) -> DialogueAct:
     """Classify a message of a conversation by its purpose, such as a greeting or a correction.
 
-    Only the words of the message count. A message is a greeting, farewell or acknowledgement only
-    if it has nearly no other words. For example, "Hi, do you have volume 12?" is no greeting. Of a
-    text of over 800 characters, only the first 600 and the last 200 are read.
+    Only the message itself is read, not the messages before it. A message is a greeting, farewell
+    or acknowledgement only if it has nearly no other words. For example, "Hi, do you have volume
+    12?" is no greeting. Of a text of over 800 characters, only the first 600 and the last 200 are
+    read.
 
     Args:
         text: Text of the message.
@@ -81,7 +82,7 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
 
 
 def plain(text: str) -> str:
-    """Normalize a message before the rules for dialogue acts (purposes of messages) read it.
+    """Normalize a message for the rules that determine its dialogue act (purpose).
 
     The result is in lower case, with ASCII apostrophes and standard spelling ("i'm" for "im"). Of a
     text of over 800 characters, only the first 600 and the last 200 are kept.
@@ -142,7 +143,7 @@ def small_talk_act(text: str, role: str) -> DialogueAct | None:
     """Return the dialogue act (purpose) of a message that is only small talk, such as a greeting.
 
     Small talk also includes thanks, farewells, and replies such as "okay" or "sounds good". The
-    result is None if the message says more than that.
+    result is None if the message contains anything else.
 
     Args:
         text: Text of the message, normalized by ``plain``.
@@ -152,10 +153,10 @@ def small_talk_act(text: str, role: str) -> DialogueAct | None:
 
 
 def _english_small_talk(text: str, role: str) -> DialogueAct | None:
-    """Return the dialogue act of English small talk, or None if the message says more.
+    """Return the dialogue act of an English message that is only small talk, or None.
 
     Small talk consists of common words, such as "hello". A message with thanks or a farewell may
-    contain one other word. A farewell of the assistant may contain two.
+    contain one other word. A farewell of the assistant may contain two other words.
     """
     if len(text) > _LONGEST:
         return None
@@ -203,7 +204,7 @@ def _act_of_phrases(text: str, words: list[str], role: str) -> DialogueAct | Non
 
 
 def _japanese_small_talk(text: str) -> DialogueAct | None:
-    """Return the dialogue act of Japanese small talk, or None if the message says more.
+    """Return the dialogue act of a Japanese message that is only small talk, or None.
 
     Small talk consists of set phrases, such as greetings, and at most two other letters.
     """
@@ -236,9 +237,9 @@ _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
 def statements(text: str) -> str:
-    """Remove the user's questions about themselves from a text.
+    """Remove questions of users about themselves, such as "what is my favorite genre", from a text.
 
-    A question such as "what is my favorite genre" mentions a preference without stating one.
+    Such a question mentions a preference, but does not state a preference.
     """
     sentences = _SENTENCE_WITH_END.findall(text)
     return "".join(
@@ -282,7 +283,7 @@ _OPENING_LENGTH = 160
 
 
 def changes_subject(text: str) -> bool:
-    """Return whether a message begins a new subject: "forget that, show me something else".
+    """Return whether a message changes the subject, as in "forget that, show me something else".
 
     Only the first 160 characters are read.
     """
@@ -309,29 +310,24 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 def act_of_reply(
     text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False
 ) -> str:
-    """Adjust the dialogue act (purpose) of a user's message to the assistant's message before it.
+    """Correct the dialogue act (purpose) of a user's message by the assistant's previous message.
 
-    The act by the words alone, ``act``, is "unmatched" if the words show no purpose. It changes in
-    these cases:
+        The act ``act`` was found by the words of the user's message alone. It is "unmatched" if the
+    words show no purpose. The act changes in these cases:
 
-    - A constraint, a decision or an unmatched message is a correction if it proposes something else
-      after a refusal: "how about eight?" after "there is no table at seven".
-    - A decision with a number or a time is a constraint.
-    - An unmatched message with a number, a time or a name is a constraint.
-    - "No, just the address" only declines an offer. Its act is the act of "just the address".
-    - A Japanese message that only declines, or only withdraws a condition ("any day is fine"), is
-      unmatched.
+        - A constraint, a decision or an unmatched message is a correction if it proposes something
+    else after a refusal: "how about eight?" after "there is no table at seven". - A decision with a
+    number or a time is a constraint. - An unmatched message with a number, a time or a name is a
+    constraint. - "No, just the address" only declines an offer. Its act is the act of "just the
+    address". - A Japanese message that only declines, or only withdraws a condition ("any day is
+    fine"), is unmatched.
 
-    Args:
-        text: Text of the user's message.
-        answer: Text of the assistant's previous message.
-        act: Dialogue act of the user's message by its words, from ``dialogue_act``.
-        shown: Features of the user's message, from ``text_features``.
-        answers: Whether the user answers a question. An unmatched message is then a constraint,
-            unless it ends with a question itself.
+        Args: text: Text of the user's message. answer: Text of the assistant's previous message.
+    act: Dialogue act of the user's message, from ``dialogue_act``. shown: Features of the user's
+    message, from ``text_features``. answers: Whether the user's message answers a question. If it
+    is unmatched, it is then a constraint, unless it ends with a question.
 
-    Returns:
-        The dialogue act. ``"unmatched"`` if no rule matches.
+        Returns: The corrected dialogue act, or ``"unmatched"``.
     """
     said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
     if act == DialogueAct.CORRECTION:
@@ -365,11 +361,11 @@ def _only_lets_go(said: str) -> bool:
 
 
 def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user's message gives a value, and is therefore a constraint.
+    """Return whether a user's message gives a value, such as a time, and is therefore a constraint.
 
     A decision gives a value if it has a number or a time. A message without a dialogue act gives a
-    value if it has a number, a time or a name, in a sentence without words such as "it". Other
-    messages give none.
+    value if it has a number, a time or a name, in a sentence without words such as "it" or "that".
+    Messages with other dialogue acts give no value.
     """
     if act == DialogueAct.DECISION:
         return shown.number or shown.time
@@ -388,7 +384,7 @@ def _has_value(shown: TextFeatures) -> bool:
 
 
 def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
-    """Return whether a user proposes something else ("how about eight?") after a refusal."""
+    """Return whether a user proposes something else, as in "how about eight?", after a refusal."""
     if ANY.replies.declines.search(before) is None:
         return False
     if said.isascii():
@@ -405,11 +401,11 @@ def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
 
 
 def _without_refusal(said: str, before: str) -> str:
-    """Return the dialogue act of a user's message that is worded as a correction.
+    """Return the dialogue act of a user's message that has the words of a correction.
 
-    After an offer in the message ``before``, "No, just the address" corrects nothing. Its act is
-    the act of the words after "no". A Japanese message that only declines has no act. Any other
-    message is a correction.
+    After an offer in the assistant's message ``before``, "No, just the address" corrects nothing.
+    Its act is the act of "just the address". A Japanese message that only declines is unmatched.
+    Any other message is a correction.
     """
     if JA.replies.refuses.search(said) or JA.replies.lets_go.search(said):
         return DialogueAct.UNMATCHED.value

@@ -1,7 +1,7 @@
-"""Search for entities, which are values in messages such as prices, dates and order numbers.
+"""Recognition of entities in messages: values such as prices, dates and order numbers.
 
-Each type of entity has a pattern that finds candidates, and a function that checks each candidate.
-``GENERAL`` holds the types for any conversation. ``SHOP`` adds the types for a book shop.
+Each type of entity has a pattern, and a function that checks each match of the pattern. ``GENERAL``
+holds the types for any conversation. ``SHOP`` adds the types for a book shop.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class EntityType:
 
     Attributes:
         name: Name of the type, such as ``"asin"``.
-        pattern: Pattern that finds candidates in a text. The text has half-width instead of
-            full-width letters and digits.
-        canonical: Function that returns the canonical form of a candidate, or None if the candidate
-            is invalid.
-        is_exact: Whether a value identifies one thing, as an order number does.
+        pattern: Pattern of an entity's text. Full-width letters and digits of the searched text
+            become half-width.
+        canonical: Function that returns the canonical form of a match, or None if the match is no
+            entity.
+        is_exact: Whether a value identifies a single thing, as an order number does.
         has_digits: Whether every value has a digit, including kanji digits. Texts without digits
             are then not searched.
         cues: Lower-case texts. A text is searched only if it contains at least one cue. Without
@@ -70,7 +70,7 @@ class Entity:
 
     Attributes:
         type: Name of the entity type.
-        value: Canonical form of the entity. All spellings have the same canonical form.
+        value: Canonical form of the entity, which is the same for all its spellings.
         text: Text of the entity as it was written.
         start: Position of the first character.
         end: Position after the last character.
@@ -84,13 +84,13 @@ class Entity:
 
 
 class EntityTypes:
-    """Collection of the entity types, such as prices and dates, that are searched for in texts.
+    """Collection of entity types, such as prices and dates, that finds their entities in texts.
 
     The types are in order of priority. Of two overlapping matches in a text, the match of the type
     with the higher priority wins.
 
-    Personal data is recognized first. Card numbers, account numbers and postal addresses are
-    therefore never entities.
+    Most personal data, such as card numbers, account numbers and postal addresses, is never an
+    entity.
 
     Args:
         types: Entity types, the type with the highest priority first. Several types may have the
@@ -152,9 +152,9 @@ class EntityTypes:
         return tuple(sorted(found, key=lambda entity: entity.start))
 
     def value(self, name: str, text: str) -> str | None:
-        """Return the canonical form of a single entity: ``"USD 5"`` for the price ``"$5"``.
+        """Return the canonical form of an entity, such as ``"USD 5"`` for the price ``"$5"``.
 
-        The result is None if the text is not exactly one entity of the type.
+        The result is None if the text is not exactly one entity of the given type.
 
         Args:
             name: Name of the entity type.
@@ -238,8 +238,8 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
     """Find the entities that a user mentions in a message, such as prices and order numbers.
 
     Each entity is returned once. Entities that the user rejects ("not volume 3") are left out.
-    Code, JSON and URLs are usually pasted. Only identifiers in them, such as order numbers, and the
-    URLs themselves are returned.
+    Code, JSON and URLs in a message are usually pasted. Their entities are therefore left out,
+    except identifiers, such as order numbers, and the URLs themselves.
     """
     pasted = bytearray(len(text))
     for match in find_matches(_PASTED, text):
@@ -256,7 +256,7 @@ def find_spoken_entities(text: str, types: EntityTypes) -> list[Entity]:
 
 
 def _is_refused(text: str, entity: Entity) -> bool:
-    """Return whether the words around an entity reject it: "not volume 3", "3巻ではなく"."""
+    """Return whether the user rejects an entity, as in "not volume 3" or "3巻ではなく"."""
     before, after = (
         text[max(0, entity.start - _AROUND) : entity.start],
         text[entity.end : entity.end + _AROUND],
@@ -284,7 +284,7 @@ def _lower(match: re.Match[str]) -> str:
 
 
 def number_of(text: str) -> int:
-    """Convert a number that is written in digits, in English words or in kanji to an integer."""
+    """Convert a number in digits, in English words or in kanji to an integer."""
     plain = normalized(text).replace(",", "")
     return int(plain) if plain.isdecimal() else kanji_number(plain)
 
@@ -396,7 +396,7 @@ def _is_title_case(text: str) -> bool:
 
 
 def _title(match: re.Match[str]) -> str | None:
-    """Return the title of a work in a quotation, or None if the quotation is not a title.
+    """Return the title of a work in quotation marks, or None if the quoted text is no title.
 
     Text in Japanese title brackets is a title. Other quoted text is a title only next to a word
     such as "book".
@@ -420,7 +420,10 @@ def _upper(match: re.Match[str]) -> str:
 
 
 def isbn(match: re.Match[str]) -> str | None:
-    """Convert a matched ISBN to its form with 13 digits. None if its check digit is wrong."""
+    """Convert a matched ISBN to its form with 13 digits.
+
+    The result is None if the check digit is wrong.
+    """
     digits = match["value"].replace("-", "").replace(" ", "").upper()
     if len(digits) == 10:
         if (
@@ -442,7 +445,7 @@ def _volume(match: re.Match[str]) -> str:
 
 
 def _series(match: re.Match[str]) -> str | None:
-    """Return the name of a manga series in a match such as "manga: Berserk", in lower case.
+    """Return the series in a match of a pattern, such as ``berserk`` for "manga: Berserk".
 
     The result is None if the match names no series, as in "manga: volume 2" or "manga: which was
     it?".

@@ -1,4 +1,4 @@
-"""Standing instructions of a user, and the later messages that end them.
+"""Rules that find the standing instructions of a user, and the later messages that end them.
 
 A standing instruction is an order for all later answers of the assistant, such as "never use
 emojis".
@@ -56,10 +56,10 @@ def are_instructions_active(messages: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def instruction_terms(text: str) -> frozenset[str]:
-    """Return the words and topics of an instruction, which are compared with other instructions.
+    """Return the words and topics of an instruction, by which instructions are compared.
 
-    Words are search terms, without grammatical endings. A topic, such as length, is the same term
-    for both languages.
+    The words have no grammatical endings. Topics, such as the length of answers, are the same in
+    English and Japanese.
     """
     return frozenset(search_terms(text)).union(
         f"topic:{topic}" for topic in _topics_in(text, _TOPICS)
@@ -149,7 +149,11 @@ def _ends_reason(text: str, instruction: str) -> bool:
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction, except those without a subject ("from now on")."""
+    """Return the clauses of an instruction that name a subject.
+
+    Clauses such as "from now on" are left out. If no clause names a subject, the whole text is
+    returned.
+    """
     return [
         each for each in _CLAUSE_END.split(text) if subject_terms(each) or _SIDE_WORDS.search(each)
     ] or [text]
@@ -158,7 +162,7 @@ def _clauses(text: str) -> list[str]:
 def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     """Return whether an order ("use tables") and a prohibition ("no tables") conflict.
 
-    The subject words of the prohibition must all be in the order, and make up most of its subject.
+    The order must contain all subject words of the prohibition, and few other subject words.
     """
     later, first = subject_terms(clause), subject_terms(before)
     forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
@@ -183,8 +187,8 @@ def _sides(text: str) -> dict[str, bool]:
 def subject_terms(text: str) -> frozenset[str]:
     """Return the words that name the subject of an instruction or statement.
 
-    For "always use bullet points", these are ``bullet`` and ``point``. Common words of instructions
-    are left out.
+    The subject of "always use bullet points" is ``bullet`` and ``point``. Common words of
+    instructions, such as "always", are left out.
     """
     english = (term for term in search_terms(text.replace(" than ", " beyond ")) if term.isascii())
     japanese = _JAPANESE_WORD.findall(_EVERY_TIME.sub(" ", text))
@@ -192,7 +196,10 @@ def subject_terms(text: str) -> frozenset[str]:
 
 
 def _forbids(text: str) -> bool:
-    """Return whether an instruction forbids something. "Never without tax" forbids nothing."""
+    """Return whether an instruction forbids something.
+
+    "Never without tax" requires tax, and so forbids nothing.
+    """
     lower = text.lower().replace("\u2019", "'")
     found = _FORBIDDING.intersection(_INSTRUCTION_WORD.findall(lower))
     return (bool(found - {"without"}) != ("without" in found)) or JA.instructions.forbids.search(
@@ -201,6 +208,6 @@ def _forbids(text: str) -> bool:
 
 
 def revokes_instruction(text: str) -> bool:
-    """Return whether a user's message revokes an instruction: "stop using bullet points"."""
+    """Return whether a user's message revokes an instruction, as in "stop using bullet points"."""
     lower = text.lower().replace("\u2019", "'")
     return any(pattern.search(lower) for pattern in _REVOCATIONS)

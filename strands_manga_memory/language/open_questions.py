@@ -1,4 +1,4 @@
-"""Questions of a user that the assistant has not answered, and recognition of answers."""
+"""Search for the user's questions that the assistant has not answered, and for their answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def is_question(text: str) -> bool:
 def find_open_questions(lines: Sequence[Line]) -> list[str]:
     """Find the questions and requests of the user that the assistant has not answered.
 
-    A reply such as "I will check" is no answer. The last 5 questions are returned, in order.
+    A reply such as "I will check" is no answer. At most the last 5 questions are returned, in
+    order.
     """
     found: dict[str, None] = {}
     question = ""
@@ -91,10 +92,10 @@ def _asking_part(text: str) -> str:
 
 
 def _is_no_answer(text: str, question: str) -> bool:
-    """Return whether a reply leaves a question without an answer.
+    """Return whether a reply of the assistant leaves a question without an answer.
 
-    This is so if the reply is empty, or if it is only "OK" although the question is for a value,
-    such as a date.
+    This is so if the reply is empty, or if it is only small talk, such as "OK", after a question
+    for a value, such as a date.
     """
     return not text or (
         not says_something(text, "assistant")
@@ -124,14 +125,14 @@ _SAME_SUBJECT = 0.75
 def is_answer(answer: str, question: str, asked: str = "") -> bool:
     """Return whether a message of the assistant certainly answers a question of the user.
 
-    Only a question for a value (such as a date or a price) or for yes or no can have a certain
-    answer. One sentence of the answer must contain the value, and otherwise only words of the
-    question. ``answer`` and ``asked`` together must contain most terms of the question, and all its
-    numbers and names.
+    A certain answer exists only for a yes-or-no question, or for a question for a value, such as a
+    date or a price. One sentence of the answer must contain the value, and otherwise only words of
+    the question. ``answer`` and ``asked`` together must contain most terms of the question, and all
+    its numbers and names.
 
     In two cases, the answer may be shorter:
 
-    - ``asked`` repeats a question for yes or no, and the answer begins with yes or no.
+    - ``asked`` repeats a yes-or-no question, and the answer begins with yes or no.
     - ``asked`` asks for news about the question ("What about the parking?"), and the answer is
       definite.
 
@@ -172,7 +173,7 @@ def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
 
 
 def _repeats(asked: str, question: str) -> bool:
-    """Return whether a message only asks a question again, with or without a question mark."""
+    """Return whether a message only repeats a question, with or without a question mark."""
     questions = [each for each in split_sentences(question) if is_question(each)] or [question]
     said = [each for each in split_sentences(asked) if says_something(each)]
     if len(questions) != 1 or len(said) != 1:
@@ -184,9 +185,9 @@ def _repeats(asked: str, question: str) -> bool:
 
 
 def _answers_yes_or_no(answer: str, question: str) -> bool:
-    """Return whether a message answers a question for yes or no.
+    """Return whether a message answers a yes-or-no question with yes or no.
 
-    A message that asks something, or that only promises an answer, does not.
+    A message that asks something, or that promises an answer, is no answer.
     """
     return (
         not ANY.asked.order.search(question)
@@ -200,9 +201,9 @@ def _answers_yes_or_no(answer: str, question: str) -> bool:
 def _is_news(answer: str, question: str, asked: str) -> bool:
     """Return whether a message of the assistant gives news about a question of the user.
 
-    The message before it, ``asked``, must ask for news, as in "What about the parking?", with terms
-    of the question only. If the question is for a date, a price or a number, the news must contain
-    such a value.
+    The message before it, ``asked``, must ask for the news, as in "What about the parking?", and
+    must name only the subject of the question. If the question is for a date, a price or a number,
+    the news must contain such a value.
     """
     kinds, _ = _asked_kinds(question)
     clauses = [each for each in _CLAUSES.split(asked) if ANY.questions.asks_for_news.search(each)]
@@ -225,10 +226,11 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
 
 
 def _asked_kinds(question: str) -> tuple[list[str], str]:
-    """Return the kinds of values that a question asks for, such as ``price``, and its other words.
+    """Return the kinds of values that a question asks for, and the rest of the question.
 
-    A question for yes or no has the kind ``yes_or_no``, or ``stock`` if it is about availability.
-    The list of kinds is empty if the question asks for something else, such as a reason.
+    A kind is, for example, ``price``. A yes-or-no question has the kind ``yes_or_no``, or ``stock``
+    if it is about availability. The list of kinds is empty if the question asks for something else,
+    such as a reason.
     """
     kinds, rest = [], " ".join(filter(is_question, split_sentences(question))) or question
     for kind in _KINDS:
@@ -242,8 +244,8 @@ def _asked_kinds(question: str) -> tuple[list[str], str]:
 def _gives(kind: str, sentence: str, question: str) -> bool:
     """Return whether a sentence answers a question with a value of the given kind.
 
-    "It costs 12 euros" contains a value of the kind ``price``. Its other terms must all be in the
-    question. A sentence that asks something is no answer.
+    For example, "It costs 12 euros" contains a value of the kind ``price``. All other terms of the
+    sentence must be in the question. A sentence that asks something is no answer.
     """
     values = [match[0] for match in _GIVEN[kind].finditer(sentence)]
     if (

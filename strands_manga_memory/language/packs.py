@@ -28,12 +28,14 @@ class Rule:
     Attributes:
         key: Meaning of the pattern, such as a ``DialogueAct`` or the key of a preference.
         pattern: Regular expression. Patterns of dialogue acts are searched in lower-case text.
-        role: Role of the messages that are searched. Empty for both roles.
-        cues: Texts of which at least one must occur in the message, in English as a whole word.
+        role: Role of the authors whose messages are searched. Empty for both roles.
+        cues: Words of which the message must contain at least one. An English word must occur as a
+            whole word.
         at_clause: Whether the pattern is tried only at the beginning of a clause.
         revokes_instruction: Whether a matching message ends a standing instruction.
         check: Name of the function that validates a match. Empty if every match is valid.
-        unless: Name of a pattern in the section ``around``, which must not match the nearby text.
+        unless: Name of a pattern in the section ``around``. A match of the rule is invalid if this
+            pattern matches the text around it.
     """
 
     key: str
@@ -53,7 +55,8 @@ class Section:
     """Regular expressions of one section of language packs, as attributes.
 
     A language pack is a file with patterns of a language. Each expression is compiled at its first
-    use. If several packs have an expression of the same name, the attribute matches any of them.
+    use. If several packs have an expression of the same name, the attribute is a regular expression
+    that matches any of them.
     """
 
     def __init__(self, *packs: tuple[LanguagePack, dict[str, dict[str, Any]]]) -> None:
@@ -97,7 +100,8 @@ class LanguagePack(PatternSections):
     """Patterns and word lists of one language, or of one subject in both languages.
 
     Patterns are attributes. For example, ``pack.replies.declines`` is the pattern ``declines`` of
-    the section ``replies`` in the pack's file. Methods take such a name as ``"replies.declines"``.
+    the section ``replies`` in the pack's file. Word lists and groups of words have names of the
+    same form, such as ``"search.stop_words"``.
 
     Args:
         data: Parsed content of the pack's file.
@@ -135,34 +139,32 @@ class LanguagePack(PatternSections):
         return tuple(tuple(line.split()) for line in self._data["groups"][section][list_name])
 
     def rules(self, table: str) -> tuple[Rule, ...]:
-        """Return the rules of a table in the language pack, such as ``"acts"``, in order.
+        """Return the rules of a table in the language pack, such as ``"acts"``, in file order.
 
         The result is empty if the pack has no such table.
         """
         return tuple(map(self._rule, self._data.get(table, ())))
 
     def compile(self, entry: dict[str, Any]) -> re.Pattern[str]:
-        """Compile an entry of the pack's file to one regular expression.
-
-        The entry lists alternative patterns.
+        """Compile the alternative patterns of an entry in the file to one regular expression.
 
         Raises:
-            KeyError: The entry uses a fragment (a named part of patterns) that does not exist.
+            KeyError: The entry names a fragment (a shared part of patterns) that does not exist.
         """
         return re.compile(self.source(entry), _flags(entry))
 
     def source(self, entry: dict[str, Any]) -> str:
-        """Return the regular expression of an entry in the pack's file as text.
+        """Join the alternative patterns of an entry in the file to one pattern.
 
-        The entry lists alternative patterns. Names of fragments (parts of patterns) in them are
-        replaced by the fragments.
+        Names of fragments (shared parts of patterns) are replaced by the fragments.
         """
         return "|".join(map(self._expand, entry["any"]))
 
     def entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the name, such as ``en.acts[0]``, and the content of each entry with patterns.
+        """Yield the name and the content of each entry with patterns in the pack's file.
 
-        An entry is a table of alternative patterns in the pack's file.
+        A name is, for example, ``en.acts[0]``. An entry is a table with a list of alternative
+        patterns.
         """
         for table in TABLES:
             for number, entry in enumerate(self._data.get(table, ())):
@@ -201,8 +203,8 @@ def _flags(entry: dict[str, Any]) -> re.RegexFlag:
 def load_pack(code: str, **words: Sequence[str]) -> LanguagePack:
     """Read a language pack, which is a file with the patterns and word lists of a language.
 
-    The file is ``packs/<code>.toml``. Keyword arguments are lists of words for its patterns. For
-    example, the list ``months`` replaces ``{{words.months}}`` in a pattern.
+    The file is ``packs/<code>.toml``. Each keyword argument is a list of words that patterns refer
+    to: the list ``months`` replaces ``{{words.months}}`` in a pattern.
     """
     text = (
         resources.files("strands_manga_memory.language")
@@ -218,9 +220,9 @@ _Result = TypeVar("_Result")
 
 
 def cached_if_short(function: Callable[[str], _Result]) -> Callable[[str], _Result]:
-    """Add a cache to a function of a text.
+    """Decorate a function of a text with a cache for short texts.
 
-    Results are cached for texts of at most 400 characters. For longer texts, the function is called
+    Results for texts of at most 400 characters are cached. For longer texts, the function is called
     each time.
     """
     cached = functools.lru_cache(8_192)(function)

@@ -112,7 +112,10 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_ip_address(text: str) -> bool:
-    """Return whether a text is an IP address. Loopback and unspecified addresses do not count."""
+    """Return whether a text is an IP address that may identify a device.
+
+    Loopback and unspecified addresses, such as ``127.0.0.1``, identify no device.
+    """
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -269,7 +272,7 @@ def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:
     """Yield the matches of a rule's pattern that are personal data.
 
     The text ``plain`` must have half-width characters. A valid match may begin inside an invalid
-    one. In "2024 4111 1111 1111 1111", the card number begins at the second group of digits.
+    match: in "2024 4111 1111 1111 1111", the card number begins at the second group of digits.
     """
     end = 0
     for match in find_matches(rule.pattern, plain):
@@ -294,8 +297,8 @@ def replace_personal_data(
     Args:
         text: Text to search.
         rules: Rules in the order in which they are applied.
-        replacement: Function that returns the replacement for a rule and the matched half-width
-            text.
+        replacement: Function that returns the replacement, given the rule and the matched text in
+            half-width characters.
     """
     plain = half_width(text)
     for rule in rules:
@@ -313,7 +316,8 @@ def replace_personal_data(
 def find_personal_data(text: str) -> tuple[PersonalData, ...]:
     """Find the personal data in a text, such as card and phone numbers, by the default rules.
 
-    If the data of two rules overlap, only the data of the rule that comes first is returned.
+    If the data that two rules find overlap, only the data of the first rule in the list is
+    returned.
     """
     plain = half_width(text)
     taken, found = bytearray(len(plain)), list[PersonalData]()
@@ -331,10 +335,10 @@ _IDENTIFIER_RULES = tuple(rule for rule in DEFAULT_RULES if rule.name in IDENTIF
 
 @cached_if_short
 def redact_identifiers(text: str) -> str:
-    """Replace identifiers in a text by names such as ``[card]``.
+    """Replace identifiers, such as card numbers, in a text by names such as ``[card]``.
 
-    Identifiers are numbers of cards, accounts and official documents, and passwords. Contact data
-    stays, because a request may be about an address.
+    Identifiers are passwords, and numbers of cards, accounts and official documents. Contact data,
+    such as postal addresses, stays, because a request may be about an address.
     """
     if _MAY_IDENTIFY.search(half_width(text)) is None:
         return text

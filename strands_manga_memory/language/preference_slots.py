@@ -1,6 +1,7 @@
-"""Keys (slots) and values of the stored preferences of a user, and their changes.
+"""Rules for the keys (slots), the values and the changes of a user's stored preferences.
 
-A slot is the key of a preference, such as ``genre``. Its text holds one or more values.
+A slot is the key of a preference, such as ``genre``. The stored text of a slot holds one or more
+values.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Preference:
         slot: Key under which the preference is stored, such as ``genre``, ``budget``, ``style``,
             ``likes`` or ``name``. Empty for a statement without such a key.
         value: Preferred value, or the whole statement.
-        liked: True if the value is wanted, False if unwanted. None ends a like, or a dislike if the
-            slot is ``dislikes``.
+        liked: True if the user wants the value, False if not. None if the user no longer likes the
+            value, or, in the slot ``dislikes``, no longer dislikes it.
         adds: Whether the value is added to earlier values of the slot instead of replacing them.
     """
 
@@ -72,7 +73,10 @@ class Preference:
 
 
 def slot_for_key(key: str) -> str:
-    """Return the key for a stored preference, such as ``genre`` for "my favorite genres"."""
+    """Return the slot for the key of a preference, such as ``genre`` for "my favorite genres".
+
+    A slot is the standard form of a key, under which the preference is stored.
+    """
     plain = " ".join(
         unicodedata.normalize("NFKC", key).replace("_", " ").casefold().split()
     ).replace("favourite", "favorite")
@@ -95,7 +99,7 @@ def slot_for_key(key: str) -> str:
 def canonical_value(value: str) -> str:
     """Return the canonical form of a preferred value.
 
-    ``horror`` is the form of ``ホラー`` and of ``Horror manga``.
+    For example, ``horror`` is the canonical form of ``ホラー`` and of ``Horror manga``.
     """
     plain = " ".join(unicodedata.normalize("NFKC", value).casefold().split()).removeprefix("the ")
     for ending in _ENDINGS:
@@ -113,7 +117,7 @@ def split_values(text: str) -> list[str]:
 
 
 def remove_values(text: str, value: str) -> str:
-    """Remove values from the stored text of a preference, in any spelling.
+    """Remove values, in any spelling, from the stored text of a preference.
 
     For example, "Horror, romance" without "ホラー" is "romance".
     """
@@ -123,11 +127,11 @@ def remove_values(text: str, value: str) -> str:
 
 
 def contradicts_statement(said: Preference, statement: str) -> bool:
-    """Return whether a later preference of a user contradicts an earlier statement.
+    """Return whether a new preference of a user contradicts an earlier statement.
 
-    The preference then replaces the statement. Example: "I enjoy long fight scenes" contradicts "I
-    find long fight scenes exhausting". The earlier statement is stored as a whole sentence, because
-    no key, such as ``genre``, fits it.
+    The preference then replaces the statement: "I enjoy long fight scenes" replaces "I find long
+    fight scenes exhausting". The earlier statement is stored as a whole sentence, because no key,
+    such as ``genre``, fits it.
     """
     side, terms = _taste(said.value)
     before, earlier = _taste(statement)
@@ -141,7 +145,7 @@ def contradicts_statement(said: Preference, statement: str) -> bool:
 
 @cached_if_short
 def _taste(statement: str) -> tuple[int, frozenset[str]]:
-    """Return the sentiment of a statement, and the words that name its subject.
+    """Return the sentiment of a statement, and the words that name the subject of the statement.
 
     The sentiment is 1 if positive, 0 if neutral and -1 if negative.
     """
@@ -168,10 +172,10 @@ def _with_value(slot: str, text: str, said: Preference) -> str:
 
 
 def apply_preference(slots: Mapping[str, str], said: Preference) -> dict[str, str]:
-    """Return the stored preferences that change when a user states a preference.
+    """Return the stored preferences that change when a user states a new preference.
 
-    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. The end of
-    a like or of a dislike removes the value.
+    A wanted value is removed from ``dislikes``. An unwanted value moves to ``dislikes``. A value
+    that the user no longer likes or dislikes is removed.
 
     Args:
         slots: Stored preferences, keyed by slot, such as ``genre``.

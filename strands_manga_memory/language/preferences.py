@@ -1,7 +1,7 @@
 """Extraction of the preferences that a user states, in English and Japanese.
 
 A clause states a preference by its verb ("I'm tired of ..."), or by evaluating a known value, such
-as a genre. Statements about others, questions and wishes of the moment are no preferences.
+as a genre. Questions, statements about other people and passing wishes are no preferences.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
     Args:
         texts: Texts of the message.
         before: Texts of the user's two previous messages. If they mention a gift, a budget in
-            ``texts`` is the budget of the gift, and left out. "I'm into it now" is about a dislike
-            in the last of them.
+            ``texts`` is for the gift, and left out. "I'm into it now" ends a dislike in the last of
+            these texts.
     """
     found: dict[tuple[str, str, bool], Preference] = {}
     earlier = list(before)
@@ -199,7 +199,7 @@ def collect_preferences(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_preference(key: str, value: str) -> list[Preference]:
-    """Convert a key and value from a session summary to preferences.
+    """Convert a key and its value, from a session summary, to ``Preference`` objects.
 
     A value of the key ``likes`` or ``dislikes``, such as "horror, romance", gives one preference
     for each item.
@@ -222,7 +222,7 @@ def _name_of(statement: str) -> str:
 
 
 def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
-    """Return the preferences in a sentence. ``before`` are those of the previous sentence."""
+    """Return the preferences in a sentence, given those in the previous sentence (``before``)."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
     sentence = EN.clauses.tag.sub("", sentence)
@@ -256,7 +256,7 @@ def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Prefe
 
 
 def _is_known(clause: str) -> bool:
-    """Return whether a clause has a known phrase of (dis)liking, or is about another person."""
+    """Return whether a clause has words of liking or disliking, or is about another person."""
     return any(
         pattern.search(clause)
         for pattern in (
@@ -286,7 +286,7 @@ def _of_clause(clause: str) -> list[Preference]:
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:
-    """Return the facts (such as a name) and the first wish (such as a budget) in a clause."""
+    """Return the user's facts (such as a name) and first wish (such as a budget) in a clause."""
     found: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:
@@ -316,7 +316,7 @@ def _facts_and_wishes(said: str) -> list[Preference]:
 
 
 def _is_no_fact(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a matched fact is only a known value (such as a genre), quoted or supposed."""
+    """Return whether a matched fact is a genre, format or language, quoted, or only supposed."""
     start, end = value
     return (
         _names_a_value(statement[start:end])
@@ -369,7 +369,7 @@ def _of_no_slot(sentence: str) -> Iterator[Preference]:
 
 
 def _is_past_or_denied(statement: str, value: tuple[int, int]) -> bool:
-    """Return whether a clause denies a value or puts it in the past ("I no longer live in")."""
+    """Return whether a clause denies a value or puts it in the past ("I no longer live in ...")."""
     start, end = value
     return (
         EN.statements.not_before.search(statement[:start]) is not None
@@ -392,7 +392,7 @@ def _find_values(text: str) -> list[tuple[str, str, int]]:
 def _as_preferences(
     named: Sequence[tuple[str, str, int]], *, liked: bool | None, adds: bool
 ) -> list[Preference]:
-    """Convert known values to preferences. Wanted values of one slot become one preference."""
+    """Convert found values, such as genres, to preferences: one for all wanted values of a slot."""
     found: list[Preference] = []
     for slot in dict.fromkeys(slot for slot, _, _ in named):
         names = list(dict.fromkeys(value for at, value, _ in named if at == slot))[:3]
@@ -448,7 +448,7 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
 def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 
-    They are the known values in it, such as genres. Without any, the whole object is a preference.
+    They are the known values, such as genres, in the object. Without any, it is the whole object.
     """
     whole = _SENTENCE_ENDS.sub("", rest.strip()).strip(" ,;:-\"'")
     thing = ENGLISH.ends.sub("", whole).strip(" ,;:-\"'")
@@ -470,7 +470,7 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
 def _is_at_hand(thing: str) -> bool:
     """Return whether an object is a particular item ("this volume") or a service of the shop.
 
-    Such an object tells nothing about the user's taste.
+    Such an object does not show the user's taste.
     """
     return BOTH.shop.search(thing) is not None or (
         EN.tastes.at_hand.match(thing) is not None
@@ -491,7 +491,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
 def _of_evaluated_values(said: str) -> list[Preference]:
     """Return the preferences in a clause that evaluates known values: "horror is great".
 
-    Values are, for example, genres. A positive clause gives likes, and a negative one dislikes.
+    Known values are, for example, genres. A positive clause gives likes, a negative one dislikes.
     """
     text = EN.tastes.instead.sub("", said)
     named = _find_values(text)
@@ -520,7 +520,7 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
 
 
 def _side_by_habit(rest: str, slots: set[str]) -> int:
-    """Judge by a habit whether a user likes (1) or dislikes (-1) a value, or neither (0).
+    """Return 1 if a habit shows that a user likes a value, -1 if it shows a dislike, or 0.
 
     A habit ("I read horror on the train") shows a like, and so does "I need it in English". A
     denied habit shows a dislike. A denial next to a language shows neither, because it is usually

@@ -1,7 +1,7 @@
 """Search in English and Japanese texts, and selection of the passages that answer a question.
 
-The module extracts search terms, splits texts into passages, compares embeddings, and holds a BM25
-index.
+The module extracts search terms, splits texts into passages, compares embeddings, and contains a
+BM25 index for a search by words.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _stem(word: str) -> str:
 
 
 def search_terms(text: str) -> list[str]:
-    """Return the terms of a text by which a search compares texts.
+    """Return the terms of a text, by which a search matches questions and texts.
 
     English terms are the stems of words: "reads" and "reading" give ``read``. Common words (stop
     words) are left out. Japanese terms are single kanji and pairs of neighboring characters. Only
@@ -67,7 +67,10 @@ def long_numbers(text: str) -> set[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """Return the distinct search terms of a question, and of the synonyms of its Japanese words."""
+    """Return the distinct search terms of a question.
+
+    Synonyms of the question's Japanese words give terms, too.
+    """
     found = search_terms(text)
     for word in _synonyms(unicodedata.normalize("NFKC", text[:_READ])):
         found += _pairs(word)
@@ -87,8 +90,8 @@ def content_terms(question: str) -> frozenset[str]:
     A text with one of these terms is relevant. Grammatical words, words that are common in requests
     (such as "recommend"), single digits and most single kanji are left out.
 
-    A question about the user or the assistant, such as "What do I love?", may consist of such words
-    only. Then only grammatical words are left out.
+    A question about the user or the assistant, such as "What do I love?", may contain no other
+    words. From such a question, only grammatical words are left out.
     """
     question = unicodedata.normalize("NFKC", question[:_READ]).lower()
     stripped = ANY.search.request_words.sub(" ", question)
@@ -129,9 +132,9 @@ _CROSSES_WORDS = re.compile(r"[\u3041-\u309f][^\u3041-\u309f]")
 
 
 def _pairs(run: str) -> list[str]:
-    """Return the search terms of a Japanese text: its kanji, and pairs of neighboring characters.
+    """Return the search terms of a run of Japanese characters: kanji, and pairs of neighbors.
 
-    Pairs of hiragana are left out. A text of only hiragana gives groups of three characters.
+    Pairs of hiragana are left out. A run of only hiragana gives groups of three characters.
     """
     found = [character for character in run if character >= "\u3400"]
     for first, second in pairwise(run):
@@ -173,10 +176,10 @@ An answer often follows the sentence that names its subject.
 
 
 def split_passages(text: str) -> list[str]:
-    """Split a text into passages, from which a quote can be composed.
+    """Split a text into passages, from which quotes are selected.
 
-    The passages together are the whole text. A passage is a sentence, a line such as a list item or
-    a table row, or a fenced block of code. No passage has more than 600 characters.
+    Joined together, the passages are the whole text. A passage is a sentence, a line such as a list
+    item or a table row, or a fenced block of code. No passage has more than 600 characters.
     """
     found: list[
         list[str]
@@ -245,7 +248,7 @@ def excerpt_for_query(
     Args:
         text: Text to quote.
         asked: Terms of the question, from ``content_terms``.
-        most: Largest number of tokens of the result.
+        most: Maximum number of tokens of the result.
         count: Function that counts the tokens of a text.
         known: Function that returns True for passages to omit. Default: none.
         records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The
@@ -277,9 +280,9 @@ _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
 
 
 def without_field_names(text: str) -> str:
-    """Remove field names, such as ``title:``, from a text of records.
+    """Remove field names, such as ``title:``, from lines such as ``title: Uzumaki, price: 19.90``.
 
-    All lines of the text share these names, so they are useless in a search.
+    All lines of a text share these names, so they are useless in a search.
     """
     return _FIELD_NAME.sub("", text)
 
@@ -287,9 +290,9 @@ def without_field_names(text: str) -> str:
 def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages that answer a question, the best passage first.
 
-    The terms of the question, ``asked``, in a passage give its score. Rare terms count more. The
-    score of the previous passage, multiplied by ``context``, is added. If no passage has a term,
-    all positions are returned in order.
+    A passage has a score for the terms of the question, ``asked``, that it contains. Rare terms
+    count more. A share of the previous passage's score, ``context``, is added. Passages with the
+    score 0 are left out. If no passage contains a term, all positions are returned in order.
     """
     shared = [evidence_terms(part).intersection(asked) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
@@ -309,10 +312,10 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
 
 
 def _lead(record: str) -> str:
-    """Return the first two fields of a line with named fields.
+    """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90, stock: 3``.
 
-    Such a line is, for example, ``title: Uzumaki, price: 19.90``. The result is empty if they have
-    over 80 characters.
+    A quote from the middle of the line begins with them, because they usually name the item. The
+    result is empty if the two fields have over 80 characters.
     """
     lead = ", ".join(_FIELD.split(record.strip(), maxsplit=_LEAD_FIELDS)[:_LEAD_FIELDS])
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
@@ -322,8 +325,8 @@ def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) 
     """Join chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
 
     Passages of one line stay on one line. If the beginning of a line was not chosen, the first two
-    fields of the line are added, because they usually name the record. ``starts`` gives, for each
-    passage, the position of the passage at the beginning of its line.
+    fields of the line are added, because they usually name the item. ``starts`` gives, for each
+    passage, the position of the first passage of its line.
     """
     lines: list[str] = []
     before = -1
@@ -407,8 +410,8 @@ class LexicalIndex(Generic[_Name]):
     """Index in memory that finds texts by their words. Thread-safe.
 
     Each text has a name, and optionally the text of its neighbors, such as the turns before and
-    after. An answer is therefore also found by the words of its question. The neighbors' words
-    count less, with weight 0.3.
+    after. The neighbors' words count less, with weight 0.3. With them, an answer is also found by
+    the words of its question.
     """
 
     def __init__(self) -> None:
@@ -482,7 +485,7 @@ class LexicalIndex(Generic[_Name]):
 
         Args:
             query: Question to search for.
-            limit: Most texts to return. None for all texts.
+            limit: Maximum number of texts to return. None for all texts.
         """
         with self._lock:
             wanted = self._rarest(query_terms(query))
@@ -500,10 +503,10 @@ class LexicalIndex(Generic[_Name]):
             }
 
     def _rarest(self, asked: Sequence[str]) -> list[str]:
-        """Return the terms of a question that a search in the index uses, the rarest first.
+        """Return the terms of a question to search for in the index, the rarest term first.
 
-        Common terms are left out to keep the search fast. The numbers of texts with each term add
-        up to at most 1,500. The rarest term is always used, and at most 24 terms in all.
+        Common terms are left out to keep the search fast: the numbers of texts with each term must
+        add up to at most 1,500. The rarest term is always returned, and at most 24 terms in all.
         """
         placeholders = ",".join("?" * len(asked))
         known = self._database.execute(
@@ -522,7 +525,7 @@ class LexicalIndex(Generic[_Name]):
 
 
 def term_overlap(text: str, source: str) -> float:
-    """Return the share of a text's search terms that are also in another text, from 0 to 1.
+    """Return the share of a text's search terms that are also in the text ``source``, from 0 to 1.
 
     The share is 1 if ``text`` has no terms.
     """

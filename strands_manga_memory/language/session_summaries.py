@@ -147,7 +147,7 @@ class SessionSummaryError(ValueError):
 class RuleSessionSummarizer:
     """Summarizer of sessions that uses rules, without a model.
 
-    The summary quotes the user's two most specific requests, and the answer to the last of them.
+    The summary quotes the user's two most specific requests, and the answer to the later request.
     Topics are titles and names. The user's words determine the sentiment.
     """
 
@@ -169,7 +169,7 @@ class RuleSessionSummarizer:
 
 
 def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
-    """Return a summary that quotes the two most specific requests and the answer to the last one.
+    """Return a summary that quotes the two most specific requests and the answer to the later one.
 
     Quotes that do not fit into ``max_tokens`` are left out. A preference is quoted only if there is
     no other request, because ``SessionSummary`` has a field for preferences.
@@ -209,9 +209,9 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
 
 
 def _quoting(requests: Sequence[str], answer: str) -> str:
-    """Write a summary that quotes one or two requests and the answer, if there is one.
+    """Write a summary that quotes one or two requests, and the answer, if there is one.
 
-    The language is that of the requests.
+    The summary is in the language of the requests.
     """
     if _KANA.search(requests[0]):
         *first, last = (each.translate(_INNER_QUOTES) for each in requests)
@@ -226,7 +226,8 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
 def _telling_sentence(answer: str) -> str:
     """Return the first informative sentence of an answer.
 
-    "Sorry." is not informative. If there is no such sentence, the whole answer is returned.
+    A sentence of one or two short words, such as "Sorry.", is not informative. If there is no
+    informative sentence, the whole answer is returned.
     """
     sentences = [each.strip() for each in split_sentences(answer)]
     return next(filter(_is_long, sentences), answer)
@@ -250,7 +251,7 @@ def check_summary(summary: SessionSummary, source: str, max_tokens: int) -> Sess
     Args:
         summary: Summary to check.
         source: Conversation that was summarized.
-        max_tokens: Largest number of tokens of the result's text.
+        max_tokens: Maximum number of tokens of the returned summary's text.
 
     Raises:
         SessionSummaryError: The summary is empty, a refusal, an instruction, or longer than its
@@ -314,15 +315,15 @@ def extract_topics(texts: Sequence[str]) -> list[str]:
 def _is_no_topic(name: str) -> bool:
     """Return whether a name in a conversation is no topic.
 
-    It then has only digits, dates and words that begin sentences.
+    All its words are then numbers, names of days or months, or common first words of sentences.
     """
     return all(word in _NO_TOPIC or any(map(str.isdigit, word)) for word in name.split())
 
 
 def classify_sentiment(texts: Any) -> Sentiment:
-    """Return the sentiment of a user's texts, judged by the words in them.
+    """Return the sentiment of a user's texts, judged by their words.
 
-    The last text counts twice. A taste, such as "I hate horror", does not count.
+    The last text counts twice. Preferences, such as "I hate horror", do not count.
     """
     scores = [sum(map(_feeling, split_sentences(head_and_tail(text)))) for text in texts]
     score = sum(scores) + sum(scores[-1:])
@@ -330,10 +331,10 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
 
 def _feeling(sentence: str) -> int:
-    """Return the sentiment of a sentence towards the assistant.
+    """Return the user's sentiment towards the assistant in a sentence.
 
-    It is above 0 if positive, below 0 if negative, and 0 if neutral. Preferences, such as "I hate
-    horror", and questions about an item count as 0.
+    The result is above 0 if positive, below 0 if negative, and 0 if neutral. Preferences, such as
+    "I hate horror", and questions about an item count as 0.
     """
     score = sentiment_score(sentence)
     if (
@@ -383,10 +384,10 @@ Answer with one JSON object and nothing else:
 
 
 class ModelSessionSummarizer:
-    """Summarizer that asks a Strands model for a JSON object. The model needs no tools.
+    """Summarizer of sessions that asks a Strands model for a summary in JSON.
 
-    If the model answers in prose, the prose is the text of the summary, and rules find the topics
-    and the sentiment.
+    The model need not support tools. If the model answers in prose, the prose is the text of the
+    summary, and rules find the topics and the sentiment.
 
     Args:
         model: Model that writes the summaries.
@@ -436,7 +437,7 @@ class ModelSessionSummarizer:
 
 
 def _parse_summary(text: str) -> SessionSummary:
-    """Parse the summary of a session in JSON.
+    """Parse the summary of a session from JSON.
 
     Values of a wrong type, such as null for a list, are left out.
 
@@ -456,10 +457,10 @@ def _parse_summary(text: str) -> SessionSummary:
 
 
 def resolve_summarizer(model: Model | SessionSummarizer | None) -> SessionSummarizer:
-    """Return the summarizer of sessions for a setting ``model``.
+    """Return the summarizer of sessions for the value of the setting ``model``.
 
     A Strands model is wrapped in a ``ModelSessionSummarizer``. None selects the summarizer by
-    rules. Any other summarizer is returned unchanged.
+    rules. Any other value is a summarizer already, and is returned unchanged.
     """
     if model is None:
         return RuleSessionSummarizer()
@@ -476,7 +477,7 @@ def summarize_session(
     Args:
         summarizer: Summarizer to use.
         lines: Role and text of each message.
-        max_tokens: Largest number of tokens of the summary's text.
+        max_tokens: Maximum number of tokens of the summary's text.
         timeout: Seconds to wait in each attempt. After a timeout, no further attempt is made.
     """
     source = render_lines(lines)
@@ -504,8 +505,8 @@ def render_lines(lines: Sequence[Line]) -> str:
 def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
     """Select the facts that the summary of a session must mention.
 
-    They are the most important preferences, corrections, decisions, outcomes and open questions.
-    Together they have at most 60 % of ``max_tokens``.
+    Selected are the most important preferences, corrections, decisions, outcomes and open
+    questions, with at most 60 % of ``max_tokens`` together.
     """
     messages: list[Message] = [
         {"role": role, "content": [{"text": text}], "tracking_id": str(at)}  # type: ignore[typeddict-item]
@@ -524,7 +525,7 @@ def required_facts(lines: Sequence[Line], max_tokens: int) -> list[Fact]:
 def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fact]:
     """Return the required facts that a summary of a session does not mention.
 
-    Facts in its text, its preferences or its open questions count as mentioned.
+    A fact may be mentioned in the summary's text, its preferences or its open questions.
     """
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
@@ -533,7 +534,7 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
 
 
 def _says(said: SearchableText, text: str, slot: Fact) -> bool:
-    """Return whether a summary states a fact: all its values and 75 % of its words."""
+    """Return whether a summary contains all values of a fact and 75 % of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):
         return False
@@ -543,9 +544,9 @@ def _says(said: SearchableText, text: str, slot: Fact) -> bool:
 def complete_summary(
     summary: SessionSummary, lines: Sequence[Line], max_tokens: int
 ) -> SessionSummary:
-    """Add to a summary of a session the facts, preferences and open questions that it lacks.
+    """Add missing facts, preferences and open questions to the summary of a session.
 
-    Facts are added to the text of the summary only up to ``max_tokens`` tokens.
+    Facts are added to the summary's text while it has at most ``max_tokens`` tokens.
     """
     text = summary.text
     for slot in missing_facts(summary, required_facts(lines, max_tokens)):
@@ -569,10 +570,10 @@ def complete_summary(
 
 
 def run_with_timeout(work: Callable[[], Any], timeout: float) -> Any:
-    """Run a function with a time limit, on a separate thread, and return its result.
+    """Run a function on a separate thread, with a time limit, and return its result.
 
-    If the function returns a coroutine, the coroutine is run too. A blocking function has half a
-    second more than ``timeout``, and its thread continues after the error.
+    If the function returns a coroutine, the coroutine is run, too. A function that blocks gets half
+    a second more, and its thread continues after the ``TimeoutError``.
 
     Raises:
         TimeoutError: The function takes longer than ``timeout`` seconds.

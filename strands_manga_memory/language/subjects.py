@@ -42,10 +42,9 @@ def split_clauses(sentence: str) -> list[str]:
 
 
 class SubjectTracker:
-    """Finds the parts of a message that are about the user, and not about another person.
+    """Tracker of the person that each sentence of a message is about: the user or another person.
 
-    The sentences are read one after the other, because "she prefers horror" may follow "I have a
-    sister".
+    Sentences are read in order, because "she prefers horror" may follow "I have a sister".
 
     Args:
         before: Texts of the user's earlier messages, read only for a gift and its recipient.
@@ -63,10 +62,10 @@ class SubjectTracker:
         self._names_other = False
 
     def own_part(self, sentence: str) -> str:
-        """Read the next sentence of a message and return its clauses about the user.
+        """Read the next sentence of a message, and return its clauses about the user.
 
-        The whole sentence is returned if it mentions nobody else, or has no clause about the user.
-        Use ``is_own`` to check preferences in it.
+        The whole sentence is returned if it mentions no other person, or if it has no clause about
+        the user. Use ``is_own`` to check a preference in the returned text.
         """
         clauses = split_clauses(sentence)
         asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
@@ -109,7 +108,7 @@ class SubjectTracker:
         """Return whether a preference is lasting and about the user.
 
         The preference must be in the sentence that ``own_part`` has read last. The budget for a
-        gift and the name of a pet are not the user's. A wish just for today is not lasting.
+        gift and the name of a pet are not about the user. A wish just for today is not lasting.
 
         Args:
             slot: Key of the preference, such as ``genre``.

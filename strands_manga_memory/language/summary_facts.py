@@ -32,9 +32,9 @@ from strands_manga_memory.messages.texts import shorten_line
 
 
 class FactKind(StrEnum):
-    """Kind of a fact, in order of importance.
+    """Kind of a fact, the most important kind first.
 
-    If a summary lacks room, facts of the first kinds are kept.
+    If not all facts fit into a summary, the facts of the first kinds are kept.
     """
 
     CORRECTION = "correction"
@@ -61,8 +61,8 @@ class Fact:
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
         key: Subject of the fact, or empty. A later fact of the same kind with the same subject
-            replaces this fact. For this, corrections, preferences, decisions and statements are one
-            kind.
+            replaces this fact. For this, corrections, preferences, decisions and statements count
+            as one kind.
         weight: Amount of specific information in the fact, from ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
@@ -76,7 +76,10 @@ class Fact:
 
 
 class FactExtractor(Protocol):
-    """Protocol for extractors of facts from messages. An extractor may be slow."""
+    """Protocol for extractors of the facts in messages that a summary must contain.
+
+    If an extractor raises an error, rules extract the facts.
+    """
 
     def extract(self, messages: Sequence[Message]) -> Iterable[Fact]:
         """Return the facts in messages, in order.
@@ -124,10 +127,10 @@ _COMPARED = frozenset(
 
 
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the values in a text that a correction of the user can replace.
+    """Return the values, such as dates and prices, in a text that a correction can replace.
 
-    They are, for example, dates and prices. Each value is keyed by its entity type and, for a
-    quantity, its unit. Of several values with the same key, the last is returned.
+    The key of a value is its entity type and, for a quantity, its unit. Of several values with the
+    same key, the last is returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {
@@ -195,7 +198,7 @@ def _latest(
         types: Entity types whose values are compared.
 
     Returns:
-        Position of the earlier fact, and its old value. Without such a fact, the value is None.
+        Position of the earlier fact, and its old value. The value is None if there is no such fact.
     """
     topic = _topic(facts[at].text)
     is_exact = types[kind[0]].is_exact
@@ -227,7 +230,7 @@ def _topic(text: str) -> frozenset[str]:
 
 
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
-    """Return whether no message of the user between two facts contains another fact."""
+    """Return whether the user stated no other fact in a message between those of two facts."""
     ends = {facts[before].source, facts[at].source}
     return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
 
@@ -243,7 +246,7 @@ _LEADING_NO = re.compile(r"\A\W*no\s*[,.;:!\u2014-]+\s*", re.IGNORECASE)
 def without_leading_no(text: str) -> str:
     """Remove "No," from the beginning of a text.
 
-    The word denies an earlier message, and is no part of the statement itself.
+    "No" denies an earlier message, and is no part of the statement after it.
     """
     return _LEADING_NO.sub("", text)
 
@@ -276,7 +279,11 @@ class RuleFactExtractor:
         self.types = types
 
     def extract(self, messages: Sequence[Message]) -> list[Fact]:
-        """Return the facts in messages, the oldest first, including outdated facts."""
+        """Return the facts in messages, the oldest first.
+
+        Outdated values stay. Instructions that the user revoked later are left out. Questions that
+        are still open come last.
+        """
         found: list[Fact] = []
         open_questions: list[Fact] = []
         spoken: list[tuple[DialogueAct, str, str]] = []
@@ -416,7 +423,7 @@ class RuleFactExtractor:
 def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[str, str]]:
     """Return the message id and text of each instruction of the user that no longer applies.
 
-    ``spoken`` has the dialogue act, the text and the message id of each sentence of the user.
+    ``spoken`` contains the dialogue act, the text and the message id of each sentence of the user.
     """
     stands = are_instructions_active([(act, sentence) for act, sentence, _ in spoken])
     return frozenset(
@@ -458,11 +465,12 @@ def merge_facts(
 
     Outdated values are first replaced by those of later corrections. Then a fact is removed if a
     later fact contains all its words, or has the same kind and subject (``key``). For this,
-    corrections, preferences, decisions and statements are one kind.
+    corrections, preferences, decisions and statements count as one kind.
 
     Args:
         facts: New facts.
-        earlier: Result of the previous call, whose facts are compared only with ``facts``.
+        earlier: Result of the previous call. These facts are compared with ``facts``, but not again
+            with each other.
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
@@ -472,8 +480,8 @@ def merge_facts(
 def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Remove the facts that a later fact contains or replaces, by the rules of ``merge_facts``.
 
-    A fact of the user is never removed because the assistant repeats it. Facts before position
-    ``since`` are not compared with each other again.
+    A fact of the user stays, even if the assistant repeats it. Facts before position ``since`` are
+    not compared with each other again.
     """
     newest: list[Fact] = []
     keys: set[tuple[FactKind, str]] = set()

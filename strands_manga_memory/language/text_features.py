@@ -22,7 +22,7 @@ _WORK, _PAUSE = 0.001, 0.000_1
 
 
 def yielding(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield items with short pauses, so that other threads can run.
+    """Yield items with short pauses, in which other threads can run.
 
     A pause follows each millisecond of work. Without pauses, long work would delay the event loop
     by 5 ms at a time.
@@ -109,9 +109,9 @@ _WORD = re.compile(
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in normalized form (see ``normalized``).
+    """Return the words of a text, in the normal form of ``normalized``.
 
-    Of Japanese text, which has no spaces, runs of kana and runs of kanji count as words.
+    Japanese text has no spaces, so its runs of kana and runs of kanji count as words.
     """
     return list(_words(text))
 
@@ -190,8 +190,8 @@ _KANA_NAME = re.compile(r"[ァ-ヴー]{3,}|[一-龯]{2,}")
 def information_weight(sentence: str) -> float:
     """Rate the amount of specific information in a sentence, from 0 to 5.5.
 
-    Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number before a
-    list item does not count.
+    Each number or name adds 1, up to 4. Words about the speaker ("my") add 1.5. The number of a
+    list item, as in "2. Berserk", does not count.
     """
     lower = sentence.lower()
     if (number := _LINE_NUMBER.match(lower)) is not None:
@@ -219,7 +219,7 @@ class TextFeatures:
         time: Whether the text mentions a day, a date or a time.
         wants: Whether the speaker states a wish or a need.
         asks: Whether the text ends with a question.
-        tells: Whether speakers talk about themselves, such as their possessions or actions.
+        tells: Whether speakers talk about themselves, such as about their possessions or actions.
     """
 
     number: bool = False

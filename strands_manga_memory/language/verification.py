@@ -1,6 +1,6 @@
 """Checks of a draft of a summary for problems and for missing facts.
 
-A draft with a problem, such as an invented price, cannot be used. A draft with missing facts can be
+A draft with a problem, such as an invented price, is not used. A draft that only lacks facts can be
 completed.
 """
 
@@ -47,7 +47,7 @@ class SearchableText:
         self._has_negation = any(map(_is_negative, self._words))
 
     def mentions_value(self, type_: str, value: str, text: str) -> bool:
-        """Return whether the text contains a value, such as a date, in any spelling.
+        """Return whether the searched text contains a value, such as a date, in any spelling.
 
         Args:
             type_: Name of the value's entity type.
@@ -59,9 +59,10 @@ class SearchableText:
         )
 
     def mentions(self, fact: Fact) -> bool:
-        """Return whether the text states a fact, possibly in other words.
+        """Return whether the searched text states a fact, possibly in other words.
 
-        The text must contain all entities and numbers of the fact, and most of its other words.
+        The searched text must contain all entities and numbers of the fact, and most of its other
+        words.
         """
         form = normalized(fact.text)
         if form in self.form:
@@ -146,7 +147,7 @@ def verify_draft(
         source: Summarized turns and the earlier summary.
         source_tokens: Number of tokens of the summarized turns.
         required: Facts that the draft should contain.
-        most_tokens: Largest number of tokens that the draft may have.
+        most_tokens: Maximum number of tokens of the draft.
         count: Function that counts the tokens of a text.
     """
     if not draft.strip():

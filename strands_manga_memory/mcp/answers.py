@@ -42,7 +42,7 @@ Key = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True)
 class GoodResult:
-    """Earlier result of a tool, and its age in seconds."""
+    """Earlier successful result of a tool, with its age in seconds."""
 
     content: list[dict[str, Any]]
     age: float
@@ -68,9 +68,10 @@ class ResultCache:
         self._kept: OrderedDict[Key, tuple[float, list[dict[str, Any]]]] = OrderedDict()
 
     def keep(self, key: Key, result: Mapping[str, Any]) -> None:
-        """Store a tool result in the cache, in place of an earlier result with the same key.
+        """Store a successful tool result, in place of an earlier result with the same key.
 
-        A large result is not stored, nor a result with other blocks than text and JSON.
+        A result that is too large, or has other blocks than text and JSON, is not stored. The
+        earlier result is then removed.
         """
         try:
             content = list(result.get("content") or ())
@@ -236,7 +237,7 @@ def error_result(
 
 
 def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
-    """Return a tool result for a failed call that contains an earlier result, marked as stale."""
+    """Return an earlier result for a failed tool call, with a note that it may be outdated."""
     note = (
         f"Note: {problem.reason} This is its last good answer to the same call, {_ago(good.age)}"
         " old; it may be out of date. Say so if it matters."
@@ -250,7 +251,7 @@ def stale_result(problem: ToolFailure, good: GoodResult) -> dict[str, Any]:
 def fallback_result(
     result: Mapping[str, Any], problem: ToolFailure, *, used: str
 ) -> dict[str, Any]:
-    """Return the result of a fallback tool for a failed call, after a note for the model.
+    """Return the result of a fallback tool for a failed call, with a note for the model.
 
     ``used`` is the name of the fallback tool.
     """
@@ -261,10 +262,10 @@ def fallback_result(
 def _with_details(
     result: Mapping[str, Any], problem: ToolFailure, content: list[Any], **marks: Any
 ) -> dict[str, Any]:
-    """Return a copy of a tool result with other content and with the data of a failure.
+    """Return a tool result with new content and with data about the failed call.
 
-    The content is followed by a JSON block for the model. The metadata contains all data of the
-    failure. ``marks`` are further data, such as ``stale=True``.
+    A JSON block after the content shows the model the most important data. The metadata contains
+    all data. ``marks`` are further data, such as ``stale=True``.
     """
     given = result.get("metadata")
     metadata = {

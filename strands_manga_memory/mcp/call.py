@@ -126,7 +126,7 @@ class Call:
     async def _admit(self, *, check: bool) -> Permit | None:
         """Ask the circuit breaker for a permit for the call. Return None if the call is rejected.
 
-        A call is also rejected because of wrong arguments or an unreachable server. After a
+        The call is also rejected if the arguments are wrong or the server is unreachable. After a
         rejection, ``result`` is an error for the model.
         """
         guard, server, breaker = self._guard, self._guard.server, self._guard.breaker

@@ -95,6 +95,6 @@ def keep_exceptions(client: MCPClient) -> None:
 def progress_callback_of(client: MCPClient) -> Any:
     """Return the callback for progress messages that an MCP client was created with, or None.
 
-    A callback that is passed to a single call would replace this callback.
+    A tool call that passes a callback of its own must also call this one, because Strands does not.
     """
     return getattr(client, "_progress_callback", None)

@@ -385,8 +385,8 @@ class Guard:
     def acquire_permit(self, user: Hashable | None) -> Permit | None:
         """Ask the tool's circuit breaker for a permit. Return None if the breaker rejects the call.
 
-        Errors of fewer than ``policy.users`` users may have opened the breaker. Then the first call
-        of another user closes the breaker.
+        If only errors of fewer than ``policy.users`` users have opened the breaker, the cause may
+        be their arguments. The first call of another user then closes the breaker.
         """
         permit = self.breaker.try_acquire()
         is_new = user is not None and user not in self._callers

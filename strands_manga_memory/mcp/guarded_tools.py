@@ -25,7 +25,7 @@ from strands_manga_memory.mcp.guard import BreakerPolicy, Guard, ToolStatus, can
 
 
 class ToolOwner(Protocol):
-    """Protocol of objects that are notified when a guarded tool is called."""
+    """Protocol of objects that are notified of the calls of guarded tools."""
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
         """Handle the start of a guarded tool's call."""
@@ -71,7 +71,7 @@ class GuardedTool(AgentTool):
         self._calls_server = is_mcp and type(tool).stream is MCPAgentTool.stream
 
     def set_fallbacks(self, tools: Sequence[GuardedTool]) -> None:
-        """Set the tools that are called instead, in this order, while this tool is unavailable.
+        """Set the tools that replace this tool while it is unavailable, in order of preference.
 
         The fallback tools get the same arguments. Fallbacks of fallback tools are not used.
         """
@@ -162,7 +162,7 @@ class GuardedTool(AgentTool):
         return call, call.events(start, check=self._checks_arguments)
 
     def _result(self, call: Call, key: Key | None) -> ToolResultEvent | None:
-        """Return the final event of a call or, if the tool is unavailable, an earlier result.
+        """Return the final event of a call, or a cached result if the tool is unavailable.
 
         A successful result is cached under ``key``. Nothing is cached if ``key`` is None.
         """

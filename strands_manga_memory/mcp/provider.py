@@ -279,7 +279,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
     # --- notifications of tools (ToolOwner)--------------------------------------------------------
 
     def on_call(self, invocation_state: Mapping[str, Any]) -> None:
-        """Update the tools of the calling agent now, and after each later change."""
+        """Update the tools of an agent at its first call, and after each change of the tools."""
         agent = invocation_state.get("agent")
         if isinstance(agent, Agent) and agent not in self._agents:
             self._agents.add(agent)
@@ -296,7 +296,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         threading.Thread(target=self.reconnected, name="mcp-refresh", daemon=True).start()
 
     def _update_agent(self, agent: Agent) -> None:
-        """Replace an agent's tools of the server by the server's current tools.
+        """Replace the MCP server's tools in an agent by the current tools of the server.
 
         Unchanged tools keep their positions, so that the request to the model stays the same.
         """

@@ -43,8 +43,8 @@ class ServerSupervisor:
     """Supervisor that restores the lost connection to an MCP server.
 
     A tool call that fails because of a lost connection calls ``report_loss``. After a pause, the
-    next tool call starts a reconnection in a thread, and waits for it. Until then, all other calls
-    are rejected. The pause grows after each failed attempt.
+    next tool call starts a reconnection in a thread, and waits for it. Until the connection is
+    restored, all other calls are rejected. The pause grows after each failed attempt.
 
     A timeout of a call causes no reconnection, because a reconnection would end the calls of all
     other tools. Use ``of`` to share one supervisor per client.

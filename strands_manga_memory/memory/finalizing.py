@@ -175,7 +175,10 @@ class MemoryKeeper:
         return _FinalizedUser(partition, log, erased, *log.removals())
 
     def _changed(self, known: MemoryRecord | None, id_: str, **fields: Any) -> MemoryRecord:
-        """Return an updated copy of a memory, or a new memory if ``known`` is None."""
+        """Return a copy of a memory with new field values and a new update time.
+
+        If ``known`` is None, the result is a new memory.
+        """
         now, type_ = self.clock(), MemoryType(id_.partition("#")[0])
         first = known or new_record(id_, self.retention[type_].importance, now)
         return first.changed(**{"updated_at": now, **fields})
@@ -183,9 +186,9 @@ class MemoryKeeper:
     def _roll_up(self, user: _FinalizedUser, records: Mapping[str, MemoryRecord]) -> None:
         """Create and update a user's weekly and monthly summaries.
 
-        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary those of
-        at least 30 days ago. If such a summary was deleted, sessions that ended before the deletion
-        are left out.
+        A weekly summary covers sessions that ended at least 7 days ago, a monthly summary sessions
+        that ended at least 30 days ago. If a weekly or monthly summary was deleted, a new one
+        covers only sessions that ended after the deletion.
         """
         sessions = sorted(
             (record for record in records.values() if record.type == MemoryType.SUMMARY),
@@ -247,7 +250,8 @@ class MemoryKeeper:
     ) -> tuple[str, list[str]]:
         """Write the summary of a week or month, and return its text and its most frequent topics.
 
-        ``number`` counts all sessions of the period. Some of them may be missing in ``sessions``.
+        ``number`` is the number of all sessions in that period. ``sessions`` may have fewer,
+        because the summaries of some sessions may have expired.
         """
         counts = Counter(str(topic) for record in sessions for topic in record.listed("topics"))
         topics = [topic for topic, _ in counts.most_common(_MOST_TOPICS)]
@@ -267,8 +271,8 @@ class MemoryKeeper:
     ) -> MemoryRecord | None:
         """Summarize a session, store its summary and open questions, and return the summary.
 
-        A stored summary of fewer messages is replaced. If all data of the user are deleted
-        meanwhile, nothing is stored and the result is None.
+        An earlier summary is replaced if messages were added or redacted after it was made. If all
+        data of the user are deleted in the meantime, nothing is stored and the result is None.
         """
         summary = summarize_session(
             self.summarizer, transcript.lines, max_tokens=SUMMARY_TOKENS, timeout=self.timeout
@@ -311,11 +315,11 @@ class MemoryKeeper:
     def _close_questions(
         self, user: _FinalizedUser, id_: str, transcript: Transcript, loaded: PartitionContent
     ) -> None:
-        """Mark open questions of the last 7 days as answered if another session answered them.
+        """Mark open questions of the last 7 days as answered if a later session answered them.
 
-        This session may answer questions of earlier sessions. Its own questions may be answered in
-        a later session whose memories were created first. ``id_`` is the id of this session's
-        summary.
+        Conversations may be finalized in any order. So this transcript is searched for answers to
+        questions of earlier sessions, and the messages of later sessions for answers to questions
+        of this transcript. ``id_`` is the id of the transcript's summary.
         """
         oldest = self.clock() - RECENT_DAYS * DAY
         summaries = [
@@ -338,10 +342,11 @@ class MemoryKeeper:
         lines: Sequence[tuple[str, str]],
         loaded: PartitionContent,
     ) -> None:
-        """Mark the open questions of a session summary that a later session answered.
+        """Mark open questions in a session summary as answered if a later session answered them.
 
-        The changed summary is stored, and replaces the old one in ``loaded``, the memories that
-        were read before. ``lines`` are the roles and texts of the later session.
+        ``lines`` are the roles and texts of the later session's messages. The changed summary is
+        stored. It also replaces the old summary in ``loaded``, the memories that this process has
+        read.
         """
         turns = [
             (asked, answer)
@@ -436,9 +441,9 @@ class MemoryKeeper:
 
 @dataclass(frozen=True)
 class _FinalizedUser:
-    """Memories of the user from whose conversation memories are created.
+    """Stored data of the user whose ended conversation becomes memories.
 
-    If all data of the user are deleted meanwhile, ``store`` writes nothing.
+    If all data of the user are deleted in the meantime, ``store`` writes nothing.
     """
 
     partition: UserPartition
@@ -450,17 +455,17 @@ class _FinalizedUser:
     def store(
         self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Change a memory of the user with a function, and return the memory that is then stored.
+        """Apply a change function to a stored memory of the user, and return the new memory.
 
-        The result is None if there is no memory, if its record is unreadable, or if all data of the
-        user are deleted meanwhile.
+        The result is None if the function returns None for a missing memory, if the stored record
+        is unreadable, or if all data of the user are deleted in the meantime.
         """
         with skip_unreadable():
             return self.partition.update(id_, change)
         return None
 
     def deleted_at(self, memory_id: str) -> float:
-        """Return the time of a memory's deletion in seconds since 1970; 0 without a deletion."""
+        """Return the time of a memory's deletion in seconds since 1970; 0 if it was not deleted."""
         return self.forgotten.get(forgotten_id(memory_id), 0.0)
 
 

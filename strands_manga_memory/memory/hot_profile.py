@@ -1,8 +1,8 @@
 """Record of a user in the hot tier, a fast shared store such as Redis.
 
 The record has cached memories, a text about the user for agents (the context), preferences from
-recent messages (statements), and recent deletions and retractions (removals). All devices and
-processes of the user read the record before each model call.
+recent messages (statements), and recent deletions and retractions (removals). The user's agents in
+all processes read the record before each model call.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class ProfileState:
         statements: Recent statements of the user on all devices, in order of time.
         removals: Recent deletions of preferences and retractions of messages.
         revision: Last known revision of the user's preference log.
-        removed: Text that changes when memories are removed. An agent that knows another text must
-            read its context again.
+        removed: Random text that changes whenever memories are removed. An agent that has read a
+            different text must read its context again.
     """
 
     exists: bool = False
@@ -107,7 +107,7 @@ class ProfileState:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> ProfileState:
-        """Create the state from the stored form of a user's record, which ``content`` returns.
+        """Create the state from the stored form of a user's record, as made by ``content``.
 
         Damaged data raises KeyError, TypeError or ValueError.
         """
@@ -213,21 +213,21 @@ class HotProfile:
         drops_context: bool = False,
         erased_at: Callable[[], float],
     ) -> None:
-        """Write a change of the user's memories to the hot tier, for new sessions and live agents.
+        """Write a change of the user's memories to the hot tier, where the user's agents read it.
 
         The cached memories are removed. If the hot tier is unavailable, the change is written
         later, in the background.
 
         Args:
             statements: Preferences that the user has just stated, or that the application has set.
-            removals: Deletions of preferences and retractions of messages. Earlier statements stay
-                removed, even if another device writes them later.
+            removals: Deletions of preferences and retractions of messages. They also remove
+                earlier statements that another device writes afterwards.
             before: Revision of the preference log before the change.
             revision: Revision of the preference log after the change.
             is_removal: Whether memories other than those in ``removals`` were removed. After any
                 removal, agents read their text about the user again.
             drops_context: Whether to remove the stored text about the user, so that the next
-                session start reads the table.
+                session start makes it from the table again.
             erased_at: Function that returns the time of the last deletion of all the user's data,
                 in seconds since 1970. It is called if a tombstone has replaced the record. Earlier
                 statements are left out.
@@ -284,9 +284,9 @@ class HotProfile:
         """Read the cached memories of the user from the hot tier in one request.
 
         Returns:
-            Memories, and the version of the record, which ``store_memories`` takes. The memories
-            are None if they are not cached or were cached over 30 minutes ago. Both are None if
-            there is no active record, if the data is damaged, or if the hot tier is unavailable.
+            Memories, and the version of the user's record for a later call of ``store_memories``.
+            The memories are None if they are not cached or were cached over 30 minutes ago. Both
+            are None if the user has no record, if the data is damaged, or if the hot tier fails.
         """
 
         def read() -> tuple[PartitionContent | None, tuple[int, int] | None]:
@@ -298,11 +298,11 @@ class HotProfile:
         return self.health.tried(lambda: self.health.ask(read, PATIENCE)) or (None, None)
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
-        """Cache memories of the user in the hot tier, and return whether they were cached.
+        """Cache memories of the user in the hot tier, and return whether this succeeded.
 
-        They are not cached if they take over 512 KiB or include unreadable records. They are not
-        cached either if the hot tier fails, or if the user's record has changed since
-        ``load_memories`` returned its version ``seen``.
+        Nothing is cached if the memories take over 512 KiB, if a record is unreadable, or if the
+        hot tier fails. ``seen`` is the version of the user's record that ``load_memories``
+        returned. If the record has another version now, nothing is cached either.
         """
         content = replace(loaded, records=dict(loaded.records))
         data = self._codec.encode(

@@ -57,11 +57,12 @@ class MemoryReader:
 
     - A session start copies memories into the process (the snapshot). Recent facts and messages,
       which only searches need, follow in the background.
-    - A search uses the snapshot. If no memory in it has enough words of the query, older memories
-      are read from the table.
+    - A search uses the snapshot. If no memory in it answers the query, older memories are read from
+      the table.
     - A recall always reads the table. See ``UserMemoryStore.recall``.
 
-    Results of searches and recalls are counted, because memories in frequent use rank higher.
+    Each search or recall raises the access counts of its results. Memories with a higher access
+    count rank higher.
     """
 
     def __init__(
@@ -98,8 +99,8 @@ class MemoryReader:
     def start(self) -> None:
         """Read the user's memories into this process at the start of a session.
 
-        If they were just read for the system prompt, the read is skipped. Recent facts and messages
-        are then read in the background.
+        The read is skipped if the memories have just been read to build the system prompt. Recent
+        facts and messages follow in the background.
         """
         if not self._is_fresh:
             self._read()
@@ -124,15 +125,15 @@ class MemoryReader:
                 self._snapshot.remove(memory_id) if record is None else self._snapshot.put(record)
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories in this process, with encrypted personal data decrypted."""
+        """Return all memories that this process has read, with personal data decrypted."""
         return [*map(self._cleaning.opened, list(self._current().records.values()))]
 
     def search(self, query: str, limit: int | None = 5) -> list[Hit]:
         """Return the memories and passages of stored messages that are most similar to ``query``.
 
         Texts that this package adds to requests are first removed from the query. If no memory in
-        this process has enough words of the query, up to 64 older memories with such words are
-        read, too.
+        this process answers the query, up to 64 older memories that have a word of the query are
+        read from the table.
         """
         query = strip_own_blocks(query)
         with measured(RECALL, operation="search") as noted:
@@ -165,10 +166,10 @@ class MemoryReader:
     def recall(
         self, type_: MemoryType | None, wanted: MemoryQuery, *, limit: int | None, query: str | None
     ) -> list[MemoryRecord]:
-        """Read the memories that meet the conditions ``wanted`` from the table, best matches first.
+        """Read memories of one type from the table, and return the best matches first.
 
         If ``type_`` is None, all types are read except stored messages, open questions, and weekly
-        and monthly summaries.
+        and monthly summaries. ``wanted`` contains further conditions for the memories.
         """
         if limit is not None:
             positive("limit", limit)
@@ -214,11 +215,11 @@ class MemoryReader:
         return [record and self._cleaning.opened(counted(record, uses)) for record in records]
 
     def _read(self) -> None:
-        """Read the memories of the user, and the profile from another service, into this process.
+        """Read the user's memories, and the user's profile in another service, into this process.
 
-        The memories come from the hot tier if it has them, else from the table. After a read from
-        the table, a later background read adds the memories that only searches need, and caches all
-        in the hot tier.
+        The memories come from the hot tier if they are cached there. Otherwise, those for a session
+        start come from the table. A later background read adds the memories that only searches
+        need, and caches all of them in the hot tier.
         """
         hot, owner = self._cached, self._partition.owner
         cached, seen = (None, None) if hot is None else hot.load_memories()
@@ -244,7 +245,10 @@ class MemoryReader:
             self._profile = {} if profile is None else profile.preferences
 
     def _search(self, query: str, limit: int | None) -> list[Hit]:
-        """Search the memories in this process and, if no result answers the query, older ones."""
+        """Search the memories in this process, and older ones if needed.
+
+        Older memories are read from the table if no result answers the query.
+        """
         snapshot, now = self._complete(), self._clock()
         hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
         if snapshot.content.is_partial and not snapshot.answers(query, hits):
@@ -269,10 +273,11 @@ class MemoryReader:
     def _add_older(
         self, snapshot: Snapshot, query: str | None, types: frozenset[MemoryType]
     ) -> None:
-        """Read memories from the table that this process lacks, and add them to ``snapshot``.
+        """Read older memories from the table, and add them to ``snapshot``.
 
-        With a query, they have a word of the query. Without one, they are the most important
-        memories of ``types``. The first call may also add preferences.
+        With a query, memories that have a word of the query are read. Without a query, the most
+        important memories of ``types`` are read. The first call for a snapshot may also add all
+        preferences of the user.
         """
         older = self.older.find(
             query,
@@ -285,9 +290,10 @@ class MemoryReader:
         snapshot.has_older_preferences = True
 
     def _with_recent(self) -> Future[None] | None:
-        """Start the background read of recent memories once, and return its future.
+        """Start the background read of recent facts and messages, and return its future.
 
-        The result is None if no such read is needed.
+        A later call returns the same future, unless the read failed. The result is None if no read
+        is needed, because the memories came from the hot tier.
         """
         with self._lock:
             if self._read_recent is not None and self._recent is None:
@@ -295,9 +301,9 @@ class MemoryReader:
             return self._recent
 
     def _complete(self) -> Snapshot:
-        """Return the memories in this process after the background read of recent ones has ended.
+        """Wait for the background read of recent memories, and return all memories in this process.
 
-        If the read fails or takes longer than 5 seconds, the result lacks the recent memories.
+        If the read fails or takes longer than 5 seconds, the recent memories are missing.
         """
         snapshot, recent = self._current(), self._with_recent()
         try:
@@ -344,10 +350,10 @@ class MemoryReader:
             self._fold_at(time.monotonic() + FOLD_SECONDS)
 
     def _fold_at(self, due: float) -> None:
-        """Schedule the update of the memories' access counts at ``due`` (monotonic seconds).
+        """Schedule the update of the stored access counts for the time ``due`` (monotonic seconds).
 
-        If the process exits before, or the table is unavailable, a later recall schedules the
-        update again.
+        If the process exits before, or the table is unavailable, the next recall schedules another
+        update.
         """
 
         def fold() -> None:
@@ -384,17 +390,17 @@ def agent_context(
 ) -> AgentContext:
     """Render the memories of a user as a text for an agent.
 
-    The text begins with all preferences: the 10 best in full, the others as short ``key=value``.
-    Then come the open questions of the last 7 days, up to 5 of the latest sessions with an
-    importance of 0.5 or more, and weekly and monthly summaries.
+    The text begins with the preferences. The 10 with the highest scores are written in full, the
+    rest in the short form ``key=value``. Then come the open questions of the last 7 days, up to 5
+    of the latest sessions with an importance of 0.5 or more, and weekly and monthly summaries.
 
     Args:
         records: Memories of the user.
         now: Current time, in seconds since 1970.
         profile: Values from the user's profile in another service, keyed by subject such as
-            ``genre``. A preference of the same subject overrides a value.
+            ``genre``. A stored preference overrides the profile's value of the same subject.
         worth: Scores of preferences by memory id. The highest come first.
-        max_tokens: Most tokens of the text.
+        max_tokens: Maximum number of tokens of the text.
     """
     preferences = [record for record in records if record.type == MemoryType.PREFERENCE]
     preferences.sort(key=lambda each: (worth.get(each.memory_id, 0), each.updated_at), reverse=True)
@@ -510,9 +516,9 @@ PERIODS = ((MemoryType.WEEK, RECENT_DAYS, _week), (MemoryType.MONTH, WEEKS_DAYS,
 
 
 def shown_texts(record: MemoryRecord) -> list[str]:
-    """Return the lines in which a request to the model may show a memory.
+    """Return lines by which a request that already contains a memory can be recognized.
 
-    A request that has one of these lines contains the memory.
+    Requests to the model show the memory in one of these lines.
     """
     if record.type == MemoryType.EPISODE:
         return [escape_line(passage, ENTRY_CHARACTERS) for passage in record.listed("passages")]
@@ -545,9 +551,10 @@ def _first_sentences(text: str) -> str:
 
 
 def _fitting(lines: Sequence[str], most: int) -> str:
-    """Join a title and as many of the next lines as fit into ``most`` tokens.
+    """Join a title (the first line) and as many following lines as fit into ``most`` tokens.
 
-    The last of these lines may be truncated. If no line fits, the text is empty.
+    The last line of the result may be truncated. If nothing fits after the title, the text is
+    empty.
     """
     kept = [lines[0]]
     for line in lines[1:]:
@@ -565,9 +572,9 @@ def _safe(text: str, most: int = _CHARACTERS) -> str:
 
 
 def fitting(title: str, lines: Sequence[str], most: int) -> str:
-    """Join a title and as many of the last lines as fit into ``most`` tokens.
+    """Join a title and as many lines from the end of a list as fit into ``most`` tokens.
 
-    Earlier lines are left out. If no line fits, the text is empty.
+    The other lines, at the beginning of the list, are left out. If no line fits, the text is empty.
     """
     kept: list[str] = []
     for line in reversed(lines):

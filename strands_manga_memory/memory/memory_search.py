@@ -46,9 +46,9 @@ _LEAST_SIMILARITY = 0.02
 def score(
     record: MemoryRecord, *, now: float, half_life: float | None, similarity: float | None = None
 ) -> float:
-    """Compute the rank of a memory from its similarity to a query, importance, age and use.
+    """Compute the score of a memory from its similarity to a query, importance, age and use.
 
-    The result is ``similarity * importance**0.5 * (recency * use)**0.25``. ``recency`` is 1 at the
+    The score is ``similarity * importance**0.5 * (recency * use)**0.25``. ``recency`` is 1 at the
     memory's last update or recall, and halves in each ``half_life`` after it. ``use`` is 1 plus the
     logarithm of 1 plus the access count.
 
@@ -73,7 +73,7 @@ class MemoryQuery:
     Attributes:
         types: Types of the memories. None means all types except those in ``DERIVED`` (stored
             messages, open questions, and weekly and monthly summaries).
-        min_importance: Least importance of a memory.
+        min_importance: Minimum importance of a memory.
         metadata: Required metadata values, keyed by name. Case is ignored. If a memory's value is a
             list, one element must be equal.
         since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
@@ -153,7 +153,7 @@ class Hit:
 
     @property
     def described(self) -> dict[str, Any]:
-        """Metadata of the memory that a model sees with the search result, such as its topics."""
+        """Metadata that a model sees with the search result, such as the topics of the memory."""
         shown: dict[str, Any] = {
             "memory_id": self.record.memory_id,
             "memory_type": str(self.record.type),
@@ -166,9 +166,9 @@ class Hit:
 
 
 def entries_of(hits: Sequence[Hit]) -> list[MemoryEntry]:
-    """Convert search results to Strands' memory entries of one line each.
+    """Convert search results to Strands' ``MemoryEntry`` objects, each with one line of text.
 
-    Results beyond 800 tokens in total are left out.
+    The lines have at most 800 tokens in total. Further results are left out.
     """
     entries, left = list[MemoryEntry](), MOST_TOKENS
     for hit in hits:
@@ -194,7 +194,7 @@ class _Text:
 
     @property
     def words(self) -> str:
-        """Text of a memory without the roles of speakers, so that "user" does not match them."""
+        """Text without the speakers' roles, so that they do not match the words of a query."""
         return _ROLE.sub("", self.own)
 
     @property
@@ -254,7 +254,10 @@ class Snapshot:
             self._texts = None
 
     def used(self, ids: Collection[str], now: float) -> None:
-        """Count a recall of memories at the time ``now``. Recalled memories rank higher."""
+        """Count a recall of the given memories at the time ``now``.
+
+        Memories with a higher access count rank higher.
+        """
         with self._lock:
             for id_ in self.records.keys() & ids:
                 self.records[id_] = counted(self.records[id_], {id_: (1, now)})
@@ -270,9 +273,9 @@ class Snapshot:
         """Return the memories that meet the conditions ``wanted`` as search results, best first.
 
         With a query, each passage of a session's messages is a separate result. If ``matching`` is
-        True, results without similarity to the query are left out. A similar result shares a word
-        with the query in its text or topics. If texts are compared by vectors, its similarity is
-        positive.
+        True, only results that are similar to the query are returned: they have a word of the query
+        in their text or topics. When texts are compared by vectors, similar means a similarity
+        above 0.
         """
         with self._lock:
             filters = wanted or MemoryQuery()
@@ -301,8 +304,9 @@ class Snapshot:
     def answers(self, query: str, hits: Sequence[Hit]) -> bool:
         """Return whether the results answer the query, so that no further search is needed.
 
-        One result must have 3 content words of the query, or all if there are fewer. If texts are
-        compared by vectors, any result is enough. A query without content words counts as answered.
+        At least one result must have 3 content words of the query, or all content words if the
+        query has fewer. When texts are compared by vectors, any result is enough. A query without
+        content words always counts as answered.
         """
         if self._embed is not None:
             return bool(hits)
@@ -317,9 +321,9 @@ class Snapshot:
         return score(record, now=now, half_life=half_life, similarity=similarity)
 
     def _indexed(self) -> dict[str, _Text]:
-        """Return the searchable texts of all memories, keyed by text id.
+        """Return the searchable texts of all memories, keyed by the id of the text.
 
-        The index of words is built first if memories have changed.
+        If memories have changed, the texts and the index of words are first built again.
         """
         if self._texts is None:
             self._texts, self._index = {}, LexicalIndex()
@@ -329,7 +333,7 @@ class Snapshot:
     def _index_texts(self, records: Iterable[MemoryRecord], known: dict[str, _Text]) -> None:
         """Add the searchable texts of memories to ``known`` and to the index of words.
 
-        If texts are compared by vectors, the index of words is not used.
+        When texts are compared by vectors, the index is not needed and stays empty.
         """
         texts = {name: text for record in records for name, text in texts_of(record).items()}
         known |= texts
@@ -349,9 +353,10 @@ class Snapshot:
 
 
 def texts_of(record: MemoryRecord) -> dict[str, _Text]:
-    """Return the searchable texts of a memory, keyed by text id.
+    """Return the searchable texts of a memory, keyed by the id of the text.
 
-    A memory has one text, its content. Stored messages of a session have one text for each passage.
+    Usually, the only text is the content of the memory. A memory with stored messages of a session
+    has one text for each passage of the messages.
     """
     if record.type != MemoryType.EPISODE:
         topics = " ".join(map(str, record.listed("topics")))

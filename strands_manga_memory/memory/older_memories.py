@@ -49,11 +49,11 @@ _MOST_FOUND, _MOST_IMPORTANT = 64, 192
 class WordList:
     """Index of the words in a user's memories, so that a search need not read all memories.
 
-    Preferences are not in the index. The index has parts, so that a search decodes only a few of
-    them. Each memory has a row number; the latest memory has the number 0.
+    Preferences are not in the index. The index has parts, and a search decodes only the parts it
+    needs. Each memory has a row number; the latest memory has the number 0.
 
-    - ``words.N`` maps checksums of words to the rows of the memories with the word. The checksum
-      determines ``N``.
+    - ``words.N`` maps checksums of words to the rows of the memories with the word. The number
+      ``N`` is computed from the checksum.
     - ``ids.N`` holds the memory ids of 512 rows.
     - ``important`` lists the 192 most important memories of each type.
 
@@ -68,9 +68,10 @@ class WordList:
         self._read = read
 
     def find(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the ids of memories that have at least one of some words, best match first.
+        """Yield the ids of memories that have at least one of the given words, best match first.
 
-        Memories with more and rarer words come first. ``words`` are checksums of the words.
+        ``words`` are checksums of the words. Memories with more of the words, and with rarer words,
+        come first.
         """
         self._load(map(_part_of, words))
         scores: dict[int, float] = defaultdict(float)
@@ -102,9 +103,10 @@ class WordList:
 
 
 def _parts_of_list(records: Iterable[MemoryRecord]) -> dict[str, Any]:
-    """Return the parts of a new word list, keyed by name.
+    """Build a new word list from memories, and return its parts, keyed by name.
 
-    Memories beyond the size limits of a list are left out.
+    The list has at most 2.8 MB and 32,768 memories. If ``records`` has more, the last ones are left
+    out.
     """
     rows: dict[str, list[int]] = defaultdict(list)
     important: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
@@ -137,8 +139,9 @@ class OlderMemories:
     The first search reads all memories and makes the list. Searches of the next seven days, in all
     processes, read the list and then the memories with matching words.
 
-    A list is made again if it may lack memories that the caller has not read either. It is deleted
-    when a memory is deleted, gets other words, or is stored with an old date.
+    The list lacks memories that were stored later. If the process may not have read all of the
+    later memories, a search makes a new list. The list is deleted when a memory is deleted, gets
+    other words, or is stored with an old date.
     """
 
     def __init__(self, partition: UserPartition) -> None:
@@ -155,20 +158,21 @@ class OlderMemories:
         known: Collection[str],
         with_preferences: bool,
     ) -> PartitionContent:
-        """Find up to 64 memories that the caller has not read yet.
+        """Find up to 64 memories that this process has not read yet.
 
         With a query, the memories have a word of the query. Without one, they are the most
         important memories of ``types``.
 
-        All preferences are added if the call makes the word list. With an existing list, they are
-        added if ``with_preferences`` is True and the caller has read at least 40 preferences. A
-        session start reads at most 40, so there may be more.
+        A call that makes the word list reads all memories, and also returns all preferences. A call
+        that uses an existing list returns them only if ``with_preferences`` is True and ``known``
+        contains at least 40 preferences. A session start reads no more than 40, so the user may
+        have others.
 
         Args:
             query: Text to search for, or None.
             types: Types of the memories without a query. With a query, the type does not matter.
-            since: Time from which on the caller has read all memories, in seconds since 1970.
-            known: Ids of the memories that the caller has read. They are left out.
+            since: Time from which on the process has read all memories, in seconds since 1970.
+            known: Ids of the memories that the process has read. They are left out.
             with_preferences: Whether preferences may be added if the list exists.
         """
         oldest = max(since, self._partition.clock() - _SECONDS)
@@ -199,9 +203,9 @@ class OlderMemories:
         return loaded
 
     def forget(self) -> None:
-        """Discard the word list in this process.
+        """Discard this process's copy of the word list.
 
-        The next search reads the stored list again, which may have changed.
+        The next search reads the stored list, which another process may have changed.
         """
         self._list = None
 
@@ -218,10 +222,10 @@ class OlderMemories:
         self._partition.delete_many([str(item["memory_id"]) for item in stored])
 
     def _stored(self, names: Sequence[str]) -> WordList | None:
-        """Read the parts ``names`` of the stored word list; None if there is no list.
+        """Read some parts of the stored word list; None if no list is stored.
 
-        Other parts are read when they are needed. A damaged list raises ``CorruptRecordError``,
-        here or when a damaged part is used.
+        ``names`` are the names of the parts. Other parts are read when a search needs them. A
+        damaged list raises ``CorruptRecordError``, here or at the later read of a damaged part.
         """
         items = self._items(names)
         if not items:
@@ -250,10 +254,10 @@ class OlderMemories:
             return body
 
     def _make(self) -> tuple[PartitionContent, WordList]:
-        """Read all memories, make and store a list of their words, and return both.
+        """Read all memories of the user, build and store a word list of them, and return both.
 
-        From a list over 2.8 MB, the oldest memories are left out. The list is not stored if the
-        store fails, or if memories change or are deleted during the call.
+        If the list would exceed 2.8 MB, it lacks the oldest memories. It is not stored if the store
+        fails, or if memories change or are deleted during the call.
         """
         partition, owner = self._partition, self._partition.owner
         table, changes = partition.table, (owner.changes_partition, CHANGES)

@@ -1,8 +1,8 @@
 """Memories of one user in the memory table, read by ranges of keys and changed by compare-and-set.
 
-A deletion of all data of a user (erasure) leaves a marker. A write can require that the marker has
-not changed. Each recall of memories is first recorded in an item of its own (the ledger). Later,
-these records are added to the access counts of the memories.
+A deletion of all data of a user (erasure) leaves a marker, by which a write can detect the deletion
+and do nothing. Each recall of memories is first recorded in an item of its own (the ledger), and
+later added to the access counts of the memories.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class PartitionContent:
 
     Attributes:
         records: Memories that have not expired, keyed by id. Their access counts include ``uses``.
-        uses: Recent recalls of memories, which are not added to the stored access counts yet.
-        unreadable: Ids of records that are damaged or of a later version. They are not changed.
+        uses: Recent recalls of memories, which the access counts in the table do not include yet.
+        unreadable: Ids of records that are damaged or have a newer schema. They stay in the table.
         is_partial: Whether the table may have more records than were read.
         expired: Ids of expired records that the store has not deleted yet.
         latest: Ids of the latest memories of the types fact and feedback, the latest first.
@@ -80,7 +80,7 @@ class PartitionContent:
     since: float = 0.0
 
     def add(self, more: PartitionContent) -> None:
-        """Add memories of the same user that were read later."""
+        """Add memories of the same user from a later read."""
         self.records |= more.records
         self.unreadable += more.unreadable
         self.expired += more.expired
@@ -96,8 +96,8 @@ MOST_PREFERENCES = 40
 class _Range:
     """Range of sort keys in the memory table, for a query.
 
-    With a limit, only the items with the highest sort keys are read, or the lowest with
-    ``is_lowest``.
+    A query with a ``limit`` reads the items with the highest sort keys, or with the lowest if
+    ``is_lowest`` is True.
     """
 
     first: str | None = None
@@ -159,7 +159,7 @@ class UserPartition:
     are always encoded, which compresses them.
 
     Attributes:
-        guard: Check in each ``update`` that the data of the user were not deleted, or None.
+        guard: Check from ``not_erased_since`` that ``update`` adds to its writes, or None.
     """
 
     def __init__(
@@ -177,10 +177,10 @@ class UserPartition:
         self.guard: Write | None = None
 
     def load(self, type_: str | None = None, *, uses: bool = False) -> PartitionContent:
-        """Read all memories of the user, or those of one type.
+        """Read all memories of the user, or all of one type.
 
-        Recent recalls, which the stored access counts do not include yet, are read, too, if there
-        is no type or if ``uses`` is True.
+        If ``type_`` is None or ``uses`` is True, recent recalls are read, too. The access counts in
+        the table do not include these yet.
 
         Raises:
             CorruptRecordError: No encrypted record can be decrypted, probably because of a wrong
@@ -194,12 +194,11 @@ class UserPartition:
         """Read the session, weekly and monthly summaries from which new memories are made.
 
         Recent recalls and the ids of expired memories are read, too. If there are over 128 session
-        and monthly summaries, the following are read:
+        and monthly summaries, only these are read:
 
         - The latest 128.
-        - The latest 32 session summaries that are old enough for a weekly summary, and the same for
-          monthly summaries. If no weekly (or monthly) summary covers the oldest of the 32 yet, the
-          latest 400.
+        - The latest 32 session summaries that are old enough for a weekly (or monthly) summary. If
+          the oldest of the 32 is not in such a summary yet, the latest 400.
         - The ids of expired summaries among the oldest 32.
 
         Args:
@@ -253,8 +252,8 @@ class UserPartition:
         """Read the latest memories of the user, for a recall of at most ``limit`` memories.
 
         If ``type_`` is None, all types are read except stored messages, open questions and weekly
-        summaries. Types are read in groups. Of each group, at most twice ``limit`` memories are
-        read, or 16 if that is more (of preferences, 40). At most five requests are made.
+        summaries. Each group of types has its own maximum: twice ``limit``, but at least 16 (for
+        preferences, at least 40). At most five requests are made.
 
         Raises CorruptRecordError if no encrypted record can be decrypted.
         """
@@ -365,10 +364,10 @@ class UserPartition:
     def update(
         self, memory_id: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Change a memory by compare-and-set, and return the memory that is then stored.
+        """Change a memory by compare-and-set, and return the memory that is stored afterwards.
 
-        The result is None if no memory is stored. If ``guard`` finds that all data of the user were
-        deleted meanwhile, nothing is written and the result is None.
+        The result is None if there is no memory. It is also None if all data of the user were
+        deleted since ``guard`` was made. Nothing is written then.
 
         Args:
             memory_id: Id of the memory.
@@ -423,7 +422,7 @@ class UserPartition:
         return [str(row["memory_id"]) for row in rows]
 
     def id_of_summary(self, name: str, expires_at: int | None) -> str:
-        """Return the id of a session summary. All versions of the summary have the same id.
+        """Return the id of a session summary, which is the same for all its versions.
 
         The first call makes the id from the current time and stores it. Later calls return the
         stored id. Each call sets the expiry of the stored id.
@@ -444,7 +443,7 @@ class UserPartition:
         return id_
 
     def note_latest(self, *memory_ids: str) -> None:
-        """Add ids to the stored list of the user's latest 64 facts and feedback texts."""
+        """Add ids to the stored list of the latest 64 facts and feedback texts of the user."""
 
         def attempt() -> bool | None:
             item = self.table.get(self.owner.partition, LATEST)
@@ -490,7 +489,7 @@ class UserPartition:
     # counts of the records.
 
     def note_uses(self, ids: Sequence[str], *, at: float | None = None) -> None:
-        """Record that a search or a recall has returned memories. ``fold`` counts this later.
+        """Record a recall of memories, which ``fold`` later adds to their access counts.
 
         Args:
             ids: Ids of the memories, best first. Only the first 40 are recorded.
@@ -578,10 +577,10 @@ def repeat_until_written(attempt: Callable[[], _Written | None], *, record: str)
 
 
 def not_erased_since(partition: str, erased: Item | None) -> Write:
-    """Return a transaction check that fails if all data of a user were deleted meanwhile.
+    """Return a transaction check that fails if all data of a user were deleted since a read.
 
-    ``erased`` is the marker of an earlier deletion, which must not have changed; None if there was
-    none. ``partition`` is the storage key of the user.
+    ``erased`` is the deletion marker of that read, or None if there was no marker. The check fails
+    if the marker is different now. ``partition`` is the storage key of the user.
     """
     unchanged = ABSENT if erased is None else Condition(equals={"mark": erased.get("mark")})
     return Write(key=(partition, ERASED), when=unchanged, is_check=True)
@@ -590,7 +589,8 @@ def not_erased_since(partition: str, erased: Item | None) -> Write:
 def unchanged(item: Item | None) -> Condition:
     """Return a write condition that fails if a record has changed since it was read.
 
-    ``item`` is the record that was read. None: the record must still be missing.
+    ``item`` is the record that was read. None means that there was no record, and there must still
+    be none.
     """
     return ABSENT if item is None else Condition(equals={"version": item.get("version")})
 

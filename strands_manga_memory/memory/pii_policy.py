@@ -1,4 +1,4 @@
-"""Removal of personal data from texts before they are stored, and limits of their length."""
+"""Removal of personal data from texts before they are stored, and limits of the texts' length."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Learner:
             self._writer.submit(("learn", id(self)), lambda: self._ask(model), slow=True)
 
     def drop(self, message_id: str) -> None:
-        """Remove an edited or redacted message from the messages that wait for the model."""
+        """Discard an edited or redacted message that the model has not read yet."""
         with self._lock:
             self._waiting.pop(message_id, None)
 
@@ -169,7 +169,7 @@ def _extracted(
 ) -> dict[str, list[Preference]]:
     """Return the preferences that a model finds in messages, keyed by message id.
 
-    A preference is left out if the words of its value are not in the message.
+    A preference is left out if the message does not contain the words of its value.
     """
     lines = [
         (id_, head_and_tail(text))
@@ -198,9 +198,10 @@ class UserContext(Plugin):
     """Plugin that adds the user's memories to every model call.
 
     The preferences known at session start become part of the system prompt, which then rarely
-    changes during the session. Earlier sessions, and preferences that the user has stated since,
-    come before the user's text in the message that began the turn. Later preferences override those
-    in the system prompt. The stored history of the conversation does not contain these texts.
+    changes during the session. Summaries of earlier sessions and recently stated preferences are
+    inserted before the user's text, in the message that began the turn. The recent preferences
+    override those in the system prompt. The stored history of the conversation does not contain the
+    inserted texts.
 
     Args:
         store: Store of the user's memories, with a hot tier.
@@ -288,7 +289,7 @@ class UserContext(Plugin):
             self._pending.append((event.message, self._clock()))
 
     def _look(self, event: BeforeInvocationEvent | AfterInvocationEvent) -> None:
-        """Extract preferences from new messages and retract those of edited messages."""
+        """Extract preferences from new messages, and retract the preferences of edited messages."""
         agent, added, self._pending = event.agent, self._pending, []
         texts = _texts_of(agent)
         gone = [
@@ -353,7 +354,7 @@ class UserContext(Plugin):
         )
 
     def redacted(self, message_id: str) -> None:
-        """Remove the preferences that a redacted message stated, in the background.
+        """Delete the preferences that a redacted message stated, in the background.
 
         Pass this method to ``TieredSessionManager.when_redacted``.
         """
@@ -380,7 +381,7 @@ class UserContext(Plugin):
         self._store.retract(message_id, session_id=self._session_id, at=at)
 
     def remove(self, message_id: str) -> None:
-        """Hide the preferences of a message from the agent without a change of the memory table."""
+        """Hide the preferences of a message from the agent, but keep them in the memory table."""
         self._hide(message_id, self._clock())
         self._store.reader.drop_snapshot()
         self._forget_found()
@@ -404,13 +405,13 @@ class UserContext(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Text about the user in the last request to the model."""
+        """Text about the user that the last request to the model contained."""
         return "\n".join([*self._other_texts(), *self._found_in_turn[1]])
 
     def known_records(self) -> list[MemoryRecord]:
-        """Return the memories of the user that are in this process.
+        """Return the memories of the user that this process has read or created.
 
-        They were read at session start, or added since.
+        Most are read at session start.
         """
         return self._store.reader.known_records()
 
@@ -445,7 +446,7 @@ class UserContext(Plugin):
         return with_section(context, render_section("user_memory", lines)) if lines else context
 
     def _found_for(self, context: InvokeModelContext) -> list[str]:
-        """Return the memories that a search found for the current turn, as lines for a request.
+        """Return the search results for the current turn, as lines for a request to the model.
 
         The search runs before the first request of the turn. Later requests contain the same lines.
         """
@@ -502,10 +503,10 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the recently stated preferences that the system prompt lacks, keyed by subject.
+        """Return the recently stated preferences that the system prompt lacks.
 
-        The texts for ``likes`` and ``dislikes`` list the new values first, then those that the
-        system prompt contains.
+        They are keyed by subject such as ``genre``. The texts for ``likes`` and ``dislikes`` list
+        the new values first, then those that the system prompt contains.
         """
         shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
         overrides = dict(stated)
@@ -529,7 +530,7 @@ class UserContext(Plugin):
 
 
 def _day_of(entry: MemoryEntry) -> str:
-    """Return the date of a memory's session, such as ``2026-11-26: ``; empty if unknown."""
+    """Return the date of a memory's session, in the form ``2026-11-26: ``; empty if unknown."""
     at = (entry.metadata or {}).get("ended_at")
     if not isinstance(at, int | float) or not 0 < at < _LATEST:
         return ""

@@ -125,7 +125,7 @@ class PreferenceLog:
         self._importance = importance
 
     def tokens(self) -> tuple[str, str]:
-        """Return two texts by which agents notice changes of the log: its revision and its version.
+        """Return the revision and the version of the log, two texts by which agents notice changes.
 
         The revision changes whenever agents must read the user's memories again. The version
         changes with each write of the log. Both are empty at first.
@@ -137,8 +137,8 @@ class PreferenceLog:
         """Read the recorded deletions and retractions of the user's memories, in one query.
 
         Returns:
-            Deletions of preferences and retractions of messages. Then the deletion times of other
-            memories in seconds since 1970, keyed by the ``forgotten_id`` of the memory.
+            First, the deletions of preferences and retractions of messages. Second, the deletion
+            times of other memories in seconds since 1970, keyed by ``forgotten_id`` of the memory.
         """
         rows = self.partition.table.query(
             self.partition.owner.changes_partition, first=CHANGES, last=f"{FORGOTTEN}~"
@@ -165,8 +165,8 @@ class PreferenceLog:
     def apply(self, change: PreferenceChange) -> Mapping[str, MemoryRecord | None]:
         """Store a change of the user's preferences, and publish it to new sessions and live agents.
 
-        Statements that were removed are left out. The same is true of statements from before a
-        deletion of all data of the user.
+        A statement is left out if it was removed, or if it is older than a deletion of all data of
+        the user.
 
         Returns:
             The changed preference records, keyed by id. None means that the record was deleted.
@@ -245,8 +245,8 @@ class PreferenceLog:
     def renew(self, *, is_removal: bool = False, drops_context: bool = False) -> None:
         """Notify live agents that memories other than preferences have changed.
 
-        The log gets a new revision, by which agents notice the change. If the log is encrypted, no
-        key is needed.
+        The log gets a new revision, by which agents notice the change. This needs no encryption
+        key, even if the log is encrypted.
 
         Args:
             is_removal: Whether memories were removed. Agents then read their text about the user
@@ -279,7 +279,7 @@ class PreferenceLog:
     def note_forgotten(self, memory_id: str, at: float) -> None:
         """Record the deletion of a memory, so that old messages do not create the memory again.
 
-        Only the deletion of a memory that is made from sessions is recorded.
+        Only memories that are made from sessions need this record.
         """
         if memory_id.partition("#")[0] in _MADE_BY_SESSIONS:
             key = {
@@ -291,7 +291,8 @@ class PreferenceLog:
     def erased_at(self) -> float:
         """Return the time of the last deletion of all data of the user, in seconds since 1970.
 
-        It is minus infinity without a deletion. A damaged marker of the deletion counts as now.
+        Without a deletion, the time is minus infinity. If the record of the deletion is damaged, it
+        is the current time.
         """
         try:
             return erased_at(self.partition.erased())
@@ -318,9 +319,9 @@ class PreferenceLog:
         """Try to write a change of the preferences in one transaction.
 
         Returns:
-            None if the log was changed by another process meanwhile. Otherwise the changed records,
-            and the revisions of the log before and after the write. Instead of the revisions, None
-            means that there was nothing to write.
+            None if another process changed the log meanwhile. Otherwise, the changed records, and
+            the revisions of the log before and after the write. The revisions are None if nothing
+            had to be written.
         """
         table, owner = self.partition.table, self.partition.owner
         logged, item, erased = self.read()
@@ -359,7 +360,7 @@ class PreferenceLog:
     ) -> dict[str, MemoryRecord | None]:
         """Return the preference records that a change writes or deletes, keyed by id.
 
-        None means a record to delete.
+        The value None means that the record is deleted.
         """
         now = self.partition.clock()
         known = {
@@ -397,8 +398,8 @@ class PreferenceLog:
     def _new_id(self, slot: str) -> str:
         """Return an id for the new preference record of a subject, such as ``genre``.
 
-        The id contains the subject. It is random if the records are encrypted and the subject may
-        reveal something about the user.
+        Usually, the id contains the subject. If the records are encrypted and the subject may
+        reveal something about the user, the id is random.
         """
         codec = self.partition.codec
         if codec is not None and codec.encrypts and slot not in _USUAL_SLOTS:
@@ -413,9 +414,9 @@ class PreferenceLog:
         known: MemoryRecord | None,
         statements: Sequence[Statement],
     ) -> MemoryRecord:
-        """Return the preference record of a subject with its current value.
+        """Return the preference record of a subject, such as ``genre``, with its current value.
 
-        ``known``, the stored record, is returned unchanged if it has this value already.
+        If ``known``, the stored record, has this value already, it is returned unchanged.
         """
         has_slot = not slot.startswith("~")
         if known is not None and (
@@ -444,10 +445,10 @@ class PreferenceLog:
         )
 
     def _replaced(self, known: MemoryRecord, new: MemoryRecord) -> MemoryRecord:
-        """Return a preference record after ``UserMemoryStore.prefer`` has set another value.
+        """Return a preference record with a new value from ``UserMemoryStore.prefer``.
 
-        Earlier values that ``prefer`` set are kept, because they may have changed other
-        preferences. ``known`` is the stored record. ``new`` has the new value.
+        ``known`` is the stored record, ``new`` the record with the new value. Earlier values set by
+        ``prefer`` stay in the metadata, because they may have changed other preferences.
         """
         earlier = [each for each in _bases(known) if each.preference.value != new.metadata["value"]]
         values = [[each.preference.value, each.at] for each in earlier[1 - MOST_OF_A_SLOT :]]
@@ -512,18 +513,19 @@ class PreferenceLog:
 
 
 def bucket_of(owner: Owner) -> str:
-    """Return the partition key of the list that contains a user while signals wait.
+    """Return the partition key of the list in which a user with unsent signals is entered.
 
-    A signal is a report of a preference that is not yet sent to another service. There are 16
-    lists, from which a process finds all users with such signals.
+    A signal is a report of a preference for another service. There are 16 such lists, which a
+    process reads to find all users with unsent signals. A hash of the user selects the list.
     """
     return f"spool/{zlib.crc32(owner.partition.encode()) % BUCKETS:02d}"
 
 
 def _revision_of(item: Item | None, erased: Item | None) -> str:
-    """Return the revision of a log, which changes when agents must read memories again.
+    """Return the revision of a user's preference log.
 
-    It also changes with each deletion of all data of the user.
+    If it changes, agents must read the user's memories again. Each deletion of all data of the user
+    changes it, too.
     """
     return f"{(item or {}).get('revision') or ''}{(erased or {}).get('mark') or ''}"
 
@@ -557,7 +559,10 @@ def slot_and_value(record: MemoryRecord) -> tuple[str, str]:
 
 
 def slot_of(record: MemoryRecord) -> str:
-    """Return the subject of a preference record or, without one, a digest of its content."""
+    """Return the subject of a preference record, such as ``genre``.
+
+    If the record has no subject, the result is a digest of its content.
+    """
     return slot_and_value(record)[0] or Statement(Preference("", record.content), 0.0).slot
 
 
@@ -575,7 +580,7 @@ def _bases(record: MemoryRecord) -> list[Statement]:
 
 
 def _sources(value: str, statements: Sequence[Statement]) -> dict[str, str]:
-    """Return the id of the latest message that states a preferred value, keyed by value.
+    """Map each value of a preference to the id of the latest message that states the value.
 
     ``value`` is a text with one or more values.
     """

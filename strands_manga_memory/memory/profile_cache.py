@@ -1,4 +1,4 @@
-"""Agent's copy of the record of its user in the hot tier, a fast shared store such as Redis."""
+"""Copy of a user's record in the hot tier (a fast shared store such as Redis) for one agent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _START_TOKENS = MOST_TOKENS * 3 // 4
 class ProfileCache:
     """Agent's copy of its user's record in the hot tier, with the text about the user.
 
-    The record stores this text, the context, for all devices and workers. A session loads the
+    The record stores this text, the context, for all agents of the user. A session loads the
     context once and keeps it, so that the beginning of the prompt stays the same. ``refresh`` reads
     a new context after a memory of the user was removed, or after the user's record has expired.
 
@@ -86,7 +86,7 @@ class ProfileCache:
     def overrides(self) -> dict[str, str]:
         """Values of the user's recently stated preferences, keyed by subject such as ``genre``.
 
-        They are the preferences in ``stated``. The latest comes last.
+        They override the text about the user. The value that changed last comes last.
         """
         return {slot: state.value for slot, state in self.stated.items()}
 
@@ -203,8 +203,8 @@ class ProfileCache:
     def _followed(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
 
-        The result is the new state of the record. If the log of preferences has a new revision,
-        agents must read their text about the user again.
+        The result is the new state of the record. If the preference log has a new revision, the
+        stored text about the user is removed, so that agents read the memories again.
         """
         revision, version = self._log.tokens()
         is_renewed = revision != state.revision
@@ -232,10 +232,10 @@ class ProfileCache:
         return followed
 
     def _load_context(self, state: ProfileState) -> None:
-        """Use the text about the user in the record. If it is missing or too old, make a new one.
+        """Use the text about the user from the record or, if it is missing or old, make a new text.
 
-        If this fails, the next refresh tries again. The new text is not stored in the record if
-        memories change meanwhile.
+        If this fails, the next refresh tries again. If memories change meanwhile, the new text is
+        not stored in the record.
         """
         context = state.context
         # The limit matters if a removal could not be published.

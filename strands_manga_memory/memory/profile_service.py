@@ -154,7 +154,7 @@ class TableProfileSource:
         self._partition = partition
 
     def read(self, user_id: str, *, tenant: str | None = None) -> Profile | None:
-        """Return the profile of a user, or None if the table has none, in one request.
+        """Read the profile of a user in one request; None if the table has no profile of the user.
 
         Fields with a value of a wrong type are left out.
 
@@ -179,7 +179,7 @@ class TableProfileSource:
 
 
 def _summary_text(value: object) -> object:
-    """Convert a mapping to a text such as ``total orders: 12, last title: Uzumaki``.
+    """Convert a purchase summary from a mapping to a text, such as ``total orders: 12``.
 
     Any other value is returned unchanged.
     """
@@ -227,7 +227,7 @@ class ProfileReader:
     ) -> ProfileReader | None:
         """Return a reader that reads profiles from a source within a deadline.
 
-        A reader or None is returned unchanged.
+        If ``source`` is such a reader already, or None, it is returned unchanged.
         """
         return (
             source
@@ -273,7 +273,7 @@ class PreferenceSink(Protocol):
     def send(self, signal: PreferenceSignal) -> None:
         """Receive the report of a preference or retraction.
 
-        After an exception, the report is sent again later.
+        If the method raises an exception, the report is sent again later.
         """
 
 
@@ -295,7 +295,7 @@ class CallablePreferenceSink:
 class TablePreferenceSink:
     """Sink that stores preferences in a memory table, one record for each subject.
 
-    The latest message about a subject wins, even if its signal arrives first.
+    The latest message about a subject, such as ``genre``, wins, even if its signal arrives first.
 
     Args:
         table: Table of the schema ``USER_MEMORY``. A ``UserMemoryStore`` of this table returns the
@@ -366,10 +366,10 @@ _LONGEST_WAIT = 60.0
 class PreferenceOutbox:
     """Sender of preference signals to another service (the sink), with retries.
 
-    A signal reports a stated preference or a retraction. The write that stores either also stores
-    its signal in the user's preference log. The signal is deleted after the sink has accepted it,
-    so each is sent at least once. A lease lets only one worker at a time send the signals of a
-    user, in the order of their numbers.
+    A signal reports a stated preference or a retraction. It is stored in the user's preference log
+    in the same write as the preference or retraction. It is deleted after the sink has accepted it,
+    so that each signal is sent at least once. A lease lets only one worker at a time send the
+    signals of a user, in the order of their numbers.
 
     Args:
         table: Table of the schema ``USER_MEMORY``.
@@ -396,11 +396,11 @@ class PreferenceOutbox:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Reset the delays before retries in a forked process. The parent process retries."""
+        """Discard scheduled retries in a forked process, because the parent process runs them."""
         self._waits: dict[Owner, float] = {}
 
     def log_of(self, owner: Owner) -> PreferenceLog:
-        """Open the preference log of a user. This outbox reports its later changes to the sink."""
+        """Open the preference log of a user. Later changes of the log are reported to the sink."""
         partition = UserPartition(self._table, owner, codec=self._codec, clock=self._clock)
         return PreferenceLog(partition, send_later=self.send_later)
 
@@ -482,8 +482,8 @@ class PreferenceOutbox:
     def drain_all(self) -> int:
         """Send the signals (reports of preferences) of all users to the sink.
 
-        The result is the number of signals that the sink accepted. No agent needs to run. A user is
-        skipped if another worker sends the user's signals, or if the sink fails.
+        The result is the number of signals that the sink accepted. The call needs no agent. A user
+        is skipped if another worker sends the user's signals, or if the sink fails.
         """
         sent = 0
         for bucket in range(BUCKETS):

@@ -107,10 +107,9 @@ class Retention:
         checked_importance("importance", self.importance)
 
     def expires_at(self, learned_at: float) -> int | None:
-        """Return the expiry time of a memory. None means that it does not expire.
+        """Return the time at which a memory expires, in seconds since 1970; None if it never does.
 
-        ``learned_at`` is the time when the memory was learned. Both times are in seconds since
-        1970.
+        ``learned_at`` is the time from which the retention counts, in seconds since 1970.
         """
         return None if self.seconds is None else int(learned_at + self.seconds)
 
@@ -198,12 +197,12 @@ class MemoryRecord:
     def expired(self, now: float) -> bool:
         """Return whether the memory has expired at the time ``now``, in seconds since 1970.
 
-        Stores delete expired memories later.
+        Stores delete expired memories with a delay, so a table may still contain them.
         """
         return self.expires_at is not None and self.expires_at <= now
 
     def listed(self, name: str) -> list[Any]:
-        """Return the list under a name in the metadata; empty if it is missing or no list."""
+        """Return a list from the metadata; empty if ``name`` is missing or its value is no list."""
         found = self.metadata.get(name)
         return found if isinstance(found, list) else []
 
@@ -236,7 +235,7 @@ _STORED = TypeAdapter(MemoryRecord)
 
 @dataclass(frozen=True)
 class Owner:
-    """User of a tenant, to whom a set of memories belongs.
+    """User, identified by user id and tenant, to whom memories belong.
 
     Args:
         user_id: User id, unique within the tenant.
@@ -276,10 +275,10 @@ _LATEST = 253_402_300_799.0
 
 
 def ended_at(record: MemoryRecord) -> float:
-    """Return the end of a memory's session, in seconds since 1970.
+    """Return the time when the session of a memory ended, in seconds since 1970.
 
-    For a weekly or monthly summary, it is the end of the last session. For a memory without a
-    session, it is the time of the last update.
+    A weekly or monthly summary has the end of its last session. A memory without a session has the
+    time of its last update.
     """
     at = record.metadata.get("ended_at", record.updated_at)
     is_valid = isinstance(at, int | float) and 0 <= at < _LATEST
@@ -305,14 +304,17 @@ class AgentContext:
 
     @property
     def text(self) -> str:
-        """Preferences and history in one text. If both are empty, a sentence that says so."""
+        """Preferences and history in one text.
+
+        If both are empty, the text is ``No prior interaction history.``.
+        """
         return "\n".join(part for part in (self.preferences, self.history) if part) or EMPTY
 
 
 def content_key(content: str) -> str:
     """Return a digest of a text, by which the same content is recognized.
 
-    It ignores case, character width and white space.
+    Texts that differ only in case, character width or white space have the same digest.
     """
     plain = " ".join(unicodedata.normalize("NFKC", content).casefold().split())
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -366,7 +368,7 @@ def preference_id(key: str) -> str:
 
 
 def type_range(type_: str) -> tuple[str, str]:
-    """Return the bounds of the sort keys of one type's memories, for a query of the table."""
+    """Return the bounds of the sort keys of all memories of one type, for a query of the table."""
     return f"{type_}#", f"{type_}$"
 
 
@@ -503,9 +505,9 @@ def episode_id(summary_id: str, part: int) -> str:
 def parts_of(
     values: Iterable[_Value], size_of: Callable[[_Value], int], most: int
 ) -> Iterator[list[_Value]]:
-    """Split values into lists of at most ``most`` bytes. A larger value gets a list of its own.
+    """Split values into lists of at most ``most`` bytes each.
 
-    ``size_of`` returns the size of a value in bytes.
+    A value that is larger gets a list of its own. ``size_of`` returns the size of a value in bytes.
     """
     part: list[_Value] = []
     size = 0
@@ -525,9 +527,9 @@ UseCounts = dict[str, tuple[int, float]]
 
 
 def add_uses(counts: UseCounts, entry: Item) -> None:
-    """Count the recall of memories that the table item ``entry`` records.
+    """Add one recorded recall to ``counts``, the number and time of recalls of each memory.
 
-    The recall of each memory is added to ``counts``, which is changed.
+    ``entry`` is the table item with the time of the recall and the ids of the recalled memories.
 
     Raises:
         ValueError: The item is invalid.
@@ -545,7 +547,7 @@ def add_uses(counts: UseCounts, entry: Item) -> None:
 def counted(record: MemoryRecord, uses: UseCounts) -> MemoryRecord:
     """Return a memory with recent recalls added to its access count and access time.
 
-    ``uses`` are the recalls, keyed by memory id.
+    ``uses`` are the numbers and times of recent recalls, keyed by memory id.
     """
     count, at = uses.get(record.memory_id, (0, 0.0))
     count, at = record.access_count + count, max(record.accessed_at, at)

@@ -80,7 +80,7 @@ class Statement:
         return cls(Preference(slot, value, liked, adds), at, id_, session_id, is_set)
 
     def repeats(self, other: Statement) -> bool:
-        """Return whether both statements state the same preference in the same message."""
+        """Return whether another statement has the same preference and the same message."""
         if not self.message_id or self.message_id != other.message_id:
             return False
         mine, theirs = self.preference, other.preference
@@ -152,7 +152,7 @@ def _digests(slot: str, value: str) -> tuple[str, ...]:
 
 
 def message_digest(message_id: str) -> str:
-    """Return a digest of a message id. Digests of all ids have the same length."""
+    """Return a digest of fixed length for a message id, which may have any length."""
     return hashlib.blake2b(message_id.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -216,7 +216,7 @@ class PreferenceSignal:
     def statement(self) -> Statement:
         """Stated preference that this signal reports.
 
-        Without a message id, the id of the signal takes its place.
+        If the signal has no message id, the statement gets the id of the signal as its message id.
         """
         preference = Preference(self.key, self.value, self.liked, self.adds)
         return Statement(preference, self.at, self.message_id or self.id, self.session_id)
@@ -224,9 +224,9 @@ class PreferenceSignal:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Current value of a subject, such as ``genre``, with the statement that last changed it.
+    """Current value of a subject, such as ``genre``, and its latest statement.
 
-    A statement that repeats the value counts, too.
+    This is the statement that last set, changed or repeated the value.
     """
 
     value: str
@@ -234,9 +234,10 @@ class SlotState:
 
 
 def fold(statements: Iterable[Statement]) -> dict[str, SlotState]:
-    """Compute the current preferences of a user from all statements, keyed by subject.
+    """Compute the current preferences of a user from all statements.
 
-    The statements are applied in order of time. The subject that changed last comes last.
+    The result is keyed by subject such as ``genre``. The statements are applied in order of time.
+    The subject that changed last comes last.
     """
     slots: dict[str, SlotState] = {}
     for each in sorted(statements, key=attrgetter("at", "is_set")):
@@ -287,7 +288,7 @@ def recent(
 def merged(known: Sequence[Statement], new: Iterable[Statement]) -> tuple[Statement, ...]:
     """Merge known and new statements of a user in order of time, without repetitions.
 
-    Only the latest 100 subjects are kept, with the latest 8 statements of each.
+    Only the latest 100 subjects, such as ``genre``, are kept, with the latest 8 statements of each.
     """
     rows = list(known)
     for each in new:
@@ -349,9 +350,9 @@ class LoggedChanges:
     def admit(self, statements: Iterable[Statement]) -> tuple[Statement, ...]:
         """Return the new statements that may be stored in the log.
 
-        Removed statements are left out. Statements from before the last deletion of all data of the
-        user are left out, too. If the log has its maximum of 300 removals, so are statements older
-        than these.
+        A statement is left out if it was removed, or if it is older than the last deletion of all
+        data of the user. A full log, with 300 removals, also leaves out statements older than its
+        oldest removal, because an earlier removal may be missing.
         """
         since = max(self.erased_at, complete_since(self.removals))
         return tuple(each for each in valid(statements, self.removals) if each.at > since)
@@ -379,11 +380,11 @@ class LoggedChanges:
     def _signals_after(
         self, change: PreferenceChange, removals: Sequence[Removal], statements: Sequence[Statement]
     ) -> tuple[PreferenceSignal, ...]:
-        """Return the signals to send after a change of the log, the new ones with their numbers.
+        """Return the signals that are still to be sent after a change of the log.
 
-        Signals of removed statements are dropped. If over 400 signals are left, those of statements
-        that are no longer in the log are dropped, too. ``statements`` are the statements in the log
-        after the change.
+        New signals get their numbers. Signals of removed statements are dropped. If over 400
+        signals are left, signals of statements that are no longer in the log are dropped, too.
+        ``statements`` are the statements in the log after the change.
         """
         kept = [one for one in self.signals if one.retracted or valid([one.statement], removals)]
         ids = {each.id for each in self.signals}
@@ -414,7 +415,8 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 def complete_since(removals: Sequence[Removal]) -> float:
     """Return the time since which the log has all removals, in seconds since 1970.
 
-    The log keeps only the latest 300 removals. Statements up to this time must not be stored any
-    more, because they may have been removed. With fewer removals, the time is minus infinity.
+    The log keeps only the latest 300 removals. A statement from before this time must not be stored
+    any more, because an older removal may have removed it. A log with fewer removals has all of
+    them, and the time is minus infinity.
     """
     return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf

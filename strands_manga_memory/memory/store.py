@@ -369,8 +369,8 @@ class UserMemoryStore(MemoryStore):
         Args:
             type: Type of the memories. Default: all types except those in ``DERIVED`` (stored
                 messages, open questions, and weekly and monthly summaries).
-            min_importance: Least importance of a memory.
-            limit: Most results after the filters. None means no limit.
+            min_importance: Minimum importance of a memory.
+            limit: Maximum number of results after the filters. None means no limit.
             query: Text to which the first results are most similar.
             metadata: Required metadata values, such as ``{"topics": "Uzumaki"}``.
             since: Earliest end of a memory's session, in seconds since 1970. Without a session, the
@@ -484,7 +484,7 @@ class UserMemoryStore(MemoryStore):
         the memories have not been read yet.
 
         Args:
-            max_tokens: Most tokens. Default 800.
+            max_tokens: Maximum number of tokens. Default 800.
 
         Raises:
             ValueError: ``max_tokens`` is not a positive whole number.
@@ -557,7 +557,7 @@ class UserMemoryStore(MemoryStore):
             return None
 
     def _delete_derived(self, memory_id: str) -> None:
-        """Delete the questions, messages, and weekly and monthly summaries of a session summary."""
+        """Delete the records that depend on a session summary, such as its open questions."""
         gone = [memory_id]
         if memory_id.startswith(f"{MemoryType.SUMMARY}#"):
             gone += [question_id(memory_id), *self.partition.episode_ids(memory_id)]
@@ -591,9 +591,9 @@ def _texts(name: str, values: Sequence[str]) -> list[str]:
 
 
 def _name_of(key: str) -> str:
-    """Return the subject that a key of a preference means: ``genre`` for ``favorite genres``.
+    """Return the subject of a preference's key, such as ``genre`` for ``favorite genres``.
 
-    A key that differs from its subject only in case or spaces stays, such as ``Genre``.
+    A key that differs from its subject only in case or spaces is returned unchanged.
     """
     slot = slot_for_key(key)
     return key if slot == " ".join(key.casefold().split()) else slot

@@ -1,4 +1,4 @@
-"""Extraction of preferences and passages from transcripts of sessions, and removal of texts."""
+"""Extraction of preferences and passages from transcripts, and removal of deleted content."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def _states(text: str, preference: Preference) -> bool:
 def passages_of(utterances: Sequence[Utterance]) -> list[str]:
     """Split the messages of a session into passages that are short enough to be quoted.
 
-    Turns of small talk are left out. A correction of the user is added to the passage that it
-    corrects, so that no outdated value is recalled alone. The corrected passage is the latest with
-    a number of two or more digits from the correction. If there is none, it is the last passage.
+    Turns of small talk are left out. A correction by the user is added to the passage that it
+    corrects, so that no outdated value is recalled alone. This is the latest passage that shares a
+    number of two or more digits with the correction or, without such a passage, the last one.
 
     If the passage becomes too long, only the user's words are kept in it. If these are too long as
     well, the correction becomes a passage of its own.

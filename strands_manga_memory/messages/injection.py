@@ -1,12 +1,12 @@
-"""Text that this package adds to requests: adding, escaping and removing it.
+"""Functions that add text of this package to requests to a model, escape it, and remove it.
 
-There are two kinds of added text. Placeholders stand for removed content. Tagged blocks, such as
+There are two kinds of added text. Placeholders replace removed content. Tagged blocks, such as
 ``<context>``, hold data for one request, and are not in the history.
 
-Plugins add sections, such as quotes, to the context block. The block precedes the user's text in
-the message that opened the turn. The sections have a fixed order and share one token budget. The
-metadata of the message contains the number of added content blocks, so that they can be removed
-again.
+Plugins add sections, such as quotes, to the ``<context>`` block. The block precedes the user's text
+in the message that opened the turn. The sections have a fixed order and share one token budget. The
+metadata of the message contains the number of added content blocks, by which they are found and
+removed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _INVISIBLE = re.compile(
 def with_system_text(context: InvokeModelContext, text: str) -> InvokeModelContext:
     """Return a request with a text added at the end of its system prompt.
 
-    A cache point at the end of the prompt stays behind the text.
+    A cache point at the end of the prompt stays at the end, after the text.
     """
     if not text:
         return context
@@ -93,7 +93,7 @@ def escape_line(text: object, most: int = 100) -> str:
 
     Args:
         text: Text to escape.
-        most: Largest number of characters of the line, counted before escaping.
+        most: Maximum number of characters of the line, counted before escaping.
     """
     plain = str(text)
     if not plain.isprintable():
@@ -138,7 +138,11 @@ def strip_own_blocks(text: str) -> str:
 
 
 def escape_own_tags(text: str) -> str:
-    """Escape the tags of this package, such as ``<context>``, in a trusted text."""
+    """Escape only the tags of this package, such as ``<context>``, in a text.
+
+    Other tags stay, because the function is for trusted texts, such as instruction files. Invisible
+    characters are removed.
+    """
     return _OWN_TAG.sub("&lt;", _INVISIBLE.sub("", text))
 
 
@@ -182,9 +186,10 @@ def strip_placeholders(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return the text of a message, without notes on removed content.
+    """Return the text of a message, without notes such as ``[image, not kept]``.
 
-    The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block.
+    The text has one line for each ``text``, ``guardContent`` and ``citationsContent`` block. Notes
+    of this package on removed content are left out.
     """
     return strip_placeholders("\n".join(filter(None, map(spoken_text, message["content"]))))
 
@@ -210,10 +215,10 @@ CONTEXT_FRAME = f"{_HEAD}\n{_FOOT}\n\n"
 
 
 def opening_position(messages: Sequence[Message]) -> int | None:
-    """Return the position of the user's message with which the current turn began.
+    """Return the position of the user's message that began the current turn.
 
-    This is the last user message without tool results. None if there is no such message, or if the
-    last message is not the user's.
+    This is the last user message without tool results. The result is None if there is no such
+    message, or if the last message of all is the assistant's.
     """
     if not messages or messages[-1]["role"] != "user":
         return None
@@ -224,7 +229,7 @@ def opening_position(messages: Sequence[Message]) -> int | None:
 
 
 def opening_id(messages: Sequence[Message]) -> str:
-    """Return the tracking id of the message that opened the current turn.
+    """Return the tracking id of the user's message that began the current turn.
 
     The id is an empty text if there is no such message, or if the message has no id.
     """
@@ -233,9 +238,10 @@ def opening_id(messages: Sequence[Message]) -> str:
 
 
 def begins_turn(messages: Sequence[Message]) -> bool:
-    """Return whether a request is the first of its turn.
+    """Return whether a request is the first request of its turn.
 
-    Its last message is then the message that opened the turn. Later requests end with tool results.
+    In the first request, the last message is the user's message that began the turn. Later requests
+    end with tool results.
     """
     return opening_position(messages) == len(messages) - 1
 
@@ -262,11 +268,11 @@ class Added(NamedTuple):
 
 
 def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
-    """Split a request into the messages of the history and the blocks that plugins added.
+    """Separate the messages of a request from the content blocks that plugins added to them.
 
-    Llama and Mistral on Bedrock refuse text next to tool results. Blocks that a plugin added there
-    are therefore returned in ``Added.before``, so that ``with_added`` puts them before the user's
-    text.
+    The function ``with_added`` puts the blocks back. Blocks next to tool results are returned in
+    ``Added.before``, and thereby move before the user's text, because Llama and Mistral on Bedrock
+    refuse text next to tool results.
     """
     messages = list(context.messages)
     opening = opening_position(messages)
@@ -297,9 +303,9 @@ def without_added(context: InvokeModelContext) -> tuple[list[Message], Added]:
 
 
 def with_added(messages: list[Message], added: Added) -> list[Message]:
-    """Return the messages of a request with the blocks that plugins added to it.
+    """Return the messages of a request with the content blocks that plugins added to them.
 
-    This is the reverse of ``without_added``, which removes the blocks.
+    This is the reverse of ``without_added``.
     """
     if added.after:
         content = [*messages[-1]["content"], *added.after]
@@ -316,18 +322,18 @@ def with_added(messages: list[Message], added: Added) -> list[Message]:
 
 
 def render_section(name: str, lines: Sequence[str]) -> str:
-    """Write a section of the ``<context>`` block, which this package adds to requests.
+    """Format a section of the ``<context>`` block, which this package adds to requests, as text.
 
-    The section has the given lines between tags with its name. The lines must be escaped already.
+    The lines are put between tags with the name of the section. They must be escaped already.
     """
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
 def with_section(context: InvokeModelContext, section: str) -> InvokeModelContext:
-    """Return a request with a section, such as quotes, in its ``<context>`` block.
+    """Return a copy of a request with a section, such as quotes, in its ``<context>`` block.
 
-    A section with the same name is replaced. Nothing changes if the section is empty or the last
-    message is not the user's.
+    A section with the same name is replaced. The request is returned unchanged if the section is
+    empty, or if the last message is the assistant's.
 
     Args:
         context: Request to change.
@@ -362,10 +368,10 @@ def _sections_in(text: str) -> dict[str, list[str]]:
 
 
 def _render(sections: Mapping[str, Sequence[str]]) -> str:
-    """Write the ``<context>`` block of a request, with its sections in the order of ``SECTIONS``.
+    """Format the sections of a request's ``<context>`` block as text, in the order of ``SECTIONS``.
 
-    If the block has over 4,096 tokens, lines at the end of its sections are removed, from the last
-    section first.
+    If the block has over 4,096 tokens, lines at the end of its last section are removed. If this is
+    not enough, lines of the section before it are removed, too.
     """
     lines = {name: list(sections[name]) for name in SECTIONS if name in sections}
     texts = [render_section(name, part) for name, part in lines.items()]

@@ -1,4 +1,4 @@
-"""Search for JSON documents in a text, and their conversion to compact JSON or plain text."""
+"""Functions that find JSON documents in a text, and convert them to compact JSON or plain text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Number(str):
 
 @dataclass(frozen=True)
 class Documents:
-    """JSON documents in a text that follow each other without other words between them.
+    """JSON documents that follow each other in a text, with only spaces or commas between them.
 
     Attributes:
         values: Parsed documents.
@@ -117,9 +117,9 @@ def _scan(text: str) -> list[Documents]:
 
 
 def _opened(value: Any, depth: int) -> Any:
-    """Parse the strings in a JSON value that contain JSON themselves.
+    """Parse the strings in a JSON value that are JSON documents themselves.
 
-    A note replaces objects and lists that are nested deeper than ``depth`` levels.
+    Objects and lists that are nested deeper than ``depth`` levels are replaced by a note.
     """
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
@@ -187,16 +187,16 @@ _LONG_STRING = 100
 
 
 def describe_json(value: Any) -> str:
-    """Describe a JSON value in plain text, with one record per line.
+    """Describe a JSON value in plain text, such as ``title: Uzumaki, price: 19.90``.
 
-    A record looks like ``title: Uzumaki, price: 19.90``. Fields without a value are left out. Long
-    strings are truncated, and repeated sentences in them are removed.
+    Each object in a list of objects has its own line. Fields without a value are left out. Long
+    strings are truncated, and repeated sentences in a string are removed.
     """
     return "\n".join(_record_lines(value))
 
 
 def _record_lines(value: Any) -> Iterator[str]:
-    """Yield the lines that describe a JSON value.
+    """Yield the lines of a plain-text description of a JSON value.
 
     Each object in a list of objects has its own line. All other fields together have one line.
     """

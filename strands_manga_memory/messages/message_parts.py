@@ -85,10 +85,10 @@ def is_of_tools(message: Mapping[str, Any]) -> bool:
 
 
 def spoken_text(block: Mapping[str, Any]) -> str | None:
-    """Return the text of a content block, or None if the kind of the block contains no text.
+    """Return the text of a content block, or None if blocks of this kind have no text.
 
-    Blocks of the kinds ``text``, ``guardContent`` and ``citationsContent`` contain text. The text
-    of a malformed block is empty.
+    Blocks of the kinds ``text``, ``guardContent`` and ``citationsContent`` have text. The text of a
+    malformed block is empty.
     """
     if "text" in block:
         return _string(block["text"])
@@ -141,7 +141,10 @@ def result_texts(result: Mapping[str, Any], written: Callable[[Any], str]) -> li
 
 
 def media_kind(block: Any) -> str:
-    """Return the kind of a media block, such as ``"image"``. An empty text for other blocks."""
+    """Return the kind of a media block, such as ``"image"``.
+
+    The result is an empty text if the block contains no media.
+    """
     return next((kind for kind in MEDIA if kind in block), "") if isinstance(block, dict) else ""
 
 
@@ -217,9 +220,10 @@ _MOST_PARTS = 1_000_000
 
 
 def _parts(value: Any) -> Iterator[tuple[type, Any]]:
-    """Yield the parts of a nested value that its hash covers.
+    """Yield the parts of a nested value from which its hash is computed.
 
-    Each part is a type with its content, or with its length for a dict, list or tuple.
+    A part of a dict, list or tuple is its type and length. A part of any other value is its type
+    and content.
     """
     coming = [value]
     while coming:
@@ -236,7 +240,8 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
 def text_of(value: Any, written: Callable[[Any], str] = str) -> str:
     """Convert a value of any type to text, without raising an error.
 
-    If the function ``written`` fails, the text is the name of the type, such as ``<Order>``.
+    The function ``written`` writes the text. If it fails, the result is the name of the value's
+    type, such as ``<Order>``.
     """
     try:
         return written(value)
@@ -276,9 +281,9 @@ _FEW_PARTS = 100
 def is_message(value: Any) -> bool:
     """Return whether a value is a message that Strands can process.
 
-    The role, the tracking id, the list of blocks, the texts of an assistant, and the ids and names
-    in tool blocks are checked. Inputs and results of tools are not checked. An invalid message
-    makes every turn fail, so invalid messages are rejected when they are read.
+    An invalid message makes every turn fail, so messages from stores and files are checked. The
+    role, the tracking id, the list of blocks, the texts of an assistant, and the ids and names in
+    tool blocks are checked. Inputs and results of tools are not checked.
     """
     if (
         not isinstance(value, dict)
@@ -362,10 +367,10 @@ class ToolResultSeparator:
 
 
 def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
-    """Return a key of a tool call that is unique in the last message of the agent.
+    """Return a key for a tool call, unique among the calls of the agent's last message.
 
-    The key is the call's id. If the message repeats the id, the later calls get a suffix such as
-    ``#2``.
+    The key is the id of the call. If several calls have the same id, each call after the first gets
+    a suffix, such as ``#2``.
     """
     id_ = str(tool_use["toolUseId"])
     position = _position(_calls_alike(agent, tool_use), tool_use)

@@ -1,4 +1,4 @@
-"""Requests to a model for structured answers, settings of a model, and logging of its failures."""
+"""Functions that ask a model for a structured answer, read its settings, and rate its errors."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ process.
 
 
 def error_level(model: Any, error: Exception) -> int:
-    """Choose the log level for an error of a model: a warning the first time, then ``DEBUG``.
+    """Return the log level for an error of a model: ``WARNING`` the first time, then ``DEBUG``.
 
-    The first error of each type from a class of models is a warning. A model without structured
-    output, for example, would otherwise log a warning in every turn.
+    First times are counted for each class of models and each type of error. Otherwise, a model
+    without structured output, for example, would log a warning in every turn.
     """
     failed = type(model).__qualname__, type(error).__name__
     level = logging.DEBUG if failed in _logged else logging.WARNING

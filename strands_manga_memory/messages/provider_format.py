@@ -1,4 +1,4 @@
-"""Conversion of a history to a format that every model provider accepts, and token usage.
+"""Conversion of a history to a format that every model provider accepts, and size of a prompt.
 
 Bedrock Converse, Anthropic, OpenAI and Gemini each reject some histories that an agent can have. A
 rejected history makes every later request fail, so the format satisfies the rules of all providers.
@@ -42,9 +42,9 @@ _MOST_IN_ID = 40
 def for_model(messages: list[Message]) -> list[Message]:
     """Return the messages of a request in a format that every model provider accepts.
 
-    Consecutive messages of one role are merged into one. The last of several user messages stays
-    alone, after a placeholder message of the assistant, so that the model answers only this
-    message. Placeholders also fill empty messages, precede a history that starts with the
+    Consecutive messages of one role are merged. Of several consecutive user messages, the last
+    stays separate, after a placeholder message of the assistant, so that the model answers only the
+    last one. Placeholders also fill empty messages, precede a history that starts with the
     assistant, and separate tool results from the user's next text.
 
     Each tool call gets exactly one result: its last result, or an error if it has none. Other
@@ -54,8 +54,8 @@ def for_model(messages: list[Message]) -> list[Message]:
         messages: History, which is not changed.
 
     Returns:
-        The messages, or ``messages`` itself if no change is needed. Unchanged messages are the same
-        objects.
+        The messages, or ``messages`` itself if no change is needed. Unchanged messages are not
+        copied.
     """
     if not messages:
         return messages
@@ -76,7 +76,7 @@ def _with_content(owner: Any, content: list[Any]) -> Any:
 
 
 def _is_plain_text(message: Message) -> bool:
-    """Return whether a message is one text that is not blank, as most messages are."""
+    """Return whether a message has only one block, which is a text that is not blank."""
     content = message["content"]
     block: Any = content[0] if len(content) == 1 else None
     return isinstance(block, dict) and [*block] == ["text"] and _has_content(block["text"])
@@ -105,10 +105,10 @@ def _with_valid_blocks(message: Message) -> Message:
 
 
 def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
-    """Return whether providers accept a block of a message at its position ``at``.
+    """Return whether providers accept the position of a reasoning block or cache point.
 
-    Reasoning must not be the last block, and a cache point must not be the first. ``contents`` are
-    the positions of all blocks that are neither.
+    Reasoning must not be the last block of a message, and a cache point must not be the first.
+    Blocks of other kinds are always accepted. ``contents`` are the positions of these other blocks.
     """
     if "reasoningContent" in block:
         return at < contents[-1]
@@ -179,10 +179,10 @@ def _valid_result_block(block: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class UniqueNames:
-    """Names that are unique in a request, such as ids of tool calls.
+    """Generator of names that are unique in a request, such as ids of tool calls.
 
     Args:
-        most: Most characters of a name.
+        most: Maximum number of characters of a name.
         suffix: Suffix of a repeated name, with ``{}`` for its number.
     """
 
@@ -195,7 +195,8 @@ class UniqueNames:
     def unique(self, base: str) -> str:
         """Return a name that was not returned before.
 
-        It is ``base``, shortened to the largest length, and with a number if ``base`` is repeated.
+        The name is ``base``, truncated to the maximum length. If this name was returned before, a
+        suffix with a number is added, within the maximum length.
         """
         base = base[: self._most]
         name, number = base, self._next.get(base, 2)
@@ -209,7 +210,10 @@ class UniqueNames:
 
 
 class _Call:
-    """Tool call in a request, with its unique id and its result (an error until it is found)."""
+    """Tool call in a request, with its unique id and its result.
+
+    The result is an error message until a result of the call is found in the history.
+    """
 
     def __init__(self, id_: str) -> None:
         self.id = id_
@@ -257,10 +261,11 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign the tool results in a message to the tool calls with the same ids.
+    """Assign each tool result in a message to the latest earlier tool call with the same id.
 
-    ``latest`` are the latest earlier calls, keyed by id. Calls with the same id get their results
-    in order. Of too many results, the last are assigned.
+    ``latest`` maps an id to its tool calls in the latest message that used the id. Several calls
+    with the same id get their results in order. If an id has more results than calls, only its last
+    results are assigned.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):
@@ -289,8 +294,8 @@ def _with_id(block: Any, kind: str, id_: str) -> Any:
 def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Message:
     """Return the message with the results of the tool calls in the message at position ``at``.
 
-    This is the next message of the history if it has exactly these results. Otherwise, it is a new
-    or changed message.
+    If the next message of the history has tool results, this message is used. Its content becomes
+    the assigned results and the cache points that it had. Otherwise, the message is a new one.
     """
     content: list[Any] = [call.result for call in sorted(calls, key=lambda call: call.place)]
     following = messages[at + 1] if at + 1 < len(messages) else None
@@ -304,10 +309,10 @@ def _results(messages: Sequence[Message], at: int, calls: Sequence[_Call]) -> Me
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
-    """Let user and assistant alternate in a history, starting with the user, as providers require.
+    """Make user and assistant alternate in a history, starting with the user.
 
-    Consecutive messages of one role are merged into one. Messages that must not be merged are
-    separated by a placeholder message of the other role.
+    Providers require this. Consecutive messages of one role are merged into one. Messages that must
+    not be merged are separated by a placeholder message of the other role.
     """
     if not messages or messages[0]["role"] != "user":
         messages = [{"role": "user", "content": [{"text": CONVERSATION_START}]}, *messages]
@@ -344,9 +349,9 @@ def stands_apart(before: Message | None, message: Message, after: Message | None
 
 
 def placeholder_count(messages: Sequence[Message]) -> int:
-    """Count the placeholder messages that are added to a history in a request.
+    """Count the placeholder messages that a request adds to a history.
 
-    A placeholder message lets the roles alternate, as providers require.
+    They make user and assistant alternate, as providers require.
     """
     around: list[Message | None] = [None, *messages, None]
     return sum(map(stands_apart, around, messages, around[2:]))
@@ -368,7 +373,7 @@ _NOT_IN_NOTE = re.compile(r'["\[\]\s]+')
 
 
 def media_note(block: dict[str, Any]) -> str:
-    """Return the note in place of a removed medium, such as ``[image, 48 KB, not kept]``."""
+    """Return the note that replaces a removed medium, such as ``[image, 48 KB, not kept]``."""
     kind = media_kind(block)
     medium = block[kind]
     parts = [kind]
@@ -385,7 +390,7 @@ def media_note(block: dict[str, Any]) -> str:
 def media_bytes(medium: dict[str, Any]) -> int:
     """Return the number of bytes in an image or other medium.
 
-    The number is 0 if the medium only refers to a location.
+    The number is 0 if the medium is only a reference, such as a URL.
     """
     source = medium.get("source")
     value = source.get("bytes") if isinstance(source, dict) else None
@@ -393,7 +398,7 @@ def media_bytes(medium: dict[str, Any]) -> int:
 
 
 def within_limits(messages: Sequence[Message]) -> list[Message]:
-    """Keep the media of a request, such as images, within the limits of model providers.
+    """Remove media, such as images, that exceed the limits of model providers, from a request.
 
     If there are too many images or documents, or too many bytes, notes replace the oldest media.
     The newest medium stays even if it alone exceeds the limit of bytes, because some providers
@@ -435,9 +440,9 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
 
 
 def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
-    """Apply the function ``change`` to each block with an image or other medium in a message.
+    """Apply the function ``change`` to each image or other medium in a message.
 
-    Blocks in tool results are included. With ``step=-1``, the last block is changed first. If
+    Media in tool results are included. With ``step=-1``, the last medium is changed first. If
     nothing changes, the same object is returned.
     """
     after = []
@@ -482,8 +487,8 @@ def prompt_tokens(usage: Mapping[str, Any], model_class: type) -> int:
     """Return the number of tokens of a whole prompt, including cached tokens.
 
     The number is 0 if the model reports no tokens. Some providers include cached tokens in
-    ``inputTokens``, and others report them separately. The class of the model shows which case
-    applies. For an unknown class, the counts themselves show it.
+    ``inputTokens``, and others report them separately. The model's class determines which case
+    applies. For an unknown class, the reported total determines the case.
 
     Args:
         usage: ``metadata.usage`` of a message. A missing value counts as 0.

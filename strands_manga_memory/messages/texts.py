@@ -1,8 +1,8 @@
-"""Token estimates, shortening and splitting of texts.
+"""Functions that shorten texts, split texts, and estimate their number of tokens.
 
-A regular expression blocks all threads until it ends, including the event loop. Texts of users and
-tools are therefore reduced to their beginning and end, or are read piece by piece, before regular
-expressions read them.
+A regular expression blocks all threads, including the event loop, until its search ends. Therefore,
+long texts of users and tools are reduced to their beginning and end, or are searched piece by
+piece.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
     Args:
         text: Text to shorten.
-        most: Most characters of the result. The beginning has about three quarters of them.
-        gap: Text in place of the middle. ``gap`` is never shortened.
+        most: Maximum number of characters of the result. The beginning has about three quarters of
+            them.
+        gap: Text that replaces the middle. It is never shortened.
     """
     if len(text) <= most:
         return text
@@ -40,7 +41,7 @@ def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
 
 
 def split_pieces(text: str) -> Iterator[str]:
-    """Split a text into lines, and long lines into pieces.
+    """Yield the lines of a text, with long lines split into pieces.
 
     A line of over 2,000 characters is split, after a space or ``。`` if possible.
     """
@@ -62,10 +63,11 @@ def split_pieces(text: str) -> Iterator[str]:
 
 
 def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield the matches of a pattern in a text, in a time that grows only linearly with its length.
+    """Yield the matches of a pattern in a text, in a time proportional to the text's length.
 
-    The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts.
-    A match that depends on text more than 500 characters after its part may be missed.
+    The matches are those of ``re.finditer``. A text of over 4,500 characters is searched in parts
+    of 4,000 characters. A match may be missed if it depends on text more than 500 characters after
+    the part in which it begins.
     """
     return (
         pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
@@ -89,8 +91,8 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 def map_stretches(change: Callable[[str], str], text: str) -> str:
     """Apply a function to a long text part by part, so that no call blocks other threads for long.
 
-    Parts have at most 4,000 characters. The function must replace each character independently of
-    the other characters, so that the division has no effect.
+    Parts have at most 4,000 characters. The function must change each character independently of
+    the other characters. Its results for the parts then form its result for the whole text.
     """
     if len(text) <= _AT_ONCE:
         return change(text)
@@ -154,10 +156,8 @@ def _word(first: str, last: str, length: int) -> float:
 def truncate_to_tokens(text: str, most: int) -> str:
     """Shorten a text to at most ``most`` estimated tokens by removing its end.
 
-    A text that fits is returned unchanged.
-
-    A longer text is cut after a whole sentence if at least half of the characters that fit are
-    kept. Otherwise, the text is cut at the limit and ends with ``…``.
+    The text is cut after a whole sentence if at least half of the characters that fit remain.
+    Otherwise, it is cut at the limit and ends with ``…``. A text that fits is returned unchanged.
     """
     if estimate_tokens(text) <= most:
         return text

@@ -39,7 +39,7 @@ class Transcript:
         utterances: Texts of the messages, in order.
         turns: Number of turns (user requests).
         covered: Number of messages of the conversation, including messages without text.
-        revisions: Number of replacements of messages, such as redactions.
+        revisions: Number of times that a message was replaced, for example by a redaction.
         ended_at: Time of the last message, in seconds since 1970.
     """
 
@@ -56,5 +56,5 @@ class Transcript:
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """Role and text of each message in the transcript."""
+        """Role and text of each message in the transcript, in order."""
         return [(utterance.role, utterance.text) for utterance in self.utterances]

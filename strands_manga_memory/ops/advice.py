@@ -44,7 +44,7 @@ class TtlAdvice:
 def ttl_advice(gaps: LogHistogram) -> TtlAdvice:
     """Recommend a time to live (TTL) for conversations in the hot store.
 
-    ``histogram`` contains the seconds between two turns of a conversation.
+    ``gaps`` is a histogram of the seconds between two turns of a conversation.
 
     Raises:
         ValueError: The histogram is empty.

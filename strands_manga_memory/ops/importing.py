@@ -83,7 +83,7 @@ class SessionsReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of imported sessions by outcome, and of messages under the key ``messages``."""
+        """Number of sessions by outcome; the key ``messages`` counts imported messages."""
         counts: Counter[str] = Counter(one.outcome for one in self.sessions)
         counts["messages"] = sum(one.messages for one in self.sessions if one.outcome == "imported")
         return dict(counts)
@@ -221,7 +221,7 @@ def _read_snapshot(
 
 
 def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
-    """Return an agent with the history and state that Strands restores from a stored session.
+    """Create an agent whose history and state Strands restores from a stored session.
 
     The agent is never run. Its model has a fixed answer.
     """
@@ -237,7 +237,7 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
 def _conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
-    """Build an imported conversation that can be stored: its log, history and states.
+    """Combine log, history and states into a conversation that can be stored.
 
     Return None if the conversation has neither messages nor agent state.
     """

@@ -194,7 +194,7 @@ def inspect(
 
 
 def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
-    """Return the properties of a conversation in the hot store, such as its remaining time.
+    """Return state, version and time to live of a conversation in the hot store.
 
     Return None if the hot store does not have the conversation.
 
@@ -237,6 +237,7 @@ def _messages(
 ) -> list[InspectedMessage]:
     """Return the messages of a conversation for display, each with its outcome.
 
+    The outcome is ``kept``, ``shortened``, ``left`` or ``written``, as in ``InspectedMessage``.
     Messages that only the agent's history has, such as summaries, come first. The messages of the
     log follow.
 

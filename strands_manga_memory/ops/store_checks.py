@@ -65,11 +65,11 @@ def problem(check: str, detail: str, remedy: str) -> Finding:
 
 
 def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Finding:
-    """Call functions of a store until one fails, and return the result of this check.
+    """Check that a store allows all of the given calls, and stop at the first failure.
 
     Args:
         tier: Prefix for the name of the check.
-        steps: Functions that call the store, keyed by the name for the result.
+        steps: Functions that call the store, keyed by the name of the call in the result.
     """
     for name, work in steps.items():
         try:
@@ -143,9 +143,9 @@ _CONNECT = (
 
 
 def _failure(tier: str, error: StoreError, step: str = "") -> Finding:
-    """Return the result of a check in which a call of a store raised an error.
+    """Return the result of a check that failed with an error of the store.
 
-    ``step`` is a text before the error, such as the name of the call.
+    ``step`` is the beginning of the description, such as the name of the call.
     """
     if isinstance(error, CorruptRecordError):
         return problem(f"{tier}.schema", f"{step}{error}", "upgrade this package")

@@ -123,7 +123,7 @@ class CacheStats(CacheUse):
 def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
     """Return a hash of each message of a request, to compare it with the next request.
 
-    Content that plugins added to this request only is left out.
+    The hashes ignore content that plugins added only to this request.
     """
     return [
         content_fingerprint({"role": message["role"], "content": _stored_blocks(context, at)})
@@ -132,9 +132,9 @@ def _fingerprint_messages(context: InvokeModelContext) -> list[int]:
 
 
 def _stored_blocks(context: InvokeModelContext, at: int) -> list[ContentBlock]:
-    """Return the content blocks of a message that are in the stored history, too.
+    """Return the content blocks of a message that the stored history also contains.
 
-    Blocks that plugins added to this request only are left out. ``at`` is the index of the message.
+    Blocks that plugins added only to this request are left out. ``at`` is the index of the message.
     """
     message = context.messages[at]
     added = context.dynamic_trailing_blocks if at == len(context.messages) - 1 else 0
@@ -155,7 +155,7 @@ _HIT = 0.5
 
 @dataclass
 class _Request:
-    """Hashes of the parts of a request, with which the conversation's next request is compared."""
+    """Hashes of the parts of a request, to compare it with the next request of the conversation."""
 
     parts: Mapping[Cause, int]
     messages: Sequence[int]

@@ -205,7 +205,7 @@ class StableTexts(Plugin):
         return self._text or ""
 
     def load(self, agent: Agent) -> None:
-        """Read the instruction files for an agent once. Further calls do nothing."""
+        """Read the instruction files for an agent. Only the first call reads them."""
         if self._text is None:
             registry = agent.tool_registry
             own = {name for name, tool in registry.registry.items() if _is_own(tool)}
@@ -264,8 +264,9 @@ def access_of(path: Path) -> Access:
 def can_change(path: Path, *, look: Callable[[Path], Access] = access_of) -> bool:
     """Return whether this process can change or replace a file.
 
-    It can if it owns or may write to the file or a folder above. In a folder with the sticky bit,
-    such as ``/tmp``, only ownership counts. If the path cannot be inspected, the result is True.
+    It can if it owns the file or a folder above, or may write to one of them. In a folder with the
+    sticky bit, such as ``/tmp``, only ownership counts. If the path cannot be inspected, the result
+    is True.
 
     Args:
         path: Absolute path of the file.

@@ -94,7 +94,7 @@ class SessionStats(TypedDict):
 
 
 class AgentConversation:
-    """Conversation of an agent, or state of a Graph or Swarm, in this process.
+    """Access of this process to an agent's conversation, or to the state of a Graph or Swarm.
 
     The object reads the conversation from the stores, and saves changes in the background.
 
@@ -122,9 +122,9 @@ class AgentConversation:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Replace this process's copy of the conversation by an empty one.
+        """Replace the copy of the conversation by an empty one after a fork of the process.
 
-        A forked child process calls this method. Its parent process saves the unsaved changes.
+        Only the child process does this. Its parent process saves the unsaved changes.
         """
         self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=_check_merge)
         self.local = self.hold.local
@@ -200,7 +200,7 @@ class AgentConversation:
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
-        """End the conversation if its session has expired. With ``inspect``, only in memory."""
+        """End the conversation if its session has expired; with ``inspect``, only in memory."""
         hold, local, base = self.hold, self.local, self.local.base
         hot, unused_until = hold.hot, base.last_used + self.tiers.ttl.session
         expires_in = None if hot is None or hot.stored is None else hot.stored.expires_in
@@ -222,9 +222,10 @@ class AgentConversation:
     # The agent's side
 
     def add(self, message: Mapping[str, Any], *, at: float | None = None) -> None:
-        """Add a message to the conversation's open turn, or to a new turn.
+        """Add a message to the conversation.
 
-        A user's request begins a new turn. Any other message does so only if no turn is open.
+        A user's request begins a new turn. Any other message belongs to the present turn or, if
+        that turn has ended, begins a turn.
 
         Args:
             message: The message.
@@ -243,7 +244,7 @@ class AgentConversation:
             self._last = message
 
     def end_turn(self) -> None:
-        """End the open turn of the conversation, and store the user's present intent with it."""
+        """End the present turn of the conversation, and add the user's intent to the turn."""
         with self.lock:
             intent = self.local.states.get(f"{META}active_intent")
             self.local.end_turn(**({"intent": intent} if intent else {}))
@@ -251,11 +252,11 @@ class AgentConversation:
     def add_or_revise(
         self, message: Mapping[str, Any], history: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Add a message to the conversation, or replace a shorter version of it in this turn.
+        """Add a message to the conversation, or replace its earlier, shorter version.
 
-        When a model continues an answer, Strands adds the longer answer with the same
-        ``tracking_id``. The longer answer then replaces the shorter one. A message that a caller
-        uses twice is twice in ``history``, the agent's present messages, and is added twice.
+        When a model continues an answer, Strands adds the longer answer with the ``tracking_id`` of
+        the shorter one, which is then replaced. A message that the application passes twice is
+        twice in ``history``, the agent's present messages, and is added twice.
         """
         with self.lock:
             identity = message.get("tracking_id") or ""
@@ -269,9 +270,9 @@ class AgentConversation:
             self.add(message)
 
     def redact(self, message: Mapping[str, Any], log: Iterable[LogEntry] = ()) -> bool:
-        """Replace a message by its redacted version, wherever the conversation has it.
+        """Replace a message of the conversation by its redacted version.
 
-        Both have the same ``tracking_id``. The next save replaces the message in the stores.
+        The message is found by its ``tracking_id``. The next save replaces it in the stores.
 
         Args:
             message: The redacted version.
@@ -295,7 +296,7 @@ class AgentConversation:
         return bool(found)
 
     def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
-        """Yield turn key and index of each message in memory with this ``tracking_id``."""
+        """Yield turn key and index of each message in memory with the given ``tracking_id``."""
         if not identity:
             return
         # Other characters than ASCII have two serialized forms.
@@ -331,7 +332,7 @@ class AgentConversation:
                 local.set_notes(load(notes))
 
     def set_entry(self, name: str, value: Any) -> None:
-        """Set a named value of the conversation, such as a Graph's state, for the next save."""
+        """Set a named value, such as a Graph's state, that the next save stores."""
         with self.lock:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
@@ -347,9 +348,10 @@ class AgentConversation:
             self._captured = entries_of(snapshot)
 
     def announce(self, told: Mapping[str, Any]) -> None:
-        """Store the changed values of an agent's metadata, such as the user's intent.
+        """Store those metadata values of an agent that have changed, such as the user's intent.
 
-        While the conversation has no messages, nothing is stored. A later call stores the values.
+        Nothing is stored before the conversation's first message. A later call then stores the
+        values.
 
         Args:
             told: All present metadata values of the agent, keyed by name.
@@ -366,7 +368,7 @@ class AgentConversation:
             self.set_meta({name: one for name, one in changes.items() if one != known.get(name)})
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
-        """Set metadata of the conversation, such as the user's locale. Other metadata stay."""
+        """Set metadata of the conversation, such as the user's locale. Keep its other metadata."""
         with self.lock:
             values = {f"{META}{name}": load(dump(value)) for name, value in changed.items()}
             self.local.set_states(values)
@@ -375,14 +377,14 @@ class AgentConversation:
 
     @property
     def has_news(self) -> bool:
-        """Whether this process knows changes of the conversation that its agent does not have."""
+        """Whether the agent lacks changes that its conversation has, such as new messages."""
         with self.lock:
             has_ended = self._resets != self.local.resets
             is_changed = self.local.has_news or has_ended
             return is_changed or given_entries(self.local.states) != self._given
 
     def take_over(self, live: Sequence[Message]) -> list[Message] | None:
-        """Return the agent's history with changes of other processes, at the beginning of a turn.
+        """Return the agent's history with the changes of other processes. Called before each turn.
 
         Args:
             live: The agent's present history. Unchanged messages stay the same objects.
@@ -425,7 +427,7 @@ class AgentConversation:
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
-        """Include the unsaved messages of an agent in this process when the log is read."""
+        """Let ``history`` and ``page`` also return messages that an agent has not saved yet."""
         with live.lock:
             own, base = live.local.own, live.local.base
             if base.incarnation not in (0, self.local.base.incarnation):
@@ -436,7 +438,7 @@ class AgentConversation:
         self._live = live
 
     def history(self, *, last: int | None = None) -> list[LogEntry]:
-        """Return all messages of the conversation, oldest first, also those that left the history.
+        """Return all messages of the conversation in order, not only those in ``agent.messages``.
 
         Args:
             last: Number of messages to return from the end of the log. None: all messages.
@@ -453,9 +455,9 @@ class AgentConversation:
     def page(
         self, *, limit: int, before: LogPosition | None
     ) -> tuple[list[LogEntry], LogPosition | None]:
-        """Return one page of the conversation's log, and the position at which the page begins.
+        """Return one page of the conversation's messages, and the position where the page begins.
 
-        A further call with this position returns the page before it. With a durable tier (such as
+        A call with this position returns the page of older messages. With a durable tier (such as
         DynamoDB), only the turns near the page are read.
 
         Args:
@@ -479,7 +481,7 @@ class AgentConversation:
         return page, LogPosition(first.seq, first.turn, first.number, first.key)
 
     def _entries_before(self, before: LogPosition, count: int) -> list[LogEntry]:
-        """Return at least ``count`` messages of the log before a position, if there are so many."""
+        """Return at least ``count`` messages before a position, or all if there are fewer."""
         newest = count + before.number + 2
         while True:
             entries, count_read = self._read_log(newest=newest, until=before.key)
@@ -497,9 +499,9 @@ class AgentConversation:
     def _read_log(
         self, *, newest: int | None = None, until: TurnKey | None = None
     ) -> tuple[list[LogEntry], int]:
-        """Read messages of the conversation's log, oldest first.
+        """Read messages from the stored log of the conversation, oldest first.
 
-        Placeholders stand for messages that are missing or cannot be read.
+        A placeholder replaces each message that is missing or cannot be read.
 
         Args:
             newest: Least number of messages to read from the end of the log. Without a durable
@@ -561,7 +563,7 @@ class AgentConversation:
     # Forks of the process
 
     def prepare_fork(self) -> None:
-        """Lock the conversation before a process fork, so that no child gets a half-made change."""
+        """Lock the conversation before a process fork, so that no change is copied half-made."""
         self.lock.acquire()
 
     def end_fork(self) -> None:

@@ -49,11 +49,11 @@ def slots_of(
     """Convert the messages of an agent's history to references to stored messages.
 
     - A message that equals a stored message becomes a reference to that message.
-    - An edited message has the ``tracking_id`` of a stored message. It becomes a reference to the
-      stored message that also contains the edited one.
+    - An edited message has the ``tracking_id`` of a stored message. It becomes a reference to that
+      message, with the edited text in the field ``body``.
     - A placeholder for an unreadable message becomes a reference to that message.
-    - Any other message, such as a summary, becomes a reference that contains the message and names
-      no turn.
+    - Any other message, such as a summary, belongs to no turn. It becomes a reference that contains
+      the whole message.
 
     Args:
         messages: The messages of the agent's history.
@@ -102,9 +102,9 @@ def messages_of(
     before: Sequence[Slot] = (),
     live: Sequence[Message] = (),
 ) -> list[Message]:
-    """Convert stored references to the messages of an agent's history.
+    """Return the messages of an agent's history, which is given as references to stored messages.
 
-    A placeholder stands for each message that cannot be read.
+    A placeholder replaces each message that cannot be read.
 
     Args:
         view: The references.
@@ -129,15 +129,15 @@ def messages_of(
 
 
 def identity_of(message: Any) -> str | None:
-    """Return the ``tracking_id`` of a message, or None if it has no valid one."""
+    """Return the ``tracking_id`` of a message; None if it is missing, empty or not text."""
     identity = message.get("tracking_id") if isinstance(message, Mapping) else None
     return identity if identity and isinstance(identity, str) else None
 
 
 def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
-    """Return a placeholder for an unreadable message of a history.
+    """Return a placeholder for a message that cannot be read.
 
-    Its role differs from the role of the message before it.
+    Its role differs from the role of the message before it, so that the roles alternate.
     """
     is_next = bool(before) and before[-1]["role"] == "user"
     role: Literal["user", "assistant"] = "assistant" if is_next else "user"
@@ -146,9 +146,9 @@ def _placeholder(slot: Slot, before: Sequence[Message]) -> Message:
 
 
 def _unreadable_slot(message: Mapping[str, Any]) -> Slot | None:
-    """Find the unreadable message that a placeholder replaces in an agent's history.
+    """Return the reference to the unreadable message that a placeholder replaces.
 
-    Return the reference to that message, or None if ``message`` is not a placeholder.
+    The result is None if ``message`` is not a placeholder.
     """
     identity = message.get("tracking_id")
     if not isinstance(identity, str) or not identity.startswith(_UNREADABLE_ID):

@@ -133,7 +133,7 @@ class ConversationSaver:
 
     @property
     def waits_for(self) -> Literal["hot", "durable", "nothing"]:
-        """Tier for whose answer a turn waits: ``hot`` or ``durable``.
+        """Tier whose answer a turn must wait for: ``hot`` or ``durable``.
 
         While this tier is down, a turn does not wait, and the value is ``nothing``.
         """
@@ -153,9 +153,9 @@ class ConversationSaver:
         return deadline if asked_at is None else max(0.0, asked_at + deadline - time.monotonic())
 
     def is_unsaved(self) -> bool:
-        """Return whether the conversation has changes that the durable tier lacks.
+        """Return whether the conversation has changes that are not in the durable tier.
 
-        Without a durable tier, changes that the hot tier lacks count.
+        Without a durable tier, the hot tier counts instead.
         """
         local = self._hold.local
         with local.lock:
@@ -176,7 +176,7 @@ class ConversationSaver:
     def commit_all(self) -> None:
         """Write all changes of the conversation to both tiers, in the calling thread.
 
-        If a tier does not take them, a retry is planned.
+        If a tier fails, the write is repeated later in the background.
         """
         hold, local = self._hold, self._hold.local
         try:
@@ -273,9 +273,10 @@ class ConversationSaver:
         return found
 
     def _note_unflushed(self, *, is_saved: bool) -> None:
-        """Update the list of conversations that ``flush_saved`` must write to the durable tier.
+        """Update the list of conversations whose latest changes only the hot tier has.
 
-        A save in the hot tier adds this conversation. A complete flush removes it.
+        A save in the hot tier adds this conversation, and a complete write to the durable tier
+        removes it. ``flush_saved`` reads the list.
         """
         unflushed = self.tiers.writer.unflushed
         if is_saved:
@@ -299,10 +300,10 @@ _FLUSH_SECONDS = 5.0
 
 
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
-    """Write conversations that this process has saved only in the hot tier to the durable tier.
+    """Copy to the durable tier the conversations that this process saved only in the hot tier.
 
-    Only the 1,000 conversations that were saved last are written, for at most 5 s. If some of them
-    are left, a warning is logged. A sweeper, which is a background job, writes the rest later.
+    The 1,000 conversations that were saved last are copied, for at most 5 s. If some are left, a
+    warning is logged, and a background job (the sweeper) copies them later.
 
     Args:
         writer: Background writer of the stores, which lists these conversations.
@@ -332,7 +333,7 @@ _MOST_SECONDS = 5.0
 
 
 async def saved(saver: ConversationSaver, future: Future[None]) -> None:
-    """Wait for a save of a conversation, at most until the deadline of the tier in use.
+    """Wait for a save of a conversation, at most for the deadline of the tier that stores it.
 
     A save that takes longer is completed in the background, and a warning is logged. If the tier is
     known to be down, there is no wait.
@@ -375,10 +376,10 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
 def wait_for(
     future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False
 ) -> None:
-    """Block the thread until a save ends, at most for the deadline of the durable tier.
+    """Block the thread until a save ends, or until a deadline.
 
-    On an event loop, the limit is the deadline of the hot tier, which is shorter by default. With
-    ``must``, it is always that of the durable tier.
+    The deadline is that of the durable tier. On an event loop without ``must``, it is that of the
+    hot tier, which is shorter by default.
 
     Args:
         future: The save.

@@ -100,10 +100,10 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
 
 
 def _with_new_keys(content: Record) -> Record:
-    """Return a forked conversation with new keys for its turns. The order of the keys stays.
+    """Give the turns of a forked conversation new keys, in the same order.
 
-    A process may still have messages of an earlier, deleted fork of the same session id in memory.
-    Because of the new keys, these messages cannot get into the new fork.
+    A process may still have messages of an earlier fork in memory, which had the same session id
+    and was deleted. Because of the new keys, these messages cannot get into the new fork.
     """
     tag = secrets.token_hex(4)
 
@@ -238,8 +238,7 @@ def _loaded(place: Place, tiers: Tiers) -> Conversation:
 def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
     """Store the given content as a new run of a conversation, for a fork, rewind or transfer.
 
-    The runs (incarnations) of a conversation are numbered. Each lasts until a deletion, expiry or
-    rewind.
+    A conversation has numbered runs (incarnations). A run lasts until a deletion, expiry or rewind.
 
     Args:
         hold: Access to the conversation, created for this call and used by no agent.
@@ -289,13 +288,13 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
 
 
 def _with_new_unlogged(hold: Conversation, content: Record) -> Record:
-    """Return the conversation's present record, marked so that a rewind keeps its newest turns.
+    """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
 
-    These are the turns that were stored after ``content`` was read. The record lists them as
-    missing in the log, because a new run of the conversation takes over only such turns.
+    The newest turns were stored after ``content`` was read. They are listed as missing in the log,
+    because only such turns are taken over after a rewind.
 
     Args:
-        hold: Access to the conversation, which has the present record (the stored state).
+        hold: Access to the conversation, with its stored state.
         content: An earlier copy of the conversation's content.
     """
     base = hold.local.base

@@ -104,7 +104,8 @@ class SessionAgent:
     def _restore(self, agent: Agent, messages: list[Message], built: Mapping[str, Any]) -> None:
         """Give an agent its stored messages and states.
 
-        The state of a conversation manager of another class is left out, and a warning is logged.
+        If the stored state of the conversation manager is of another class than the agent's
+        manager, this state is left out, and a warning is logged.
 
         Args:
             agent: The agent.
@@ -131,10 +132,10 @@ class SessionAgent:
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
-        """Put the messages to which the agent's history refers back into the agent's stash.
+        """Refill the agent's stash, which is Strands' storage for messages outside the history.
 
-        The stash is Strands' storage for messages outside the history. A stash that survives the
-        process still has them, and is not changed. If the log cannot be read, a warning is logged.
+        The stash gets the messages to which the history refers. A stash that outlives the process
+        has them already, and is not changed. If the log cannot be read, a warning is logged.
         """
         manager = agent.context_manager
         if manager is None or manager.stash is None or manager.stash_is_durable:
@@ -282,7 +283,7 @@ class SessionAgent:
         return stored
 
     def settle_later(self, future: Future[None]) -> None:
-        """Let the next beginning or end of a turn wait until a redaction is stored.
+        """Make the next beginning or end of a turn wait until a redaction is stored.
 
         The wait takes at most ``durable_deadline``.
 
@@ -293,7 +294,7 @@ class SessionAgent:
         self._unsettled = [*left, future]
 
     def wait_for_redactions(self) -> None:
-        """Block the thread until pending redactions of logged messages are stored.
+        """Block the thread until pending redactions of messages in the log are stored.
 
         The wait takes at most ``durable_deadline``.
 
@@ -307,7 +308,7 @@ class SessionAgent:
                 wait_for(future, tiers, must=True, has_waited=True)
 
     def renew_after_fork(self) -> None:
-        """Discard the list of pending redactions in a forked process. The parent completes them."""
+        """Discard the list of pending redactions in a child process. The parent completes them."""
         self._redactions, self._unsettled = [], []
 
     async def _settle(self) -> None:

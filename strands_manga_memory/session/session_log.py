@@ -17,7 +17,7 @@ from strands_manga_memory.stores.codec import load
 
 
 class LogPosition(NamedTuple):
-    """Position of a message in a conversation's log, for reading the messages before it.
+    """Position of a message in a conversation's log, from which older messages can be read.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -53,7 +53,7 @@ class LogPosition(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LogEntry:
-    """Message in a conversation's log.
+    """Message of a conversation's log, with its number, turn and time.
 
     Args:
         seq: Number of the message in the log, from 1.
@@ -101,13 +101,13 @@ class LogEntry:
 
 @dataclass(frozen=True)
 class HistoryPage:
-    """Page of a conversation's log, which has all messages of the conversation.
+    """Page of the messages of a conversation, as ``history_page`` returns it.
 
     Attributes:
-        records: The messages, oldest first. Each record has ``seq``, ``turn``, ``at``, ``message``
-            and further stored values.
-        next: Argument ``after`` of ``history_page`` that returns the page with the preceding
-            messages. None if there are none.
+        records: The messages, oldest first. Each is a dict with ``seq`` (message number), ``turn``
+            (turn number), ``at`` (seconds since 1970), ``message`` and further stored values.
+        next: Argument ``after`` for the call of ``history_page`` that returns the older messages.
+            None on the page with the oldest messages.
     """
 
     records: tuple[dict[str, Any], ...]
@@ -117,7 +117,7 @@ class HistoryPage:
 def log_entries(log: Mapping[TurnKey, Turn], lengths: Mapping[TurnKey, int]) -> list[LogEntry]:
     """Convert the turns of a log to messages, numbered from 1.
 
-    Placeholders stand for messages that are missing or cannot be read.
+    A placeholder replaces each message that is missing or cannot be read.
 
     Args:
         log: The turns that were read, keyed by turn key.

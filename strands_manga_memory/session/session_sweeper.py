@@ -84,7 +84,7 @@ class EndedConversation:
         return self.record.ids or self._ids
 
     def flush(self, *, claimed: tuple[int, int]) -> bool:
-        """Write the turns that only the hot tier has to the durable tier.
+        """Copy turns that only the hot tier has to the durable tier.
 
         Args:
             claimed: Version numbers of the hot tier's copy when the sweeper claimed (reserved) the
@@ -145,7 +145,7 @@ class EndedConversation:
     def present_transcript(self) -> Iterator[Transcript]:
         """Yield the transcript of the conversation since its last expiry or deletion.
 
-        Nothing is yielded if there are no messages, or if the user or session is not known.
+        Nothing is yielded without messages, or if the user or session is not known.
         """
         if not self.record.is_empty:
             yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
@@ -153,9 +153,9 @@ class EndedConversation:
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
     ) -> Iterator[Transcript]:
-        """Yield a transcript of turns of the log.
+        """Yield one transcript of the given turns.
 
-        Without turns, or if the user or session is not known, nothing is yielded.
+        Nothing is yielded without turns, or if the user or session is not known.
 
         Args:
             log: Key and content of each turn, in order.
@@ -367,7 +367,7 @@ class SessionSweeper:
         return now + ttl.grace + self._lease, is_finalized
 
     def _finalized(self, conversation: EndedConversation, durable: DurableTier) -> bool:
-        """Call the finalizer for a conversation, unless it has processed this version already.
+        """Call the finalizer for a conversation, unless it has processed the latest version.
 
         Returns:
             Whether the finalizer was called. False also if there is no finalizer.
@@ -384,7 +384,7 @@ class SessionSweeper:
     def _mark(self, place: Place, durable: DurableTier) -> None:
         """Store which version of a conversation the finalizer has processed.
 
-        That version is not given to the finalizer again.
+        A later sweep does not give that version to the finalizer again.
         """
         if not durable.head_item:
             return

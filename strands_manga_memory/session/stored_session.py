@@ -53,9 +53,9 @@ COUNTERS = ("turn_count", "created", "last_activity")
 class StoredSession:
     """Stored session that can be read and changed. ``TieredSessionManager`` inherits these methods.
 
-    Many methods have an argument ``agent_id``. None stands for the default agent: the agent of the
-    scope or, without a scope, the only agent in use. If none or several are in use, the default
-    agent is the one with the id ``default``.
+    Many methods have an argument ``agent_id``. None means the default agent: the agent of the scope
+    or, without a scope, the only agent in use. If none or several are in use, the default agent is
+    the one with the id ``default``.
 
     Args:
         session_id: Id of the session, or a ``ConversationScope`` with the ids of session, user,
@@ -132,10 +132,10 @@ class StoredSession:
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
-        """Hold the lease of a conversation, so that workers take turns.
+        """Reserve a conversation for one worker during a ``with`` block.
 
-        Only one worker can hold the lease at a time. A writer that does not call this method can
-        still save, and its changes are merged.
+        Only one worker can hold this reservation, the lease, at a time. A writer that does not call
+        this method can still save, and its changes are merged.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
@@ -159,7 +159,7 @@ class StoredSession:
             hot.release_lease(name, owner=owner)
 
     def history(self, agent_id: str | None = None) -> Iterator[Message]:
-        """Yield all messages of an agent's conversation in order, also those that left its history.
+        """Yield all messages of an agent's conversation in order, not only those in its history.
 
         All of them are read before the first message is yielded.
 
@@ -380,7 +380,7 @@ class StoredSession:
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
     ) -> Standing:
-        """Store a conversation of another session manager, if this session has none with that id.
+        """Store a conversation of another session manager, unless this session has it already.
 
         If there is a durable tier, the conversation is not written to the hot tier. Its time to
         live begins now.
@@ -461,8 +461,8 @@ class StoredSession:
         """Store metadata of a conversation, such as the user's locale, and wait for the save.
 
         Raises:
-            ValueError: A value is not JSON, or has over 100 levels, or a name is one of the
-                counters.
+            ValueError: A value is not JSON, or has over 100 levels, or a name is that of a counter,
+                such as ``turn_count``.
             StoreUnavailableError: No tier took the metadata in time; they are kept and saved later.
         """
         for name, value in fields.items():
@@ -481,7 +481,7 @@ class StoredSession:
         wait_for(conversation.saver.request(), self._tiers, must=True)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
-        """Register a function that gets the ``tracking_id`` of each message when it is redacted."""
+        """Register a function that is called with the ``tracking_id`` of each redacted message."""
         self._redaction_listeners.append(listener)
 
     # Conversations of the session's agents and orchestrators
@@ -524,7 +524,7 @@ class StoredSession:
         return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:
-        """Return the Strands agent with this id; None if there is none, or none any more."""
+        """Return the Strands agent with this id; None if it is not known, or no longer in use."""
         return self._agents[agent_id].agent() if agent_id in self._agents else None
 
     def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:
@@ -538,7 +538,7 @@ class StoredSession:
                 listener(id_)
 
     def _save_in_process(self, agent_id: str, *, idle: bool) -> None:
-        """Write an agent's unsaved changes in all session managers of this process to the stores.
+        """Save an agent's changes that any session manager of this process has not saved yet.
 
         Args:
             agent_id: Id of the agent.
@@ -560,7 +560,7 @@ class StoredSession:
                 conversation.saver.request_flush().result()
 
     def _in_process(self, agent_id: str) -> Iterator[tuple[SessionAgent | None, AgentConversation]]:
-        """Yield an agent and its conversation from each session manager of this process.
+        """Yield an agent and its conversation from each session manager in this process.
 
         Session managers that do not use the conversation are left out. The agent is None if it is
         not a Strands agent.

@@ -128,10 +128,10 @@ def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
 
 
 def damaged_heads(table: Table, session: str) -> list[str]:
-    """Return the names of damaged table items that have the states of a session's conversations.
+    """Find damaged conversations of a session, and return the names of their table items.
 
-    There is one such item, the head, for each conversation. It is damaged if it lacks the attribute
-    ``state``.
+    The item with the state of a conversation, its head, is damaged if the attribute ``state`` is
+    missing.
     """
     heads = _heads(table, session, "state")
     return [f"{session}/{row['sk']}" for row in heads if "state" not in row]
@@ -149,8 +149,8 @@ def tombstone_key(partition: str) -> Key:
 def put_group_tombstone(table: Table, partition: str, *, now: float, until: float) -> int:
     """Write the marker (tombstone) that deletes all conversations of a session or user.
 
-    Until the end of this call, other processes can still save new conversations. A caller that also
-    deletes each conversation must therefore list the conversations after this call.
+    Until the end of this call, other processes can still save new conversations. To delete each
+    conversation as well, list the conversations after this call.
 
     Args:
         table: The durable tier.
@@ -261,14 +261,14 @@ class ExpiryIndex:
     def move(self, entry: ExpiryEntry, *, due: float) -> None:
         """Postpone the next check of a conversation to the time ``due``, in seconds since 1970.
 
-        The new time is at least one second after the old one.
+        The check is postponed by at least one second.
         """
         later = self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
         self.remove(entry)
 
     def remove(self, entry: ExpiryEntry) -> None:
-        """Remove a conversation's entry from the list of conversations for sweepers to check."""
+        """Remove a conversation's entry from the index, so that sweepers no longer check it."""
         item = self._item(entry)
         self._table.delete(item["session_id"], item["sk"])
 
@@ -296,7 +296,7 @@ def due_key(place: Place) -> Key:
 
 
 def finalized_key(place: Place) -> Key:
-    """Return the table key of the item with the last finalized version of a conversation.
+    """Return the key of the table item that shows which version of a conversation is finalized.
 
     A finalizer, such as a summarizer, has processed that version.
     """
@@ -319,7 +319,7 @@ class ListedSession(NamedTuple):
 def listings(
     table: Table, user_id: str, tenant: str | None
 ) -> tuple[list[ListedSession], list[str]]:
-    """Return the sessions that are listed for a user, and the names of unreadable entries.
+    """Return the sessions in a user's list of sessions, and the names of unreadable list entries.
 
     If the session id in an entry is damaged, the id is read from the entry's key. The key has only
     a shortened form of a long id. Such an id is read from the expiry index.
@@ -463,7 +463,7 @@ class Tiers:
         ttl: TtlPolicy | None = None,
         **rules: Any,
     ) -> Tiers:
-        """Combine a hot and a durable store, of which one may be None, with the saving rules.
+        """Combine a hot and a durable store, of which one may be None, with the saving settings.
 
         If there is a durable store, a hot store that ends with the process is not used. In a
         process, all objects with the same stores share one background writer, which also tracks

@@ -203,7 +203,7 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
     Args:
         table: The durable tier.
-        since: Days before this time, in seconds since 1970, are left out.
+        since: A time on the first day to include, in seconds since 1970. Default: all days.
 
     Raises:
         StoreUnavailableError: The table does not answer.
@@ -216,9 +216,10 @@ def stored_gaps(table: Table, *, since: float = 0.0) -> LogHistogram:
 
 
 def gaps_of(writer: Writer, table: Table | None) -> ReturnGaps:
-    """Return the histogram of the time between two turns that all session managers share.
+    """Return the histogram of the time between two turns for the given stores.
 
-    Session managers share it if they have the same stores, and so the same background writer.
+    All session managers of a process that have the same stores, and so the same background writer,
+    share it.
     """
     attached, table = attachments(writer), getattr(table, "observes", table)
     found: ReturnGaps = attached.get("gaps") or attached.setdefault(

@@ -166,8 +166,8 @@ class SessionStrandsAgent(SquadAgent):
     ) -> AsyncGenerator[AgentStreamResponse, None]:
         """Answer a request in a task of its own, and yield the chunks of the answer.
 
-        If the caller closes the stream early, the agent is cancelled, and the task ends at the
-        latest after ``grace`` seconds. If the caller only stops reading, the task continues.
+        If Agent Squad closes the stream early, the agent is cancelled, and the task ends at the
+        latest after ``grace`` seconds. If Agent Squad only stops reading, the task continues.
         """
         channel: asyncio.Queue[AgentStreamResponse | None] = asyncio.Queue()
         gone = threading.Event()

@@ -227,8 +227,8 @@ class SessionChatStorage(ChatStorage):
     async def fetch_all_chats(self, user_id: str, session_id: str) -> list[ConversationMessage]:
         """Return the latest messages of all agents of a session, oldest first.
 
-        Each answer begins with ``[agent_id]``. The agents are those that the durable store lists,
-        and those that this object has used before.
+        Each answer begins with ``[agent_id]``. The agents are listed in the durable store. Agents
+        that this object has used are included even before the durable store lists them.
 
         While the durable store is unavailable, the result contains only agents that this object has
         used, and only messages of their current histories.
@@ -290,7 +290,7 @@ class SessionChatStorage(ChatStorage):
 
 @contextmanager
 def _user_facing_errors() -> Iterator[None]:
-    """Replace the text of a store's error in a ``with`` block by a text for users.
+    """Give store errors in a ``with`` block a text that is suitable for users.
 
     Agent Squad shows the texts of errors to its users.
     """

@@ -116,7 +116,7 @@ class Handoffs:
     def remove(self, scope: ConversationScope, handoffs: list[Handoff]) -> None:
         """Remove handoffs, the messages from one agent to another, after their delivery.
 
-        Handoffs that an agent has stored since they were read stay.
+        A newer handoff of the same sender, stored after ``handoffs`` were read, is kept.
         """
         manager = self._memory.session(scope)
         delivered = [handoff for handoff in self.read(scope) if handoff in handoffs]

@@ -55,7 +55,7 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def hold(self, scope: ConversationScope, *, wait: float) -> AsyncIterator[None]:
-        """Wait until the earlier requests of a conversation have ended, and run a ``with`` block.
+        """Run a ``with`` block after the earlier requests of a conversation have ended.
 
         Later requests of the conversation wait for the end of the block.
 
@@ -64,8 +64,7 @@ class ConversationTurns:
             wait: Longest wait in seconds.
 
         Raises:
-            BusyError: Earlier requests took too long. Requests that wait for each other end in this
-                way, too.
+            BusyError: Earlier requests took longer than ``wait``, or requests wait for each other.
         """
         key = (scope.storage_session_id, scope.agent_id)
         async with AsyncExitStack() as held:
@@ -89,9 +88,9 @@ class ConversationTurns:
 
     @asynccontextmanager
     async def _first_in_queue(self, key: Key) -> AsyncIterator[None]:
-        """Wait until the earlier requests of a conversation in this process have ended.
+        """Wait, before a ``with`` block, for a conversation's earlier requests in this process.
 
-        The next request may run after the ``with`` block.
+        After the block, the next request in the queue may run.
         """
         mine = Future[None]()
         # so that the cancellation of a waiting request does not cancel the future
@@ -154,10 +153,9 @@ class ConversationTurns:
 
 
 async def _in_thread_to_its_end(acquire: Callable[[], bool]) -> bool:
-    """Acquire a lock by the function ``acquire`` in a thread, even if the caller is cancelled.
+    """Call ``acquire``, which acquires a lock, in a thread, and wait even if the task is cancelled.
 
-    The end of the call is always awaited. Otherwise a cancelled caller could release the lock
-    before the thread acquires it.
+    Without this wait, a cancelled task could release the lock before the thread acquires it.
     """
     acquiring = asyncio.ensure_future(asyncio.to_thread(acquire))
     try:

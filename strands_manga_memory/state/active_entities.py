@@ -39,7 +39,7 @@ For example, each series has its own ASIN.
 class Confidence(StrEnum):
     """Certainty of an entity that a conversation is about: inferred or confirmed.
 
-    An entity is confirmed if the user named it, or if a method call of the application set it.
+    An entity is confirmed if the user named it, or if the application set it as confirmed.
     """
 
     INFERRED = "inferred"
@@ -53,10 +53,9 @@ class ActiveEntity(Part):
         type: Name of the entity type, such as ``"asin"``.
         value: Value in the standard form of its type, by which entities are compared.
         text: Value as written in the message.
-        confidence: ``CONFIRMED`` if the user named the entity, or a method call confirmed the
-            entity.
-        message: Id (``tracking_id``) of the message that named the entity; empty after a method
-            call.
+        confidence: ``CONFIRMED`` if the user named the entity, or the application set it.
+        message: Id (``tracking_id``) of the message that named the entity; empty if the entity
+            was set by ``EntityLayer.set``.
         turn: Number of the last turn in which the entity was named.
     """
 
@@ -71,8 +70,8 @@ class ActiveEntity(Part):
     def spelling(self) -> str:
         """Text that shows the entity to the model, such as ``One Piece`` for ``one piece``.
 
-        A date is shown as written in the message. The same applies to a value that differs from the
-        written text only in case. Any other entity is shown by its value in the standard form.
+        A date is shown as written in the message, and so is a value that differs from the written
+        text only in upper and lower case. Any other entity is shown in its standard form.
         """
         is_shown = self.type == "date" or self.text.casefold() == self.value
         return (is_shown and self.text) or self.value
@@ -81,10 +80,10 @@ class ActiveEntity(Part):
 class EntityLayer(Layer):
     """Active entities: orders, titles and other things that recent messages named.
 
-    A message that names an entity makes the entity active. Entities are removed when other entities
-    of their type replace them, when the subject changes, or when no message has named them for
-    several turns. A change of subject does not remove entities that describe the user, such as a
-    phone number.
+    An entity becomes active when a message names it. It is removed when a newer entity of the same
+    type replaces it, when no message has named it for 20 turns, or when the user changes the
+    subject ("forget that, show me ..."). A change of the subject does not remove entities that
+    describe the user, such as a phone number.
 
     Attributes:
         groups: Active entities, keyed by type, in the order in which the types were first named.
@@ -116,7 +115,7 @@ class EntityLayer(Layer):
 
     @change
     def set(self, type_: str, value: str, *, confirmed: bool = True) -> ActiveEntity:
-        """Make a value the only active entity of its type, such as an ASIN, and return the entity.
+        """Set a value as the only active entity of its type, such as an ASIN; return the entity.
 
         Raises:
             StateError: There is no such entity type, or the value is not valid for the type.
@@ -139,9 +138,9 @@ class EntityLayer(Layer):
     def begin_turn(self, *, is_new_subject: bool) -> None:
         """Remove outdated entities when a new turn of the conversation begins.
 
-        Entities are outdated if no message named them in the last 20 turns. After a change of
-        subject, all entities are removed except those that describe the user, such as a phone
-        number.
+        An entity is outdated if no message named it in the last 20 turns. If the user has changed
+        the subject (``is_new_subject``), newer entities are outdated, too, except those that
+        describe the user, such as a phone number.
         """
         turns = self._store.get(TurnLayer)
         # A fork at an earlier turn has the entities, but not the number of turns.
@@ -154,7 +153,7 @@ class EntityLayer(Layer):
         )
 
     def take_mentions(self, found: Iterable[Entity], message: str, *, by_user: bool) -> None:
-        """Make the entities active that a message names, such as an order id.
+        """Update the active entities with the entities in a message, such as an order id.
 
         Prices and quantities are ignored.
 
@@ -170,12 +169,12 @@ class EntityLayer(Layer):
         self.mention(entities, by_user=by_user)
 
     def mention(self, entities: Iterable[ActiveEntity], *, by_user: bool = True) -> None:
-        """Make entities active, such as an ASIN, in place of the active entities of the same types.
+        """Replace the active entities of some types, such as ASINs, by newly named entities.
 
         Entities that a tool or the assistant named (``by_user`` is False) are less reliable. The
         new entities of a type are then ignored in three cases:
 
-        - One of the new entities is active already. This entity counts as named again.
+        - One of the new entities is active already. That entity counts as named again.
         - There are more than ``MOST_VALUES`` (5) new entities of the type.
         - A confirmed entity of the type was named in the same turn.
         """
@@ -219,8 +218,8 @@ def _replace(
 ) -> None:
     """Replace the active entities of one type by new entities, keyed by value.
 
-    Less reliable new entities may be ignored: see ``EntityLayer.mention``. A new title or series
-    also removes earlier volumes, ASINs, ISBNs and prices, which belong to the old one.
+    Entities that the user did not name may be ignored: see ``EntityLayer.mention``. A new title or
+    series also removes the volumes, ASINs, ISBNs and prices of the earlier title or series.
     """
     known = {each.value: each for each in groups.get(type_, ())}
     first = next(iter(new.values()))

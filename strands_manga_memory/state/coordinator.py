@@ -58,8 +58,8 @@ class StateStats(TypedDict):
         tokens: Estimated tokens of the stored dialogue (key ``conversation``), entities and goals.
         caps: Limits in estimated tokens. ``session``: all stored goals. ``archives``: archived
             goals. ``warning``: size of all goals above which a warning is logged.
-        compression: Share of characters that archiving saves: an archived goal has statistics
-            instead of the tool calls' arguments and results. None without archived tool calls.
+        compression: Share of the characters of tool calls that archiving saves: an archived goal
+            has statistics instead of arguments and results. None if no tool calls are archived.
         unreadable: Reasons why stored parts of the state cannot be read, by their key in
             ``agent.state``.
     """
@@ -248,10 +248,7 @@ class StateCoordinator(Plugin):
 
     @property
     def shown_text(self) -> str:
-        """Text block with the state that the last request to the model contained.
-
-        The text is empty before the first request.
-        """
+        """State as text in the last request to the model; empty before the first request."""
         return self._rendered
 
     def retract(self, message_id: str) -> bool:
@@ -280,8 +277,8 @@ class StateCoordinator(Plugin):
     def to_agent_context(self) -> str:
         """Return the state as a block of text for the model, the most useful lines first.
 
-        The text is empty if there is nothing to show. Values are escaped, so that no value can end
-        the block early.
+        The text is empty if there is nothing to show. Tags in values are escaped, so that a value
+        cannot end the block.
         """
         with self.layers.lock:
             lines = [

@@ -91,11 +91,10 @@ class DialogueSlot(Part):
 
         Args:
             value: The new value, a text or a number.
-            types: Entity types, such as ASIN, which convert the value to the standard form of its
-                type.
+            types: Entity types, such as ASIN, which convert the value to its standard form.
             confirmed: Whether the value is confirmed, and not inferred.
             source: ``tracking_id`` of the message that contained the value.
-            is_canonical: Whether ``value`` has the standard form of its type already.
+            is_canonical: Whether ``value`` is in the standard form of its type already.
 
         Raises:
             StateError: The value is not allowed. The message names the violated rule.
@@ -140,7 +139,7 @@ class DialogueSlot(Part):
 
 
 class Phase(StrEnum):
-    """Phase of a conversation, such as a greeting or a farewell."""
+    """Stage of a conversation, such as the greeting, slot filling or the farewell."""
 
     GREETING = "greeting"
     INTENT_DETECTION = "intent_detection"
@@ -217,7 +216,7 @@ class ConversationLayer(Layer):
     def merge(self, base: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         """Merge changes that another agent of the session made to the dialogue.
 
-        Slots and questions are merged one by one. Those beyond the allowed number are dropped.
+        Slots and questions are merged one by one. If there are too many, the last are dropped.
 
         Args:
             base: Values of the dialogue before the changes of both agents.
@@ -231,8 +230,8 @@ class ConversationLayer(Layer):
     def turn_count(self) -> int:
         """Number of user requests in the conversation.
 
-        A new copy of a conversation has no stored number. The requests in the agent's messages are
-        then counted.
+        If no number is stored, as in a new fork (copy) of a conversation, the requests in the
+        agent's messages are counted.
         """
         count, agent = self._store.get(TurnLayer).count, self._store.agent
         return count or (0 if agent is None else sum(map(is_turn_start, agent.messages)))

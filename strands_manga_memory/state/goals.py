@@ -35,8 +35,8 @@ _VARIABLE = re.compile(
 def added_finding(known: tuple[str, ...], text: str, most: int) -> tuple[str, ...]:
     """Return an agent's findings, such as facts from tool results, with a new finding at the end.
 
-    Only the last ``most`` findings are kept. A blank finding, or one that is known already, is not
-    added.
+    Only the last ``most`` findings are kept. A blank finding, or a finding that is already among
+    ``known``, is not added.
     """
     line = shorten_line(text, 300)
     if not line or normalized(line) in map(normalized, known):
@@ -125,8 +125,8 @@ class GoalRecord(Part):
             the 5 most frequent.
         first_at: Time of the goal's first tool call, in seconds since 1970.
         last_at: Time of the goal's last tool call, in seconds since 1970.
-        raw_characters: Total characters of the tool calls' arguments and results, to measure how
-            much archiving saves.
+        raw_characters: Total characters of the tool calls' arguments and results. Shows how many
+            characters archiving saves.
     """
 
     id: int = Field(ge=1)

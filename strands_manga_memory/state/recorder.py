@@ -75,7 +75,7 @@ class Recorder:
         self._goals = store.get(GoalsLayer)
 
     def listen(self, agent: Agent) -> None:
-        """Register the recorder's hooks at an agent.
+        """Register the hooks that update the state of an agent.
 
         A session manager restores the state before these hooks run, and saves the state after them.
         """
@@ -227,7 +227,7 @@ class Recorder:
 def _phase_of(text: str, dialogue: ConversationLayer) -> Phase:
     """Return the phase, such as a greeting, of a conversation after a message of the user.
 
-    Only a short text without digits and quotes can be a greeting or a goodbye.
+    Only a short text without digits and quotation marks counts as a greeting or a goodbye.
     """
     act = None
     if text and len(text) <= _LONGEST_SET_PHRASE and not _NO_SET_PHRASE.search(text):

@@ -46,16 +46,16 @@ SHARED_TTL = 86_400.0
 
 
 class BackgroundRead:
-    """Read of a store or service in a background thread, with a limit on the caller's wait.
+    """Reader of a store or service, which reads in a background thread to limit the caller's wait.
 
-    A read that misses the limit continues in the background. Until it ends, ``run`` neither waits
-    nor starts a new read.
+    A read that exceeds the deadline continues in the background. Until this read ends, ``run``
+    returns at once and starts no new read.
 
     Args:
         read: Function that reads the data and keeps them. It may block.
         name: Name of the read in telemetry.
         deadline: Seconds that a caller waits.
-        key: Key of the read in ``writer``. Work with the same key runs in order.
+        key: Key of the read in ``writer``. Tasks with equal keys run one after another.
         hot: Hot store that is read. During its outage, a caller waits only when the next attempt to
             reach the store is due. A store in the memory of this process does not block, so the
             read then runs in the caller's thread. None: no hot store is read.
@@ -83,15 +83,15 @@ class BackgroundRead:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Forget a read that was running at a fork: the new process has no thread for it."""
+        """Discard the parent's running read in a forked process, which lacks the read's thread."""
         self._running: Future[Any] | None = None
         self._late: Future[Any] | None = None
 
     async def run(self) -> None:
-        """Read the data in the background, and wait for the end or the deadline of the read.
+        """Read the store or service in a thread, and wait for the read's end or the deadline.
 
-        The event loop is not blocked. If an earlier read does not end before the deadline, no new
-        read starts.
+        The event loop is not blocked. If an earlier read still runs at the deadline, no new read
+        starts.
         """
         if self._is_immediate:
             self._read()
@@ -106,7 +106,7 @@ class BackgroundRead:
             await self._has_ended(running)
 
     def run_blocking(self) -> None:
-        """Read the data in the background, and block the thread until the end or the deadline."""
+        """Read the store or service in a thread; block until the read's end or the deadline."""
         if self._is_immediate:
             self._read()
             return
@@ -137,10 +137,12 @@ class BackgroundRead:
 
 
 class _SharedLayers(NamedTuple):
-    """Shared state of a session as stored: its parts, revision number, and ids of its agents.
+    """Stored form of the state that the agents of a session share.
 
-    The parts are texts, keyed by their keys in ``agent.state``. The agents are those that wrote the
-    shared state.
+    Attributes:
+        layers: Texts of the state's parts, such as the goals, keyed by ``Layer.KEY``.
+        revision: Revision number, which increases at each write.
+        agents: Ids of the agents that wrote the shared state.
     """
 
     layers: dict[str, str]
@@ -202,9 +204,9 @@ class SessionState:
         await self._reading.run()
 
     def publish(self) -> None:
-        """Send this agent's changes of the state to the session's other agents, if there are any.
+        """Write this agent's changes of the state to the hot store, for the session's other agents.
 
-        The changes are written to the hot store.
+        Without changes, nothing is written.
         """
         if not self._store.has_changed():
             return
@@ -230,7 +232,7 @@ class SessionState:
         self._writer.submit(self._name, self._push, is_needed=lambda: False)
 
     def _write(self) -> bool:
-        """Merge this agent's changes into the shared state; return False to try again later."""
+        """Merge this agent's changes into the shared state; return False for a retry later."""
         return any(self._replace(self._hot.get_value(self._name)) for _ in range(_MOST_ATTEMPTS))
 
     def _replace(self, found: bytes | None) -> bool:
@@ -268,7 +270,7 @@ class SessionState:
             return None
 
     def _merge(self, shared: _SharedLayers) -> bool:
-        """Merge the shared state into this agent's state, if the agent has not done so already.
+        """Merge a new revision of the session's shared state into this agent's state.
 
         Return False if the shared state comes from a deleted session and is therefore ignored.
         """
@@ -344,14 +346,14 @@ class Environment(Part):
         return value
 
     def metadata(self) -> dict[str, Any]:
-        """Return the locale and the cart, to be stored as metadata of the user's conversation."""
+        """Return the user's locale and cart as metadata for the conversation."""
         return {"locale": self.locale, "cart": list(self.cart)}
 
     def part_of_day(self, now: float) -> str | None:
         """Return the time of day of the user, such as ``morning``; None if it is unknown.
 
-        Without ``time_of_day``, the time of day is derived from the user's time zone and from
-        ``now``, in seconds since 1970.
+        If the source provides no ``time_of_day``, it is derived from the user's time zone and from
+        ``now``, the time in seconds since 1970.
         """
         if self.time_of_day is not None or self.timezone is None:
             return self.time_of_day
@@ -362,7 +364,7 @@ class Environment(Part):
     def lines(self, now: float) -> Iterator[str]:
         """Yield the text lines that show the cart, the user and the promotions to the model.
 
-        ``now``, in seconds since 1970, determines the time of day.
+        ``now`` is the time in seconds since 1970, from which the user's time of day is derived.
         """
         if self.cart:
             hidden = len(self.cart) - _MOST_ITEMS
@@ -380,10 +382,7 @@ class Environment(Part):
 
 
 def _line(item: Any) -> str:
-    """Return an item of the cart or a promotion as text.
-
-    A mapping becomes a text such as ``asin B07X1234, quantity 2``.
-    """
+    """Return an item of the cart or a promotion as text: ``asin B07X1234, quantity 2``."""
     if isinstance(item, Mapping):
         return ", ".join(f"{key} {value}" for key, value in item.items() if value not in (None, ""))
     return str(item)
@@ -393,7 +392,7 @@ class EnvironmentSource(Protocol):
     """Source of the environment: data from other systems, such as the user's cart and locale."""
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment of a conversation; None if it is unknown.
+        """Return the environment, such as the cart, for a conversation; None if it is unknown.
 
         The method may block.
         """
@@ -415,7 +414,7 @@ class CallableEnvironmentSource:
         self._function = function
 
     def load(self, scope: ConversationScope) -> Environment | None:
-        """Return the environment of a conversation, by calling the function of the application.
+        """Call the application's function, and return the environment for a conversation.
 
         Raises:
             CorruptRecordError: The function's result is not an environment.
@@ -439,9 +438,8 @@ class CallableEnvironmentSource:
 class EnvironmentChanges:
     """Announcements that the environment of a session, such as the user's cart, has changed.
 
-    Each announcement is a new random version in the hot store. Before each model call, an agent
-    compares this version with the last version that it has read. An agent that was disconnected
-    therefore finds missed announcements, too.
+    Each announcement writes a new random id to the hot store. Before each model call, an agent
+    compares this id with the last id that the agent has read, and finds missed changes, too.
 
     Args:
         hot: Hot store through which changes are announced.
@@ -454,10 +452,9 @@ class EnvironmentChanges:
         self._state = SessionState.name_of(scope)
 
     def publish(self) -> None:
-        """Announce to the agents of a session that the environment has changed.
+        """Announce to a session's agents that the environment, such as the cart, has changed.
 
-        Before its next model call, each agent of the session reads the environment again from its
-        source.
+        Each agent of the session then reads the environment again before its next model call.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -479,7 +476,7 @@ class EnvironmentChanges:
         return len(there)
 
     def version(self) -> bytes | None:
-        """Return the random version of the last announced change; None without an announcement.
+        """Return the random id of the environment's last announced change; None without one.
 
         Raises:
             StoreUnavailableError: The hot store is unavailable.
@@ -500,7 +497,7 @@ class EnvironmentTracker(Plugin):
     the last values remain in use.
 
     As a plugin of an agent, the tracker stores the locale and the cart in the metadata of the
-    agent's conversation. A ``StateCoordinator`` does so without this plugin.
+    agent's conversation. A ``StateCoordinator`` stores both itself, without this plugin.
 
     Args:
         source: Source of the environment, or an environment that does not change.
@@ -548,19 +545,22 @@ class EnvironmentTracker(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Connect the plugin to an agent.
 
-        From now on, the metadata of the agent's conversation contain the user's locale and cart.
+        The session manager then saves the user's locale and cart as metadata of the conversation.
         """
         attachments(agent)["metadata"] = lambda: self.environment.metadata()
 
     def load(self) -> None:
-        """Load the environment, such as the user's cart, at the start of the session."""
+        """Load the environment, such as the user's cart, at the start of the session.
+
+        The call blocks until the environment is loaded or the deadline has passed.
+        """
         if self._changes is not None:
             self._checking.run_blocking()
         if self._source is not None and self._loading.writer.backlog <= _MOST_READS:
             self._loading.run_blocking()
 
     async def refresh(self) -> None:
-        """Load the environment again if a change was announced, such as a change of the cart.
+        """Load the environment, such as the user's cart, again if a change was announced.
 
         The event loop is not blocked.
         """

@@ -70,21 +70,21 @@ class StateLimits:
 class Part(BaseModel):
     """Immutable value within an agent's state, such as an entity or a subtask.
 
-    Unknown fields are kept, because later releases may have added them.
+    Unknown fields in stored data are kept, because later releases may have added them.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def replaced(self, **fields: Any) -> Self:
-        """Return a copy of the value in which some fields are replaced. They are not validated."""
+        """Return a copy of this value with some fields replaced, without validation."""
         return self.model_copy(update=fields)
 
 
 class Layer(BaseModel):
     """Part of an agent's state, such as the goals, that is stored under its own key.
 
-    Methods assign new values to fields and never change a value in place. Fields that later
-    releases have added are kept.
+    Methods assign new values to fields and never change a value in place. Unknown fields in stored
+    data are kept, because later releases may have added them.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -105,7 +105,7 @@ class Layer(BaseModel):
     def values(self) -> dict[str, Any]:
         """Return the values of all fields in this part of the state, keyed by field.
 
-        Fields that later releases have added are included.
+        Unknown fields, which a later release has stored, are included.
         """
         return {**self.__dict__, **(self.model_extra or {})}
 
@@ -230,7 +230,7 @@ def change(
 def item_of(items: Mapping[str, _Item], kind: str, name: str) -> _Item:
     """Return the slot, subtask or step with a name; raise an error if there is none.
 
-    ``kind`` is the word for an item in the error, such as "slot". The error also lists known names.
+    ``kind`` is the word for an item in the error, such as "slot". The error lists existing names.
 
     Raises:
         StateError: There is no item with this name.
@@ -249,7 +249,7 @@ merged.
 
 @dataclass
 class _Entry:
-    """Part of an agent's state with its earlier values, by which later changes are found.
+    """Part of an agent's state, with earlier values that are compared to find changes.
 
     Attributes:
         layer: The part of the state with its current values.
@@ -351,7 +351,8 @@ class StateStore:
     def write(self) -> None:
         """Write the changed parts of the state into ``agent.state``.
 
-        Nothing is written if ``agent.state`` was replaced by another object since the last read.
+        If ``agent.state`` was replaced, as by a session manager, since the last read, nothing is
+        written.
         """
         with self.lock:
             agent = self.agent
@@ -366,9 +367,9 @@ class StateStore:
     def take_over(self) -> None:
         """Prepare the state for a new turn: read ``agent.state`` again if it was replaced.
 
-        A session manager, for example, replaces it. Changes that this agent made since its last
-        turn are then merged into the new state. At the end, changed parts of the state are written
-        to ``agent.state``.
+        A session manager replaces ``agent.state`` when it reads a stored conversation. Changes that
+        this agent made since its last turn are then merged into the new state. Changed parts of the
+        state are written to ``agent.state``.
         """
         with self.lock:
             agent = self.agent
@@ -386,9 +387,9 @@ class StateStore:
             self.turn_ended()
 
     def turn_ended(self) -> None:
-        """Write the changed parts of the state at the end of a turn, and remember their values.
+        """Write the changed parts of the state at the end of a turn, and remember all values.
 
-        ``take_over`` uses the remembered values to find changes that were made after the turn.
+        ``take_over`` compares later values with them to find changes made between two turns.
         """
         with self.lock:
             self.write()
@@ -413,7 +414,7 @@ class StateStore:
 
         Returns:
             Two mappings, keyed by ``Layer.KEY``: the texts to share, and the values of this agent.
-                If this release cannot read a text in ``known``, the text is not changed.
+                A text in ``known`` that this release cannot read is shared unchanged.
         """
         texts, shared = dict(known), {}
         for entry in self._readable():
@@ -432,9 +433,9 @@ class StateStore:
 
         Args:
             shared: Texts of the state's parts in the shared state, keyed by ``Layer.KEY``.
-            revision: Revision number of the shared state. A number below that of the last merge
-                shows that newer shared state was lost. All values of this agent then count as
-                changes, not only those changed since the last merge.
+            revision: Revision number of the shared state. A lower number than at the last merge
+                means that the store has lost newer shared state. All values of this agent are
+                then merged as changes.
         """
         with self.lock:
             for entry in self._readable():
@@ -453,8 +454,8 @@ class StateStore:
         """Remember the shared state of the session, to find later changes of this agent.
 
         Args:
-            shared: Values of the state's parts in the shared state, keyed by ``Layer.KEY``. For
-                other parts, the values remembered earlier are kept.
+            shared: Values of the state's parts in the shared state, keyed by ``Layer.KEY``. Parts
+                without a key keep their earlier remembered values.
             revision: Revision number of the shared state, which is also stored in ``agent.state``.
         """
         with self.lock:

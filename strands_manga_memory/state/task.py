@@ -100,9 +100,7 @@ class TaskStep(Part):
     rolled_back: bool = False
 
     def started(self, now: float) -> TaskStep:
-        """Return a copy of the step that is started, or started again after a failure.
-
-        The copy has the status ``IN_PROGRESS``.
+        """Return a copy of the step with the status ``IN_PROGRESS``, as an attempt begins.
 
         Raises:
             StateError: The step cannot be started in its current status.
@@ -157,7 +155,7 @@ class TaskState:
         budget_ms: Time budget in milliseconds.
         steps: At most 100 steps (by default), keyed by id, oldest first. The oldest step without an
             undo function makes room for a new one.
-        dropped: Number of older steps that were removed from ``steps``.
+        dropped: Number of steps that were removed from ``steps`` to make room.
         findings: Findings without repetitions.
         successes: Number of successes, keyed by tool name. Other steps than tool calls are keyed by
             their text without numbers and ids.
@@ -184,10 +182,7 @@ class TaskState:
         self.plan_changes: tuple[str, ...] = ()
 
     def begin(self) -> None:
-        """Begin the task of a new request.
-
-        The steps and findings of the previous task are deleted.
-        """
+        """Delete the steps and findings of the last request, and restart the time budget."""
         with self._lock:
             self._clear()
             self._started_at = self._clock()
@@ -209,9 +204,9 @@ class TaskState:
             self._paused_at = None
 
     def end(self) -> None:
-        """End the task when the turn of the agent ends.
+        """Mark steps in progress as failed when the turn of the agent ends.
 
-        Steps in progress are marked as failed or, if the time budget is used up, as timed out.
+        If the time budget is used up, the steps are marked as timed out instead.
         """
         with self._lock:
             status = StepStatus.FAILED if self.remaining_ms() else StepStatus.TIMED_OUT
@@ -335,7 +330,7 @@ class TaskState:
         confidence: float | None = None,
         ok: bool | None = None,
     ) -> TaskStep:
-        """Add a step to the task that has ended already, such as a thought or a change of the plan.
+        """Add a step that has ended already, such as a thought or a new plan, to the task.
 
         Args:
             kind: Kind of the step.
@@ -360,7 +355,7 @@ class TaskState:
     def add_finding(self, text: str) -> None:
         """Add a finding, such as a fact from a tool result, to the task and to the active goal.
 
-        A known finding is not added again.
+        A repeated finding is ignored.
         """
         with self._lock:
             self._goals.add_finding(text)
@@ -370,7 +365,7 @@ class TaskState:
         """Record the start or restart of a tool call as a step of the task.
 
         Args:
-            key: Unique key of the call, which ``end_call`` takes, too.
+            key: Unique key of the call, to be passed to ``end_call``, too.
             name: Name of the tool.
             given: Arguments of the call.
         """

@@ -20,7 +20,7 @@ _NONCE_BYTES = 12
 
 
 class DataKey(NamedTuple):
-    """Key that encrypts data, and its name. ``repr`` shows only the name."""
+    """Encryption key with a name. ``repr`` shows only the name."""
 
     id: str
     key: bytes
@@ -32,13 +32,13 @@ class DataKey(NamedTuple):
 class KeyProvider(Protocol):
     """Source of the encryption keys of each tenant, for ``TenantCipher``.
 
-    ``TenantKeys`` is a provider for keys in memory. Write your own class for keys in a key
-    management service. The methods are called from several threads. A tenant's id is passed in
-    percent-encoding. The empty string stands for data without a tenant.
+    ``TenantKeys`` keeps the keys in memory. For keys in a key management service, write your own
+    class with these methods. The methods are called from several threads, with the tenant's id in
+    percent-encoding. The id is an empty string for data without a tenant.
     """
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values, and the name of the key.
+        """Return the key for a tenant's new values, with the name of the key.
 
         Raises:
             KeyError: The tenant has no key.
@@ -46,7 +46,7 @@ class KeyProvider(Protocol):
         ...
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return the encryption key of a tenant that has the name ``key_id``.
+        """Return the key with the name ``key_id`` from a tenant's encryption keys.
 
         Raises:
             KeyError: The tenant has no such key.
@@ -63,8 +63,8 @@ class TenantKeys:
             data without a tenant.
 
     Raises:
-        ValueError: A key has another size, a name is empty or over 255 bytes, or a tenant has no
-            key or an invalid id.
+        ValueError: A key does not have 32 bytes, a name is empty or over 255 bytes, or a tenant has
+            no key or an invalid id.
     """
 
     def __init__(self, keys: Mapping[str | None, Mapping[str, bytes]]) -> None:
@@ -79,18 +79,18 @@ class TenantKeys:
         return f"TenantKeys(<{len(self._keys)} tenants>)"
 
     def current(self, tenant: str) -> DataKey:
-        """Return the key that encrypts a tenant's new values, and the name of the key."""
+        """Return the key for a tenant's new values, with the name of the key."""
         return DataKey(*next(reversed(self._keys[tenant].items())))
 
     def get(self, tenant: str, key_id: str) -> bytes:
-        """Return the encryption key of a tenant that has the name ``key_id``."""
+        """Return the key with the name ``key_id`` from a tenant's encryption keys."""
         return self._keys[tenant][key_id]
 
 
 def escaped_tenant(tenant: str | None) -> str:
-    """Return a tenant's id in percent-encoding, or ``""`` for None.
+    """Return a tenant's id in percent-encoding, as a ``KeyProvider`` gets the id.
 
-    An invalid id raises ``ValueError``.
+    The result is empty for None. An invalid id raises ``ValueError``.
     """
     return "" if tenant is None else encoded_id(checked_id("tenant", tenant))
 
@@ -108,8 +108,8 @@ class AesGcmCipher:
         current: Name of the key that encrypts new values.
 
     Raises:
-        ValueError: A key has another size, a name is empty or too long, or ``keys`` lacks the name
-            ``current``.
+        ValueError: A key does not have 32 bytes, a name is empty or too long, or ``keys`` lacks the
+            name ``current``.
         ImportError: The package ``cryptography`` is not installed.
     """
 
@@ -128,15 +128,14 @@ class AesGcmCipher:
         return f"AesGcmCipher({sorted(self._keys)}, current={self._current!r})"
 
     def encrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Return ``data`` in encrypted form, bound to the key ``storage_key`` of the store."""
+        """Encrypt a value. Only ``decrypt`` with the same ``storage_key`` can read the result."""
         return _sealed(self._current, self._keys[self._current], data, storage_key.encode())
 
     def decrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Return the original bytes of an encrypted value.
+        """Decrypt a value that ``encrypt`` returned for the same ``storage_key``.
 
         Raises:
-            ValueError: The value is damaged, or is not the stored value that is named
-                ``storage_key``.
+            ValueError: The value is damaged, or was encrypted for another ``storage_key``.
             KeyMissingError: The cipher does not have the encryption key of the value.
         """
         name, rest = _named(data)
@@ -171,7 +170,7 @@ class TenantCipher:
         return f"TenantCipher({self._keys!r})"
 
     def encrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Return ``data`` in encrypted form, bound to the key ``storage_key`` of the store.
+        """Encrypt a value. Only ``decrypt`` with the same ``storage_key`` can read the result.
 
         Raises:
             KeyMissingError: The tenant has no encryption key.
@@ -188,12 +187,12 @@ class TenantCipher:
         return _sealed(id_, _aead(key), data, _bound(id_, storage_key))
 
     def decrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Return the original bytes of an encrypted value.
+        """Decrypt a value that ``encrypt`` returned for the same ``storage_key``.
 
         Raises:
-            ValueError: The value is damaged, or is not the stored value that is named
-                ``storage_key``.
-            KeyMissingError: The key provider does not have the encryption key. It may be destroyed.
+            ValueError: The value is damaged, or was encrypted for another ``storage_key``.
+            KeyMissingError: The key provider does not have the encryption key, for example because
+                the key was destroyed.
         """
         tenant, (id_, rest) = tenant_of(storage_key), _named(data)
         try:

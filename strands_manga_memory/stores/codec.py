@@ -52,19 +52,18 @@ _COMPRESSED, _ENCRYPTED = 1, 2
 class Cipher(Protocol):
     """Protocol of ciphers, which encrypt values before a store gets them.
 
-    The storage key of a value is the key under which the store keeps the value. A cipher must
-    refuse to decrypt a value under another storage key than that of its encryption.
+    ``storage_key`` is the key under which the store keeps the value. ``decrypt`` must fail for a
+    value that was encrypted with another ``storage_key``, so that copied values are detected.
     """
 
     def encrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Return ``data`` in encrypted form, bound to the key ``storage_key`` of the store."""
+        """Encrypt a value. Only ``decrypt`` with the same ``storage_key`` can read the result."""
 
     def decrypt(self, data: bytes, storage_key: str) -> bytes:
-        """Return the original bytes of an encrypted value.
+        """Decrypt a value that ``encrypt`` returned for the same ``storage_key``.
 
         Raises:
-            ValueError: The data is damaged, or belongs to another stored value than the one that
-                is named ``storage_key``.
+            ValueError: The data is damaged, or was encrypted for another ``storage_key``.
             KeyMissingError: The cipher does not have the encryption key.
         """
 
@@ -156,8 +155,8 @@ class Codec:
 
         Raises:
             CorruptRecordError: The bytes are damaged, belong to another key than ``storage_key``,
-                have another format version, or are not encrypted although they must be. The message
-                contains ``storage_key``.
+                have another format version, or are unencrypted although the codec requires
+                encryption. The message contains ``storage_key``.
             KeyMissingError: The value is encrypted, and the cipher or its key is missing.
         """
         if not isinstance(data, bytes) or len(data) < 7 or data[0] != _MAGIC:
@@ -212,8 +211,8 @@ def dump(value: Any) -> bytes:
 
     Other values are changed. Tuples and sets become lists. Keys of dicts become texts. Dates, times
     and ``Decimal`` become their ``str()``. Any other object also becomes its ``str()``, and a
-    warning is logged. So does a container that contains itself, or that is nested deeper than
-    ``MOST_LEVELS``.
+    warning is logged. The same applies to a container that contains itself, or that is nested
+    deeper than ``MOST_LEVELS``.
     """
     tags = 0
 
@@ -257,9 +256,10 @@ _TAGS: dict[str, Callable[[str], Any]] = {
 
 
 def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
-    """Replace all parts of a value that JSON cannot represent, such as bytes.
+    """Convert a value to one that JSON can represent.
 
-    ``path`` contains the ``id()`` of each container around the value, to detect cycles.
+    For example, bytes become ``{"$bytes": "BASE64"}``, and sets become lists. ``path`` contains the
+    ``id()`` of each container around the value, to detect cycles.
     """
     if type(value) in _PLAIN:
         return value
@@ -296,10 +296,11 @@ def _json_of_bytes(value: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def _restore_value(found: dict[str, Any]) -> Any:
-    """Convert a JSON object that stands for a value without a JSON form back to that value.
+    """Convert a JSON object from ``dump`` back to the Python value.
 
-    For example, ``{"$bytes": "BASE64"}`` stands for bytes. Objects whose only key begins with ``$``
-    are converted, or raise ``LookupError`` if the key is unknown. Other objects stay.
+    An object whose only key begins with ``$`` represents another value. For example, ``{"$bytes":
+    "BASE64"}`` becomes bytes. An unknown key raises ``LookupError``. Other objects are returned
+    unchanged.
     """
     if len(found) == 1 and (key := next(iter(found)))[:1] == "$":
         return {key[1:]: found[key]} if key[1:2] == "$" else _TAGS[key](found[key])
@@ -311,7 +312,7 @@ def _is_container(value: Any) -> bool:
 
 
 def load_stored(data: bytes, record: object) -> Any:
-    """Parse JSON bytes from ``dump`` that a store returned, and return the original value.
+    """Parse JSON bytes from ``dump``, and name the stored record in the error message.
 
     Raises:
         CorruptRecordError: The bytes are invalid. ``record`` is the name of the record in the
@@ -327,7 +328,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def trusted(record: object) -> Iterator[None]:
-    """Convert errors of a ``with`` block that parses a stored record to ``CorruptRecordError``.
+    """Raise ``CorruptRecordError`` if a ``with`` block fails to parse a stored record.
 
     Errors that damaged data can cause, such as ``KeyError`` and ``ValueError``, are converted.
     Other errors, and those of this package, are raised unchanged.
@@ -359,8 +360,8 @@ def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
     Args:
         value: The value.
         default: Function that replaces objects of types that JSON lacks. Default: such objects
-            raise ``TypeError``. They also raise ``TypeError`` if a text of the value contains half
-            a UTF-16 surrogate pair.
+            raise ``TypeError``. The function is not used if a text of the value contains half a
+            UTF-16 surrogate pair.
     """
     try:  # a copy, because orjson's result holds its whole buffer
         return bytes(memoryview(orjson.dumps(value, default)))
@@ -400,10 +401,7 @@ _LEVEL = 6
 
 
 def compress(payload: bytes) -> bytes | None:
-    """Compress bytes.
-
-    Return None if the result is not smaller, or if there are over 64 MiB of bytes.
-    """
+    """Compress bytes. Return None if this saves no space, or for over 64 MiB of bytes."""
     if len(payload) > MOST_DECOMPRESSED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)

@@ -62,8 +62,8 @@ class DynamoDBTable:
 
     A conditional write may succeed although its response is lost. The retry then finds that the
     condition is no longer met, and the write returns False. After False, callers must therefore
-    read the record and compare it with theirs. A transaction is never executed twice, because all
-    attempts of one ``transact`` call send the same token.
+    read the record and compare it with the record that they tried to write. A transaction is never
+    executed twice, because all attempts of one ``transact`` call send the same token.
 
     Reads return whole numbers as ``int``, other numbers as ``float``, and sets as lists.
 
@@ -105,7 +105,10 @@ class DynamoDBTable:
         return f"DynamoDBTable({self.name!r})"
 
     def with_schema(self, schema: TableSchema) -> DynamoDBTable:
-        """Return the DynamoDB table of another schema, with the same client. It may be missing."""
+        """Return a table object for another schema, with the same client.
+
+        The table may not exist in DynamoDB yet.
+        """
         return DynamoDBTable(self.client, schema)
 
     def create_if_missing(self) -> None:
@@ -149,7 +152,7 @@ class DynamoDBTable:
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Read many records, up to 100 per request.
 
-        The result contains only existing records, by key.
+        The result maps each existing key to its record.
         """
         places = [self._place(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
@@ -164,7 +167,7 @@ class DynamoDBTable:
         """Write a record, in place of an earlier record with the same key.
 
         ``when`` is a condition on the stored record. If the condition is not met, nothing is
-        written, and the result is False. ``scrub`` has no effect in DynamoDB.
+        written, and the result is False. ``scrub`` (see ``Table.put``) has no effect.
         """
         key_of(self.schema, item)
         return self._changed("put_item", when, Item=attributes_of(item))
@@ -205,7 +208,7 @@ class DynamoDBTable:
         """Yield the records of a partition, in the order of their sort values.
 
         Only records whose sort value is between ``first`` and ``last`` are returned. DynamoDB
-        returns results in pages. The next page is requested when the caller needs it.
+        returns results in pages. Each page is requested when the iteration reaches it.
         """
         # DynamoDB rejects an empty key, and no key sorts before it
         bounds = ({":first": first} if first else {}) | ({} if last is None else {":last": last})
@@ -314,7 +317,7 @@ class DynamoDBTable:
         """Send a batch of reads or writes to DynamoDB, and yield each response.
 
         DynamoDB may process only a part of a batch, for example because of throttling. The
-        remaining entries are sent again.
+        remaining reads or writes are sent again.
 
         Args:
             operation: ``batch_get_item`` or ``batch_write_item``.

@@ -89,9 +89,9 @@ _OF_THE_REQUEST = {
 
 
 def error_code(error: Exception) -> str:
-    """Return the error code of a DynamoDB response; empty for errors of other kinds.
+    """Return the error code of a DynamoDB error, or an empty string for any other error.
 
-    For a cancelled transaction, the code of the cancellation's reason is returned.
+    For a cancelled transaction, the result is the code of the reason for the cancellation.
     """
     if not isinstance(error, ClientError):
         return ""
@@ -201,7 +201,8 @@ def item_of(stored: Mapping[str, Any]) -> Item:
 def expression_of(when: Condition | None, partition: str) -> dict[str, Any]:
     """Return the boto3 arguments for the condition of a write; empty without a condition.
 
-    ``partition`` is the name of the partition key. Each existing record has this attribute.
+    ``partition`` is the name of the partition key, by which the condition tests whether a record
+    exists.
     """
     if when is None:
         return {}

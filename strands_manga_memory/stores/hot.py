@@ -21,16 +21,20 @@ ACTIVE, CLOSING, DELETED = "active", "closing", "deleted"
 
 
 def new_version() -> int:
-    """Return a random version number. It has at most 14 digits, which every store keeps exactly."""
+    """Return a random number that identifies a new version of a conversation.
+
+    The number has at most 14 digits, which every store keeps exactly.
+    """
     return secrets.randbits(46) or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class HotWrite:
-    """Write of a conversation in one atomic step, if nobody else has changed the conversation.
+    """Write to a conversation of a hot store, if no other process has changed the conversation.
 
-    The version of a conversation changes at each write. Its epoch is a number that grows by 1 each
-    time the conversation is ended or deleted, so that late writes of earlier epochs are recognized.
+    The version of a conversation is a number that changes at each write. The epoch is a number that
+    grows by 1 each time the conversation is ended or deleted, so that late writes of earlier epochs
+    are recognized.
 
     Args:
         expect: Epoch and version that the stored conversation must have. None: the conversation
@@ -110,9 +114,7 @@ class HotStore(Protocol):
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
         """Return the requested fields of a conversation, keyed by name.
 
-        Missing fields are left out.
-
-        The read does not renew the TTL.
+        The result has only fields that exist. The read does not renew the TTL.
         """
 
     def write(self, conversation: str, write: HotWrite) -> bool:
@@ -154,7 +156,7 @@ class HotStore(Protocol):
         """
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended.
+        """Remove a conversation reserved by ``claim``, unless it has changed since the claim.
 
         Args:
             conversation: Name of the conversation.
@@ -165,7 +167,7 @@ class HotStore(Protocol):
         """
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds.
+        """Acquire or extend a conversation's lock for ``ttl`` seconds.
 
         The lock is advisory: ``write`` does not check it. The result is False if another owner
         holds the lock.
@@ -184,7 +186,7 @@ class HotStore(Protocol):
         """
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value in one atomic step, if the value under the name has not changed.
+        """Store a value in one atomic step, if the stored value still equals ``expect``.
 
         Args:
             name: Name of the value.
@@ -233,7 +235,7 @@ def _named(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class _Value:
-    """Stored value, or owner of a lock, with the time at which it expires."""
+    """Stored value or lock owner, with the time of its expiry."""
 
     content: Any
     gone_at: float
@@ -295,16 +297,13 @@ class InMemoryHotStore:
         return kept.record(now, kept.fields if fields is None else _named(kept, fields))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name.
-
-        Missing fields are left out.
-        """
+        """Return those of the requested fields that a conversation has, keyed by name."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
         return {} if kept is None else _named(kept, fields)
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write fields of a conversation, unless it has changed since the caller read it."""
+        """Write fields of a conversation, if it has the expected epoch and version."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._conversations, conversation, now)
@@ -368,7 +367,7 @@ class InMemoryHotStore:
         return kept.record(now)
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended."""
+        """Remove a conversation reserved by ``claim``, unless it has changed since the claim."""
         with self._lock:
             kept = self._alive(self._conversations, conversation, self._clock())
             if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
@@ -377,7 +376,7 @@ class InMemoryHotStore:
         return True
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds."""
+        """Acquire or extend a conversation's lock for ``ttl`` seconds."""
         now = self._clock()
         with self._lock:
             held = self._alive(self._leases, conversation, now)
@@ -408,7 +407,7 @@ class InMemoryHotStore:
             self._clean(now)
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value in one atomic step, if the value under the name has not changed."""
+        """Store a value in one atomic step, if the stored value still equals ``expect``."""
         now = self._clock()
         with self._lock:
             kept = self._alive(self._values, name, now)
@@ -430,7 +429,7 @@ class InMemoryHotStore:
         return found
 
     def _clean(self, now: float) -> None:
-        """Remove expired objects, if the number of objects has doubled since the last removal."""
+        """Remove expired objects, if the number of objects has doubled since the last clean-up."""
         every: tuple[dict[str, Any], ...] = (self._conversations, self._leases, self._values)
         if sum(map(len, every)) < self._clean_at:
             return

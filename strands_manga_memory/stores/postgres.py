@@ -101,7 +101,10 @@ class PostgresTable(SQLTable):
         )
 
     def with_schema(self, schema: TableSchema) -> PostgresTable:
-        """Return the table with another schema in the same database. It may be missing."""
+        """Return a table object for another schema in the same database.
+
+        The table may not exist in the database yet.
+        """
         return PostgresTable(self.conninfo, schema)
 
     def create_if_missing(self) -> None:
@@ -118,7 +121,7 @@ class PostgresTable(SQLTable):
                     connection.execute(f"CREATE TABLE IF NOT EXISTS {self._name()} ({columns})", ())
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Read many records in one request. The result contains only existing records, by key."""
+        """Read many records in one request. The result maps each existing key to its record."""
         if not keys:
             return {}
         wanted = [_bytes(key) for key in keys]
@@ -200,8 +203,8 @@ class PostgresTable(SQLTable):
     ) -> None:
         """Write the serialized record ``data``. If ``data`` is None, delete the record.
 
-        ``was_absent`` means that this transaction found no record, so that it could not lock a row.
-        If another process has stored the record since, ``_WriteConflict`` is raised.
+        With ``was_absent``, the transaction has found no record, and therefore has no lock. If
+        another process has stored the record meanwhile, ``_WriteConflict`` is raised.
         """
         if data is None:
             where = "WHERE partition = %s AND sort = %s"
@@ -337,7 +340,7 @@ class Connection(psycopg.Connection[Any]):
             raise
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run an operation of psycopg for ``timeout`` seconds. Default: until the deadline."""
+        """Run an operation of psycopg for at most ``timeout`` seconds, or until the deadline."""
         if timeout is None and self.until < math.inf:
             timeout = max(0.0, self.until - time.monotonic())
         try:

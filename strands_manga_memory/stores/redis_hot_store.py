@@ -94,8 +94,8 @@ class RedisHotStore:
     expire by the server's clock. Each method except ``expired`` is one atomic request.
 
     In a cluster, related keys must be on the same node. The keys of conversations and of other
-    values are therefore distributed over 1,024 buckets, by the CRC-32 of their names. The bucket
-    ``NNNN`` has these keys:
+    values are therefore distributed over 1,024 groups (buckets), by the CRC-32 of their names. The
+    bucket ``NNNN`` has these keys:
 
     - Conversation: ``prefix:{bNNNN}:c:conversation``.
     - Index of the bucket's conversations by expiry time: ``prefix:{bNNNN}:x``.
@@ -158,10 +158,7 @@ class RedisHotStore:
         return self._record(conversation, _LOAD, int(touch), self._grace, *names)
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
-        """Return the requested fields of a conversation, keyed by name.
-
-        Missing fields are left out.
-        """
+        """Return those of the requested fields that a conversation has, keyed by name."""
         if not fields:
             return {}
         key = self._key(conversation, "c")
@@ -172,7 +169,7 @@ class RedisHotStore:
         return {name: value for name, value in found if value is not None}
 
     def write(self, conversation: str, write: HotWrite) -> bool:
-        """Write fields of a conversation, unless it has changed since the caller read it."""
+        """Write fields of a conversation, if it has the expected epoch and version."""
         expected = write.expect or ("-", "-")
         times = _milliseconds(write.ttl), self._grace
         counts = int(write.replace), len(write.removed)
@@ -191,9 +188,9 @@ class RedisHotStore:
     def expired(self, *, limit: int = 100) -> Iterator[str]:
         """Yield the names of at most ``limit`` expired conversations that the store still keeps.
 
-        The search begins at a random bucket, and reads the expiry indexes of 64 buckets per
-        request. An agent may use a returned conversation again at any time. ``claim`` then refuses
-        the conversation.
+        The search begins at a random bucket (group of conversations with one expiry index), and
+        reads 64 buckets per request. An agent may use a returned conversation again at any time.
+        ``claim`` then refuses the conversation.
         """
         start = _RANDOM.randrange(BUCKETS)
         now = int(self._evaluated(_NOW, [self._index(start)], ()))
@@ -213,19 +210,22 @@ class RedisHotStore:
     ) -> HotRecord | None:
         """Reserve a conversation for the calling process, which then summarizes and removes it.
 
-        The request is not retried. If the response is lost, the conversation may be reserved
-        although the caller does not know. It can be claimed again after ``lease`` seconds.
+        The request is not retried. If only the response is lost, the conversation stays reserved,
+        and can be claimed again after ``lease`` seconds.
         """
         return self._record(
             conversation, _CLAIM, _milliseconds(lease), int(expired_only), again=False
         )
 
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
-        """Remove a conversation that the caller has claimed and ended, without retries."""
+        """Remove a conversation reserved by ``claim``, unless it has changed since the claim.
+
+        The request is not retried.
+        """
         return bool(self._run(conversation, _DROP, *expect, again=False)[1])
 
     def acquire_lease(self, conversation: str, *, owner: str, ttl: float) -> bool:
-        """Acquire or extend the lock of a conversation, which expires after ``ttl`` seconds."""
+        """Acquire or extend a conversation's lock for ``ttl`` seconds."""
         key = self._key(conversation, "l")
         return bool(self._evaluated(_ACQUIRE, [key], (owner, _milliseconds(ttl))))
 
@@ -248,7 +248,7 @@ class RedisHotStore:
         self._tried(lambda: self.client.set(key, value, px=_milliseconds(ttl)))
 
     def replace_value(self, name: str, value: bytes, *, expect: bytes | None, ttl: float) -> bool:
-        """Store a value in one atomic step, if the value under the name has not changed.
+        """Store a value in one atomic step, if the stored value still equals ``expect``.
 
         The request contains only the hash of ``expect``, because the value may be long.
         """
@@ -284,7 +284,7 @@ class RedisHotStore:
         )
 
     def _listed(self, buckets: range, now: int, limit: int) -> list[tuple[str, bytes | None]]:
-        """Return name and state of the conversations in some buckets that have expired at ``now``.
+        """Return name and state of the expired conversations in some buckets.
 
         Args:
             buckets: Numbers of the buckets. A bucket is a group of conversations with one expiry
@@ -417,9 +417,9 @@ def redis_client(
 
 
 class _RedisRefusal(NamedTuple):
-    """Error of Redis that an operator must repair, with its remedy.
+    """Kind of Redis error that an operator must repair, and the remedy.
 
-    The regular expression ``words`` finds the error by its class name or a word of its text.
+    The regular expression ``words`` recognizes the error by its class name or a word of its text.
     """
 
     reason: str

@@ -85,8 +85,8 @@ class SQLiteTable(SQLTable):
     the write-ahead log. This happens later in two cases: another process reads the log for over a
     second, or the write is a ``put`` with ``scrub=False``.
 
-    SQLite has no automatic expiry. Reads also return expired records, and the caller checks the TTL
-    attribute.
+    SQLite has no automatic expiry. Reads also return expired records. Callers must therefore check
+    the TTL attribute.
 
     Args:
         path: Path of the file. A missing file is created with the mode 0600, and missing folders
@@ -138,7 +138,10 @@ class SQLiteTable(SQLTable):
             self._connection.close()
 
     def with_schema(self, schema: TableSchema) -> SQLiteTable:
-        """Return the table with another schema in the same SQLite file. It may be missing."""
+        """Return a table object for another schema in the same SQLite file.
+
+        The table may not exist in the file yet.
+        """
         return SQLiteTable(self.path, schema)
 
     def create_if_missing(self) -> None:
@@ -155,7 +158,7 @@ class SQLiteTable(SQLTable):
             connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Read many records. The result contains only existing records, by key."""
+        """Read many records. The result maps each existing key to its record."""
         found: dict[Key, Item] = {}
         with self._connected() as connection:
             for key in keys:

@@ -149,7 +149,7 @@ class Table(Protocol):
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
         """Read many records in as few requests as possible.
 
-        The result contains only existing records.
+        The result maps each existing key to its record.
         """
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
@@ -280,7 +280,7 @@ def normal(value: Any) -> Any:
 
 
 def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
-    """Parse the serialized record ``data``. For damaged data, return a record with only its key.
+    """Parse a serialized record. If the data is damaged, return a record with only ``key``.
 
     Data of a record with another key is treated as damaged, too.
     """
@@ -331,7 +331,7 @@ class SQLTable:
         return '"' + self.schema.name.replace('"', '""') + '"'
 
     def batch_get(self, keys: Sequence[Key]) -> dict[Key, Item]:
-        """Read many records. The result contains only existing records, by key."""
+        """Read many records. The result maps each existing key to its record."""
         raise NotImplementedError
 
     def get(self, partition: str, sort: str) -> Item | None:
@@ -386,7 +386,7 @@ class SQLTable:
             limit = None if limit is None else limit - count
 
     def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
-        """Check the writes of a transaction, serialize their records, and sort the writes by key.
+        """Validate and serialize the writes of a transaction, and sort the writes by key.
 
         All processes lock records in the order of keys, which prevents deadlocks. Of several writes
         with the same key, only the last one is returned.

@@ -269,7 +269,7 @@ class TieredStorage(Storage):
         return len(found)
 
     def value(self, key: str) -> bytes | None:
-        """Return the value of a key from ``keys``, or None if it was deleted since.
+        """Return the value of a key from ``keys``, or None if the value no longer exists.
 
         The call blocks.
 
@@ -289,7 +289,10 @@ class TieredStorage(Storage):
         return f"{self._owner}/storage/{_digest(str(item['key']))}/{item['version']}"
 
     def _heads(self, prefix: str, attributes: builtins.list[str]) -> Iterator[Item]:
-        """Yield the main record of each key that begins with ``prefix``, with some attributes."""
+        """Yield the main record (``k/KEY``) of each value whose key begins with ``prefix``.
+
+        ``attributes`` are the names of the attributes to read.
+        """
         first = f"k/{_cut(prefix)}"
         found = self._table.query(
             self._partition, first=first, last=first + _LAST, attributes=attributes
@@ -297,9 +300,9 @@ class TieredStorage(Storage):
         return (item for item in found if self._key_in(item).startswith(prefix))
 
     def _key_in(self, item: Item) -> str:
-        """Return the key of the value to which a main record belongs.
+        """Return the key of a value from the main record (``k/KEY``) of the value.
 
-        If the record is damaged, a key of over 830 bytes is incomplete.
+        A damaged record has only its sort value, in which a key of over 830 bytes is shortened.
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
@@ -316,7 +319,11 @@ class TieredStorage(Storage):
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
     def _clear_parts(self, key: str, *, before: str) -> None:
-        """Delete the parts of the versions of a large value that sort below the text ``before``."""
+        """Delete the parts of old versions of a large value.
+
+        A version begins with the time of its write. The parts whose ``VERSION/NUMBER`` sorts below
+        ``before`` are deleted.
+        """
         first = f"p/{_digest(key)}/"
         if rows := list(
             self._table.query(self._partition, first=first, last=first + before, attributes=[])
@@ -377,7 +384,10 @@ def _cut(key: str) -> str:
 
 
 def _sort_of(key: str) -> str:
-    """Return the sort value of a key's main record. A long key is shortened and gets its hash."""
+    """Return the sort value of a value's main record: ``k/`` and the key.
+
+    A key of over 830 bytes is shortened, and its hash is added.
+    """
     return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
 
 

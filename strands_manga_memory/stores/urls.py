@@ -1,4 +1,4 @@
-"""Functions that open the store of a URL, and find the table of user memories."""
+"""Functions that open stores by their URLs, and find the table of user memories."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def users_table_url(users: str | None, durable: str) -> str | None:
     Args:
         users: Value of the setting ``users_url``: a URL, ``true`` for a table in the same file or
             service as the conversations, ``none`` or None for no table.
-        durable: URL of the table of conversations. For ``true``, the result is this URL, in the
-            case of DynamoDB without the name of the table.
+        durable: URL of the table of conversations. For ``true``, the result is this URL. For
+            DynamoDB, the name of the table is removed.
     """
     if users is None or users.lower() == NO_USERS:
         return None
@@ -82,7 +82,7 @@ def users_table_url(users: str | None, durable: str) -> str | None:
 
 @checked
 def open_hot_store(url: str) -> HotStore:
-    """Return the store of the conversations in use that a URL names.
+    """Return the hot store, for the conversations in use, that a URL names.
 
     The URL has one of these forms (``rediss`` instead of ``redis`` means TLS):
 
@@ -249,7 +249,7 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
 
 @contextmanager
 def _opening(url: object, accepted: str) -> Iterator[None]:
-    """Add the URL and the ``accepted`` forms of URLs to a ``ValueError`` of the ``with`` block.
+    """Add the URL and the accepted URL forms to each ``ValueError`` of a ``with`` block.
 
     The password is removed from the message.
     """
@@ -284,10 +284,10 @@ The key of a table also has its schema, and the working directory because paths 
 def table_of(
     given: Table | str | None, schema: TableSchema = SESSIONS, *, name: str = "durable"
 ) -> Any:
-    """Return the given table. For a URL, open the table, and create it if it is missing.
+    """Return the table of an argument that is a table, the URL of a table, or None.
 
-    As long as a table is in use, the same URL returns the same object. All callers then share its
-    connections.
+    For a URL, the table is opened, and created if it is missing. As long as a table is in use, the
+    same URL returns the same object, so that all callers share its connections.
 
     Args:
         given: A table, or a URL. For None, the result is None.
@@ -310,9 +310,10 @@ def table_of(
 
 
 def hot_store_of(given: HotStore | str | None) -> Any:
-    """Return the given hot store. For a URL, open the hot store. For None, return None.
+    """Return the hot store of an argument that is a hot store, its URL, or None.
 
-    As long as a store is in use, the same URL returns the same object.
+    For None, the result is None. As long as a store is in use, the same URL returns the same
+    object.
 
     Raises:
         ValueError: The URL is invalid, or the argument is neither a hot store nor a URL.
@@ -329,14 +330,14 @@ def memory_table(memories: MemoryTable, durable: Table) -> tuple[Table | None, l
     """Find the table of user memories that belongs to a table of conversations.
 
     Args:
-        memories: The table of user memories, if the caller knows it. False: there is no such table.
-            None: search for the table that ``MangaMemory.open(memories=True)`` creates in the same
-            file or service. A table with another name is not found.
+        memories: The table of user memories, if it is known. False: there is no such table. None:
+            search for the table that ``MangaMemory.open(memories=True)`` creates in the same file
+            or service. A table with another name is not found.
         durable: The table of conversations.
 
     Returns:
         The table or None, and a list of reasons why the search may have missed an existing table.
-        The list is empty in most cases.
+        Usually, the list is empty.
 
     Raises:
         StoreUnavailableError: The file or service is unavailable.

@@ -51,9 +51,8 @@ class TierHealth:
     logged with its cause and, if known, a remedy. Later failures with the same cause are not
     logged.
 
-    An object stands for one conversation, or for all conversations of a process. The first kind
-    refers to the second one as ``whole``. An error that concerns only one record counts for its
-    conversation. All other errors count in ``whole``.
+    An object is for one conversation, or for all conversations of the process (``whole``). An error
+    of a single record counts only for its conversation. All other errors count in ``whole``.
 
     Args:
         tier: Name of the store in logs: ``hot`` or ``durable``. Default: no log is written.
@@ -77,9 +76,9 @@ class TierHealth:
         self.renew()
 
     def renew(self) -> None:
-        """Delete the record of an outage and replace the lock, in a forked process.
+        """Discard all recorded failures and create a new lock.
 
-        A thread of the parent process may have held the lock.
+        A forked process needs this, because a thread of its parent may have held the old lock.
         """
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self.clock)
@@ -101,7 +100,7 @@ class TierHealth:
 
     @property
     def wait(self) -> float:
-        """Seconds until the store may be called again."""
+        """Seconds to wait before the next call; over 0 after failures and write conflicts."""
         contention = (
             min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
         )
@@ -109,10 +108,10 @@ class TierHealth:
         return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
 
     def may_try(self) -> bool:
-        """Return whether the caller may call the store now.
+        """Return whether the store may be called now.
 
-        During an outage, one caller at a time may try the store again, when ``wait`` seconds have
-        passed since the last attempt.
+        During an outage, one caller at a time may try the store again, when the wait since the last
+        attempt is over.
         """
         if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
             return False
@@ -184,10 +183,11 @@ class TierHealth:
         return done
 
     def patience(self, seconds: float) -> float:
-        """Return the number of seconds for which a caller should wait for the store's response.
+        """Return the number of seconds to wait for the store's response.
 
-        The result is ``seconds`` while the store works. During an outage, the result counts from
-        the start of the first failed call, so that later callers wait only for 0.05 s.
+        The result is ``seconds`` while the store works. During an outage, the wait ends ``seconds``
+        after the start of the first failed call, so that only the first calls are delayed. Later
+        calls wait 0.05 s.
         """
         if self._whole is not None:
             return self._whole.patience(seconds)
@@ -195,10 +195,10 @@ class TierHealth:
         return min(seconds, max(_SHORTEST_ANSWER, left))
 
     def ask(self, work: Callable[[], _T], seconds: float) -> _T:
-        """Call a function that reads from the store in a thread, and wait for its result.
+        """Read from the store in a thread, and wait for the result.
 
-        A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that is
-        too late continues in its thread, and its success ends the outage.
+        A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that
+        misses its deadline continues in its thread, and its success ends the outage.
 
         Args:
             work: The function.
@@ -231,7 +231,10 @@ class TierHealth:
         return answer.result()
 
     def overtaken(self) -> None:
-        """Record that another process changed the data first, so that the next wait is longer."""
+        """Record a write conflict: another process changed the data first.
+
+        Each further conflict before a success makes ``wait`` longer.
+        """
         self._overtaken += 1
 
 
@@ -239,8 +242,8 @@ def cause_of(error: Exception) -> str:
     """Return the cause of a store's error on one line, for logs and statistics.
 
     For a ``StoreRefusedError``, the text is its reason and remedy. For a ``StoreUnavailableError``,
-    the text is its message. For other errors and ``OvertakenError``, the text is the type of the
-    error, because their messages may quote a record.
+    the text is its message. For a write conflict (``OvertakenError``) and for other errors, the
+    text is the type of the error, because the message may quote a record.
     """
     if isinstance(error, StoreRefusedError):
         return f"{error.reason}: {error.remedy}"
@@ -354,7 +357,7 @@ class Writer:
         *,
         is_needed: Callable[[], bool] = _always,
     ) -> None:
-        """Queue a function after a delay, in place of a delayed function with the same key.
+        """Queue a function after a delay, and cancel an earlier delayed function with the same key.
 
         Args:
             key: Key of the work. Each key has at most one delayed function.
@@ -413,7 +416,7 @@ class Writer:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether any function that was queued by ``repeat`` still waits for its success."""
+        """Whether a function that ``repeat`` has queued has not succeeded yet."""
         return bool(self._repeated)
 
     def cancel_later(self, key: Hashable) -> None:
@@ -424,8 +427,8 @@ class Writer:
     def drain(self, timeout: float) -> bool:
         """Run the queued and delayed background work now, and wait for its end.
 
-        The calling thread runs work, too. Work that is delayed again during the call runs at its
-        own time. The call does not wait for work whose function ``is_needed`` returns False.
+        The calling thread runs work, too. Work that fails and is delayed again runs after its
+        delay. The call does not wait for work whose function ``is_needed`` returns False.
 
         Args:
             timeout: Seconds after which the call returns.
@@ -477,7 +480,7 @@ class Writer:
             self._changed.notify()
 
     def _promote_timers(self, due: float) -> None:
-        """Queue the delayed background work whose time is ``due`` or earlier."""
+        """Queue the delayed background work that must start at the time ``due`` or earlier."""
         ripe = [key for key, (at, _) in self._timers.items() if at <= due]
         for key in sorted(ripe, key=lambda key: self._timers[key][0]):
             self._queues.setdefault(key, deque()).append(self._timers.pop(key)[1])
@@ -545,8 +548,8 @@ _shared_lock = threading.Lock()
 def shared_writer(hot: object, durable: object) -> Writer:
     """Return the queue of background work that all conversations with the same two stores share.
 
-    Either store may be None. A wrapper that adds telemetry counts as the store inside. Queues with
-    the same hot store also share its availability (``hot_health``).
+    Either store may be None. A store and its telemetry wrapper have the same queue. Queues with the
+    same hot store also share its availability (``hot_health``).
     """
     global _shared_lock
     hot, durable = getattr(hot, "observes", hot), getattr(durable, "observes", durable)

@@ -89,7 +89,7 @@ class EventRecorder:
         renew_in_child(self)
 
     def renew_after_fork(self) -> None:
-        """Discard events and totals in a forked process, because the parent exports them itself."""
+        """Discard events and totals in a forked process; the parent process exports them."""
         self._entries: deque[_QueuedEvent] = deque(maxlen=_MOST_WAITING)
         self._draining = threading.Lock()
         self._has_thread = False
@@ -220,9 +220,9 @@ def missed(tier: str) -> None:
 
 @contextmanager
 def within(tier: str, deadline: float) -> Iterator[None]:
-    """Count a missed deadline of a store if the ``with`` block takes longer than ``deadline``.
+    """Count a missed deadline of a store if the ``with`` block takes over ``deadline`` seconds.
 
-    ``deadline`` is in seconds. The block is not interrupted.
+    The block is not interrupted.
     """
     start = time.perf_counter()
     try:
@@ -469,7 +469,7 @@ class LogHistogram:
         return self.counts.total()
 
     def steps(self) -> Iterator[tuple[float, int]]:
-        """Yield upper bound and count of each non-empty bucket of the histogram, in order."""
+        """Yield the upper bound and the count of each non-empty bucket, lowest bucket first."""
         for bucket in sorted(self.counts):
             yield self.growth**bucket, self.counts[bucket]
 

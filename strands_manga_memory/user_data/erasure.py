@@ -66,7 +66,7 @@ class ErasureReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every store was read, and no data of the user are left."""
+        """Whether every store was read, and no store still has data of the user."""
         return not self.left and not self.not_looked_at
 
 
@@ -85,8 +85,8 @@ def forget_user(
 ) -> ErasureReport:
     """Delete all data of a user, and check for remaining data.
 
-    The data are sessions, logs, memories, preferences that wait for processing, stored values and
-    caches. Damaged records are deleted, too. A repeated call deletes the remaining data.
+    The data are sessions, logs, memories, preferences not yet sent to another service, stored
+    values and caches. Damaged records are deleted, too. A repeated call deletes remaining data.
 
     An agent of the user in another process notices the deletion at its next save. That save is
     discarded, and the agent's next turn begins with an empty history. If a session ends during the
@@ -175,20 +175,20 @@ def forget_user(
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
-    """Yield the ids (scope) of each session that the durable store lists for a user."""
+    """Yield the scope (user and session) of each session of a user in the durable store."""
     listed, _ = listings(durable, owner.user_id, owner.tenant)
     yield from (one.scope for one in listed if not one.waits)
 
 
 def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
-    """Delete a session of a user, and return the number of tombstones that were written.
+    """Delete a session of a user, and return the number of written tombstones.
 
     A tombstone is a record that keeps late writes from restoring the session.
 
     Args:
         scope: User, tenant and session id.
         tiers: Stores and settings, as keyword arguments of ``TieredSessionManager``.
-        counts: Numbers of deleted items, keyed by kind. The items of this session are added.
+        counts: Numbers of deleted items, keyed by kind. The call adds those of this session.
     """
     hot, durable, session = tiers["hot"], tiers["durable"], scope.storage_session_id
     places = list(members(durable, session))

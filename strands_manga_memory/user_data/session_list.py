@@ -74,8 +74,8 @@ class UserPage:
     """Page in a list of users.
 
     Attributes:
-        users: Entries of the page, sorted by ``tenant:user``, or by ``user`` without a tenant. Both
-            ids are percent-encoded for the order.
+        users: Entries of the page, sorted by the percent-encoded ids: by ``tenant:user``, or by
+            ``user`` without a tenant.
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 

@@ -132,7 +132,7 @@ def export_user(
 def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict[str, Any]) -> None:
     """Add a memory to the exported data of a user.
 
-    Items of the memory table that are no memories are skipped.
+    Other items of the memory table, such as internal records, are skipped.
     """
     if not str(item["memory_id"]).startswith(INTERNAL):
         record = record_of(item, owner, codec)

@@ -108,7 +108,7 @@ def history(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Show the last messages of a conversation with turns, or an earlier page. Read-only."""
+    """Show the last page of a conversation's messages, or an earlier page. Read-only."""
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (manager, agent_id):
@@ -145,7 +145,7 @@ def fork(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Begin a new session with the first turns of another one, which does not change."""
+    """Begin a new session with the first turns of another session, which stays unchanged."""
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (manager, agent_id):
@@ -170,7 +170,7 @@ def rewind(
     codec: CodecName = None,
     as_json: Json = False,
 ) -> None:
-    """Let a conversation go back to the end of an earlier turn, and delete its later turns."""
+    """Return a conversation to an earlier turn, and delete all later turns."""
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (manager, agent_id):

@@ -137,7 +137,7 @@ def forget_user(
     users: Users = None,
     as_json: Json = False,
 ) -> int:
-    """Delete all data of a user, in all tiers. It can be repeated.
+    """Delete all data of a user, in all tiers. The command can be repeated.
 
     Exits with 1 if data is left or a store was not checked.
     """

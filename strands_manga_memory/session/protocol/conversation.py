@@ -40,7 +40,7 @@ class Conversation:
     """Access of one process to a conversation in a cache (hot tier) and a table (durable tier).
 
     The object is thread-safe. Each tier has a record (state of the conversation), and the durable
-    tier has a log of all turns. If a tier that a method needs does not answer, the method raises
+    tier has a log of all turns. If a needed tier does not answer, a method raises
     ``StoreUnavailableError``, and unsaved changes are kept.
 
     Args:
@@ -83,8 +83,8 @@ class Conversation:
     def is_flush_due(self) -> bool:
         """Whether this process should write the conversation to the durable tier now.
 
-        It should if ``flush_every`` ended turns are missing in the log, or the tier's record is
-        outdated.
+        It should if ``flush_every`` ended turns are missing in the log, or if the conversation's
+        state in the tier is outdated.
         """
         if self.durable is None:
             return False
@@ -151,7 +151,7 @@ class Conversation:
             self.read_head(is_alone=self.hot is not None)
 
     def read_hot(self, *, touch: bool = True) -> Record | None:
-        """Read the hot tier's record, and merge it into this process's copy of the conversation."""
+        """Read the hot tier's record of the conversation; merge it into this process's copy."""
         hot = self._hot()
         with hot.io:
             found = hot.read(touch=touch)
@@ -164,9 +164,9 @@ class Conversation:
             return found
 
     def read_head(self, *, is_alone: bool = False) -> Record | None:
-        """Read the durable tier's record, and merge it into this process's copy.
+        """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        If the hot tier has no copy (``is_alone``), turns that are only in the log are added.
+        If the hot tier is empty (``is_alone``), turns that only the log has are added.
         """
         durable = self._durable()
         with durable.io:
@@ -186,7 +186,7 @@ class Conversation:
             return found
 
     def complete(self) -> None:
-        """Read messages of the agent's history that are not in memory, if the log is available."""
+        """Read messages of the agent's history that are not in memory, if their tier answers."""
         base = self.local.base
         if lacking := base.lacking:
             found, _ = self._attempt(self.read_turns, base.incarnation, lacking)
@@ -335,7 +335,7 @@ class Conversation:
                     return
 
     def _write(self, tier: HotTier | DurableTier, draft: Record, stored: Record) -> bool:
-        """Write a record to a tier. Return False if the tier's record was changed meanwhile."""
+        """Write the conversation's record to a tier. Return False if another process changed it."""
         if not self.local.note_offer(draft):
             return False
         if tier.write(stored):
@@ -360,7 +360,7 @@ class Conversation:
             return bool(self._attempt(self._write, self.hot, draft, draft)[0])
 
     def _fill_hot(self) -> None:
-        """Copy the conversation to an empty hot tier, if the durable tier has the same version."""
+        """Copy the conversation to an empty hot tier, unless the durable tier lacks part of it."""
         if self.hot is None:
             return
         with self.hot.io:
@@ -401,7 +401,7 @@ class Conversation:
         return True
 
     def _note_logged_in_hot(self, hot: HotTier) -> None:
-        """Note in the hot tier which turns the log has, so that others do not write them again."""
+        """List in the hot tier the turns that the log has, so that they are not written again."""
         with hot.io:
             known, base = hot.record, self.local.base
             if known is None or known.version[:2] != base.version[:2]:
@@ -411,7 +411,7 @@ class Conversation:
                 self._attempt(self._write, hot, record, record)
 
     def _put_turns(self, record: Record, missing: Mapping[TurnKey, int]) -> dict[TurnKey, int]:
-        """Write ended turns to the log, and return the turns that the log still lacks."""
+        """Write ended turns to the log of all turns, and return those that it still lacks."""
         # A restore ignores turns that no record lists, so a tier must have stored all messages.
         durable, stored = self._durable(), self.local.stored_lengths(record.incarnation)
         ended = self._ended(record, missing)
@@ -425,7 +425,7 @@ class Conversation:
         return {key: length for key, length in missing.items() if key not in logged}
 
     def _redact_log(self, record: Record, head: Record | None) -> None:
-        """Replace redacted messages in the log, except those that ``head`` lists as redacted."""
+        """Write redacted messages to the log, unless the record ``head`` shows that it has them."""
         noted = {} if head is None or head.incarnation != record.incarnation else head.redactions
         new = {key: found for key, found in record.redactions.items() if noted.get(key) != found}
         if not new:
@@ -470,10 +470,10 @@ class Conversation:
         return tombstone
 
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
-        """Mark the conversation as deleted in the hot tier, too, if the record there is older.
+        """Write a tombstone (deletion marker) to the hot tier, unless it has a newer record.
 
         Returns:
-            False if the record is not older, and may have turns from before the deletion.
+            False if the newer record may have turns from before the deletion.
         """
         with tier.io:
             for attempt in attempts(tier.name):
@@ -491,7 +491,7 @@ class Conversation:
     def expire(self, *, unused_since: float) -> bool:
         """End the conversation if it was not used after ``unused_since`` (seconds since 1970).
 
-        The next use begins with an empty history. Turns that are not in the log yet are kept.
+        Its turns are first written to the log. The next use begins with an empty history.
 
         Returns:
             False if nothing was ended, because the conversation is empty, was used, or has changed.
@@ -555,7 +555,7 @@ class Conversation:
         self.local.take_in(found, logged)
 
     def _revalidate(self) -> None:
-        """Read both tiers after hours without an answer. Drop a conversation that neither has."""
+        """After hours without an answer, look for the conversation. Discard it if it is gone."""
         if not self.is_silent:
             return
         error = self.load()
@@ -587,7 +587,7 @@ class Conversation:
     def _attempt(
         call: Callable[..., Any], *arguments: Any
     ) -> tuple[Any, StoreUnavailableError | None]:
-        """Return a pair: a call's result or None, and the error of an unavailable tier or None."""
+        """Return a function's result and None, or None and the error of an unavailable tier."""
         try:
             return call(*arguments), None
         except StoreUnavailableError as error:

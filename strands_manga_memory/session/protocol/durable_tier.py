@@ -110,7 +110,7 @@ class DurableTier:
         self.forget()
 
     def forget(self) -> None:
-        """Discard the known record. The conversation must be read again before its next write."""
+        """Discard the record in memory. It must be read again before the next write."""
         self.is_known, self.record, self.head_item, self._is_obsolete = False, None, {}, False
 
     # The head
@@ -223,16 +223,16 @@ class DurableTier:
         )
 
     def remove_head(self) -> bool:
-        """Delete the conversation's record, not its log. Return False if the record has changed."""
+        """Delete the conversation's record, but not its log. Return False if the record changed."""
         item = self.head_item
         self.forget()
         when = Condition(equals={"v": item.get("v")})
         return not item or self._table.delete(*self._key, when=when)
 
     def _ended_below(self, tombstones: Iterable[Item]) -> int:
-        """Return the lowest incarnation (number of a log) that a deletion of session or user keeps.
+        """Return the number (incarnation) below which the conversation's logs count as deleted.
 
-        Such a deletion puts a tombstone, an item with this number. The result is 0 if no tombstone
+        The deletion of a session or user writes this number to a tombstone. It is 0 if no tombstone
         is valid. A damaged tombstone raises ``CorruptRecordError``.
         """
         with trusted(f"tombstones of {self._session}"):
@@ -250,7 +250,7 @@ class DurableTier:
     # The log
 
     def put_turn(self, incarnation: int, key: TurnKey, turn: Turn) -> bool:
-        """Write a turn of the conversation to the log. If the log has a copy of it, merge both.
+        """Write a turn of the conversation to the log. If the log has it, merge the two copies.
 
         Returns:
             False if the copy in the log is damaged, and was kept. If ``turn`` has redactions, a
@@ -310,8 +310,7 @@ class DurableTier:
 
         Args:
             incarnation: Number of the log. Each deletion, expiry or rewind begins a new log.
-            newest: Read only the last turns, which have at least this number of messages. None: all
-                turns.
+            newest: Number of messages to read, at least, from the last turns. None: all turns.
             until: Key of the last turn to read. None: all turns.
         """
         prefix, turns, count = self._prefix(incarnation), {}, 0
@@ -364,7 +363,7 @@ class DurableTier:
         return [str(row[self._table.schema.sort]) for row in rows]
 
     def with_unlisted_turns(self, head: Record) -> Record:
-        """Add to the record ``head`` those turns of the log that it does not list as logged.
+        """Return the record ``head`` with turns of the log that ``head`` does not list as logged.
 
         Such turns remain if a process stops between its writes to the log and to the record.
         """
@@ -386,10 +385,10 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Return the record ``head`` with a longer list of known messages (``seen``).
+        """Add messages to the list ``seen`` (known messages) of ``head``, if the log has them.
 
-        ``record`` lists further messages, which the log may lack if the table was restored from a
-        backup. Those that the log has are added to the list of ``head``.
+        ``record`` lists the messages. The log may lack some of them, if the table was restored from
+        a backup.
         """
         unproven = {
             key
@@ -403,14 +402,14 @@ class DurableTier:
         return replace(head, seen={**head.seen, **proven})
 
     def incarnations(self) -> list[int]:
-        """Return the numbers (incarnations) of the logs that the conversation has in the table."""
+        """Return the numbers (incarnations) of the conversation's logs in the table, in order."""
         before = f"{self._member}#TURN#"
         sorts = self._sort_values(before, f"{before}\U0010ffff")
         found = {sort.removeprefix(before).partition("#")[0] for sort in sorts}
         return sorted(int(number) for number in found if number.isdecimal())
 
     def purge(self, below: int) -> None:
-        """Delete the logs of the conversation whose number (incarnation) is lower than ``below``.
+        """Delete those logs of the conversation whose number (incarnation) is below ``below``.
 
         Each deletion, expiry or rewind of the conversation begins a new log with a higher number.
         """
@@ -440,9 +439,10 @@ class DurableTier:
 
 
 def attempts(tier: str) -> Iterator[int]:
-    """Yield the numbers of the attempts to replace a record, from 0, with waits between them.
+    """Count attempts to replace a record, from 0, and wait between them.
 
-    A caller stops after a success. After the last attempt, ``OvertakenError`` is raised.
+    The loop over the attempts ends after a success. After the last attempt, ``OvertakenError`` is
+    raised.
     """
     for attempt in range(TRIES):
         if attempt:
@@ -578,7 +578,7 @@ def whole_value(table: Table, item: Item) -> tuple[Item, bytes]:
 
 
 def part_keys(table: Table, item: Item) -> list[Key]:
-    """Return the keys of all items of a split value, except the first item (``item``).
+    """Return the keys of the further items of a value, of which ``item`` is the first.
 
     A first item without a valid number of parts raises ``CorruptRecordError``.
     """
@@ -594,5 +594,5 @@ def _key_of(table: Table, item: Item) -> Key:
 
 
 def is_part(sort: str) -> bool:
-    """Return whether a sort key belongs to an item of a split value other than the first."""
+    """Return whether a sort key is that of a later part of a value stored in several items."""
     return "~" in sort.rpartition("#")[2]

@@ -87,7 +87,8 @@ class StoredHash:
     Args:
         expect: Stored epoch and version, which the next compare-and-set expects; None if the hash
             is missing.
-        epoch: Epoch of the next write. It grows by 1 at each end of the conversation.
+        epoch: Epoch of the next write, a number that grows with each deletion, and with each
+            reservation by a sweeper (background job for expired conversations).
         record: The state of the conversation; None if there is none.
         unread: Number of messages of each stored turn that ``record`` lacks. Such a turn has left
             the history or is damaged.
@@ -144,7 +145,7 @@ class HotTier:
         return None if self.stored is None else self.stored.record
 
     def forget(self) -> None:
-        """Discard the known content. The conversation must be read again before its next write."""
+        """Discard the content in memory. It must be read again before the next write."""
         self.stored = None
 
     def read(self, *, touch: bool = True) -> Record | None:
@@ -261,7 +262,7 @@ class HotTier:
             return turns
 
     def _with_redacted_unread(self, record: Record, before: StoredHash) -> Record:
-        """Add turns that have left the agent's history to a record, if they have new redactions.
+        """Add newly redacted turns to a record, if they have left the agent's history.
 
         The write of the record then also replaces the original messages of these turns in the
         store.

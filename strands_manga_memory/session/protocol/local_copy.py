@@ -117,7 +117,7 @@ class LocalCopy:
 
     @property
     def has_open_turn(self) -> bool:
-        """Whether the next message belongs to a turn that has begun."""
+        """Whether the next message belongs to a turn that has already begun."""
         return self._open is not None or self._skips_rest
 
     def append(
@@ -162,7 +162,7 @@ class LocalCopy:
             )
 
     def end_turn(self, **about: Any) -> None:
-        """End the open turn, if there is one, and add the values ``about`` to the turn."""
+        """End the open turn, if any, and add the values ``about``, such as the intent, to it."""
         with self.lock:
             if self._open is not None:
                 turn, self._open = self._open, None
@@ -225,7 +225,7 @@ class LocalCopy:
             return self.base.notes if self._notes is None or self.is_overruled else self._notes
 
     def adopt_window(self) -> Window:
-        """Return the agent's new history, which includes the changes of other processes."""
+        """Return the history with other processes' changes, and note that the agent has it."""
         with self.lock:
             self._notes = None if self.is_overruled else self._notes
             self.view, self.has_news, self.is_overruled = self.window, False, False
@@ -254,7 +254,7 @@ class LocalCopy:
             return None
 
     def redact(self, key: TurnKey, messages: Mapping[int, Any]) -> None:
-        """Replace redacted messages of a turn, keyed by index. The next save stores the change."""
+        """Redact messages of a turn in the next save. ``messages`` has the new ones, by index."""
         with self.lock:
             key = self.current_key(key)
             before = self.base.redactions
@@ -339,7 +339,7 @@ class LocalCopy:
             ).normalize()
 
     def note_offer(self, record: Record) -> bool:
-        """Keep the keys of a record's turns unchanged, because the record is written next.
+        """Forbid new keys for a record's turns, because the record is written next.
 
         Return False if a turn has got a new key already. The record must then not be written.
         """
@@ -350,7 +350,7 @@ class LocalCopy:
             return True
 
     def note_refusal(self, record: Record) -> None:
-        """Allow new keys for a record's turns again, because a store has refused the record."""
+        """Allow new keys for a record's turns again, after a store has refused the record."""
         with self.lock:
             self._offers.subtract(self._offers.keys() & record.turns.keys())
 
@@ -363,8 +363,8 @@ class LocalCopy:
     def take_in(self, found: Record | None, logged: Mapping[TurnKey, int]) -> None:
         """Merge the record that was read from a tier into this copy of the conversation.
 
-        If the tier has none, ``found`` is None. ``logged`` has turns that are too old for the newer
-        record's list of known turns (``seen``), with their number of messages in the log.
+        ``found`` is None if the tier has no record. ``logged`` has turns that are older than those
+        in the newer record's list ``seen``, with their number of messages in the log.
         """
         with self.lock:
             if self.answered_at is None or found is not None:
@@ -428,10 +428,10 @@ class LocalCopy:
     def cut_lost(
         self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove messages from the history that a table lost when it was restored from a backup.
+        """Remove from the history messages that a table lost by its restore from a backup.
 
         ``unproven`` are the turns that may have lost messages. ``found`` are those that the log of
-        ``incarnation`` still has. A removed message returns with the next record that has it.
+        ``incarnation`` still has. A removed message returns if a later merged record has it.
         """
         with self.lock:
             self.add_turns(found, incarnation)
@@ -448,13 +448,13 @@ class LocalCopy:
                 self.has_news = self.is_overruled = True
 
     def add_turns(self, turns: Mapping[TurnKey, Turn], incarnation: int) -> None:
-        """Add turns from the log, unless a deletion, expiry or rewind has begun a new log since."""
+        """Add turns that were read from the log, unless a deletion, expiry or rewind came since."""
         with self.lock:
             if self.base.incarnation == incarnation:
                 self.base = self.base.with_turns(turns).normalize()
 
     def begin_after(self, record: Record) -> None:
-        """Start again from an empty record, after a deletion or expiry. Discard unsaved changes."""
+        """Discard the conversation and unsaved changes, after it was deleted or has expired."""
         self.resets += 1
         self._skips_rest, self.base = self.has_open_turn, record
         self.own, self._open, self._changes, self._notes, self.evicted = {}, None, {}, None, {}
@@ -471,7 +471,7 @@ class LocalCopy:
         return {key: turn for key, turn in self.own.items() if self.base.lacks(key, turn)}
 
     def stored_lengths(self, incarnation: int) -> dict[TurnKey, int]:
-        """Return how many messages of each turn are in a tier, according to the last records."""
+        """Return how many messages of each turn are stored, by the last records of the tiers."""
         with self.lock:
             known = [
                 copy.seen
@@ -482,16 +482,16 @@ class LocalCopy:
             return {key: max(seen.get(key, 0) for seen in known) for key in keys}
 
     def next_version(self, *others: Record | None) -> Version:
-        """Return a new version for a record, higher than all known ones and those of ``others``."""
+        """Return a version for a new record, higher than known ones and those of ``others``."""
         version = Version(self._next_time(*others), secrets.token_hex(4))
         self._own_tags.append(version.tag)
         return version
 
     def next_incarnation(self, known: int = 0) -> int:
-        """Return the number of the incarnation that a deletion, expiry or rewind begins.
+        """Return the next incarnation, a number that a deletion, expiry or rewind increases.
 
         It is above ``known`` and the present number, and at least the time in seconds since 1970.
-        No number is used twice, even if a table was restored from a backup.
+        So no number is used twice, even if a table was restored from a backup.
         """
         return max(known + 1, self.base.incarnation + 1, int(self._clock()))
 

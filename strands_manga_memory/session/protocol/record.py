@@ -20,8 +20,8 @@ SEEN_TURNS = 100
 class TurnKey(NamedTuple):
     """Unique key of a turn of a conversation. Keys are compared to put turns in order.
 
-    A key has a Lamport time (logical clock) and a random tag of the process. It is greater than all
-    keys that the process knew when it began the turn.
+    A key has a Lamport time (logical clock) and a random tag of the process that began the turn. It
+    is greater than all keys that the process knew then.
     """
 
     time: int
@@ -45,7 +45,10 @@ class TurnKey(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Version of a conversation's record. Of two records, the newer one has the higher version.
+    """Version of a conversation's record, which shows which of two records is newer.
+
+    The newer record has the higher version. A merge of two records prefers the content of the newer
+    one.
 
     Attributes:
         time: Lamport time (logical clock).
@@ -77,7 +80,7 @@ class Slot(NamedTuple):
         key: Key of the message's turn; None for a message that the conversation manager wrote.
         number: Index of the message in its turn, from 0.
         body: Serialized message, if the history has an edited version of it, or if it has no turn.
-            None: the message in the turn is valid.
+            None: the history has the message of the turn, unedited.
     """
 
     key: TurnKey | None
@@ -95,7 +98,8 @@ Lengths = Mapping[TurnKey, int]
 class Entry(NamedTuple):
     """Named state value of a conversation, such as an entry of ``agent.state``, with a version.
 
-    The version is that of the record in which a process first stored the value.
+    The version is that of the record in which a process first stored the value. A merge of two
+    records keeps the value with the higher version.
     """
 
     version: Version
@@ -118,7 +122,7 @@ CONTINUES = "continues"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Messages of one user request in a conversation, in order.
+    """Turn of a conversation: the user's request and the messages up to the agent's answer.
 
     Only one process adds messages to a turn. A shorter copy of a turn is therefore the beginning of
     a longer copy.
@@ -244,9 +248,9 @@ class Record:
 
     @property
     def lacking(self) -> set[TurnKey]:
-        """Keys of turns in the agent's history of which this record lacks messages.
+        """Keys of turns in the agent's history whose messages are not all in this record.
 
-        These messages must be read from the log, which has all turns.
+        The missing messages must be read from the log, which has all turns.
         """
         return {
             slot.key
@@ -265,7 +269,7 @@ class Record:
 
     @cached_property
     def _horizon(self) -> TurnKey | None:
-        """Key of the 100th newest turn in the list ``seen``; None if it has fewer turns."""
+        """Key of the 100th newest turn in the list ``seen``; None if the list is shorter."""
         return sorted(self.seen)[-SEEN_TURNS] if len(self.seen) >= SEEN_TURNS else None
 
     def counted_length(self, key: TurnKey) -> int:
@@ -311,10 +315,10 @@ class Record:
 
     @property
     def logs_from(self) -> int:
-        """First incarnation of the conversation whose turns in the log are still needed.
+        """Lowest number (incarnation) of the conversation's logs that are still needed.
 
-        A conversation's incarnation is a number that grows with each deletion, expiry or rewind.
-        The last deletion or rewind began the first incarnation that is needed.
+        Each deletion, expiry or rewind begins a new log with a higher number. Logs from before the
+        last deletion or rewind are not needed.
         """
         return max(self.carries_from, self.last_rewind)
 
@@ -328,8 +332,8 @@ class Record:
     def expire(self, version: Version, incarnation: int) -> Record:
         """Return an empty record that ends the conversation after a long time without use.
 
-        The record has the given version and number of a new incarnation. When it is merged with an
-        older record, turns that are not in the log yet are kept.
+        ``version`` and ``incarnation`` are those of the new record. When it is merged with an older
+        record, turns that are not in the log yet are kept.
         """
         return Record(version, incarnation, self.carries_from, self.last_rewind, seen=self.seen)
 
@@ -358,7 +362,7 @@ class Record:
     def normalize(self) -> Record:
         """Return a copy of the record with redactions applied, without turns that are not needed.
 
-        Turns in the agent's history and turns that the log may lack are kept. The list ``seen``
+        Turns in the agent's history and turns that the log may lack are needed. The list ``seen``
         always keeps these turns and the newest 100 turns.
         """
         window = self.without_redacted_bodies(self.window)
@@ -380,7 +384,7 @@ _content = attrgetter(
 def flat_redactions(
     redactions: Mapping[TurnKey, Mapping[int, Replacement]],
 ) -> set[tuple[tuple[TurnKey, int], Replacement]]:
-    """Return the redactions of a conversation as a set, which can be compared with another set.
+    """Return the redactions of a conversation as a set, to find those that another set lacks.
 
     Each element is a pair: the message (turn key and index), and the new content of the message.
     """

@@ -312,7 +312,10 @@ def lengths_text(lengths: Lengths) -> str:
 
 
 def lengths_of(text: str) -> dict[TurnKey, int]:
-    """Convert the text of ``lengths_text`` back to the number of messages of each turn."""
+    """Convert text such as ``41.5c8e01f2 +2`` back to the number of messages of each turn.
+
+    ``lengths_text`` describes the text.
+    """
     lengths = {}
     key = TurnKey(0, "")
     for entry in text.split():
@@ -365,7 +368,7 @@ def window_list(
     The list has three kinds of entries:
 
     - A text such as ``"1-4 5-44:0 45:1-3"``, with turn numbers before the colon and message indexes
-      after it. It stands for all messages of the turns 1 to 4, the message 0 of each of the turns 5
+      after it. It means all messages of the turns 1 to 4, the message 0 of each of the turns 5
       to 44, and the messages 1 to 3 of turn 45.
     - An object with ``of`` and ``body``: the turn number and index of an edited message, and the
       message.
@@ -405,7 +408,7 @@ def _add_turn(entries: list[Any], number: int, messages: str) -> None:
 
     ``messages`` has the indexes of the messages, such as ``:1-3``; it is empty for all messages. If
     the previous turn has the same indexes, both turns share an entry. For example, ``5-6:1-3``
-    stands for the messages 1 to 3 of the turns 5 and 6.
+    means the messages 1 to 3 of the turns 5 and 6.
     """
     text = entries.pop() if entries and isinstance(entries[-1], str) else ""
     before, space, last_range = text.rpartition(" ")
@@ -423,7 +426,7 @@ def window_of(
     lengths: Lengths,
     bodies: Mapping[str, bytes] | None = None,
 ) -> tuple[Slot, ...]:
-    """Convert the JSON list of ``window_list`` back to an agent's history.
+    """Convert a stored JSON list, as ``window_list`` describes it, back to an agent's history.
 
     Args:
         entries: The JSON list.

@@ -25,9 +25,9 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
     """Merge two records (states) of a conversation, given in any order, into one record.
 
     The newer record has the higher incarnation, or the higher version in the same incarnation.
-    Messages of the older record are added to it, unless the author of the newer record knew them:
-    then they were removed on purpose. For each state and each redacted message, the newest value is
-    kept.
+    Messages of the older record are added to the newer one, except those that its author knew,
+    because the author removed them on purpose. For each state and each redacted message, the newest
+    value is kept.
 
     Args:
         one: A record.
@@ -82,10 +82,10 @@ def join(one: Record, other: Record, logged: Lengths | None = None) -> Record:
 def forgotten_keys(one: Record, other: Record, own: Collection[TurnKey]) -> set[TurnKey]:
     """Return the keys of turns that must be looked up in the log before two records are merged.
 
-    The newer record lists only the newest turns that its author knew (``seen``). Whether an older
-    turn was stored is known only from the log. The function checks the turns that the log may lack
-    according to the older record, and ``own``, the unsaved turns of this process. After a deletion
-    of the conversation, the result is empty.
+    The newer record lists only the newest turns that its author knew (``seen``). Only the log shows
+    whether an older turn was stored. The function checks the turns that the log may lack according
+    to the older record, and ``own``, the unsaved turns of this process. After a deletion of the
+    conversation, the result is empty, because no older turn is kept.
     """
     newer, older = _in_order(one, other)
     if newer.deletes(older):
@@ -140,9 +140,9 @@ def place_slots(window: Sequence[Slot], slots: Iterable[Slot], order: Sequence[S
 def grown_slots(
     window: Sequence[Slot], other: Sequence[Slot], known: Collection[tuple[TurnKey | None, int]]
 ) -> list[Slot]:
-    """Find the messages of another history that an agent's history should get.
+    """Find the messages of another history that are new to an agent's history.
 
-    These are the messages that are not in ``known``. Known messages of the same turn are returned,
+    New messages are those that are not in ``known``. Known messages of the same turn are returned,
     too, if the agent's history has no message of the turn.
 
     Args:
@@ -211,10 +211,9 @@ def _carried_over(older: Record, newer: Record) -> Record:
 
 
 def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bool:
-    """Return whether a turn that is too old for the newer record's list ``seen`` counts as known.
+    """Return whether the newer record's author knew a turn that is older than its list ``seen``.
 
-    It counts as known to the author of the newer record if the log has it. For turns that are not
-    too old, the result is False.
+    The author knew the turn if the log has it. For a turn that is not older, the result is False.
     """
     return newer.has_forgotten(key) and (key not in older.unlogged or key in logged)
 
