@@ -119,6 +119,8 @@ class Trimmer:
         self.tail = LogTail()
         self.archive = FullTextArchive(log, self.tail)
         self._evicted: list[MessageOutcome] = []
+        self._numbers = itertools.count()
+        self._order: dict[str | None, int] = {}
         self._lock = threading.RLock()
         self._has_warned = False
 
@@ -369,7 +371,6 @@ class Trimmer:
         The result covers ``messages`` and the last 1,000 evicted messages, in the order of the
         conversation.
         """
-        self.tail.follow(messages)
         outcomes = {
             at: "shortened" if is_truncated(message) else "kept"
             for at, message in enumerate(messages)
@@ -377,8 +378,7 @@ class Trimmer:
         kept = self._describe(messages, outcomes, self.select(messages).reasons)
         shown = {one.tracking_id for one in kept}
         gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
-        order = {id_: at for at, id_ in enumerate([*gone, *map(id_of, self.tail)])}
-        return sorted([*gone.values(), *kept], key=lambda one: order[one.tracking_id or ""])
+        return sorted([*gone.values(), *kept], key=lambda one: self._order[one.tracking_id])
 
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
@@ -388,6 +388,8 @@ class Trimmer:
         ``outcomes`` (such as ``"kept"``) and ``reasons`` are keyed by position in ``messages``.
         Messages without an outcome are left out.
         """
+        for message in messages:
+            self._order.setdefault(message.get("tracking_id"), next(self._numbers))
         described: list[MessageOutcome] = []
         age = 0
         for at in reversed(range(len(messages))):
@@ -426,6 +428,10 @@ class Trimmer:
             known = [*self.tail, *agent.messages]
             if len(self.features) > 2 * len(known) + 128:
                 self.features.forget_all_but(known)
+                ids = {message.get("tracking_id") for message in known} | {
+                    one.tracking_id for one in self._evicted
+                }
+                self._order = {id_: number for id_, number in self._order.items() if id_ in ids}
 
     def _select_from_tail(
         self, history: list[Message], room: int

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from strands import Agent
+from strands.hooks import MessageAddedEvent
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import EstimateCounter
@@ -73,6 +74,17 @@ def test_what_a_long_text_squeezed_out_returns(settings: dict[str, int]) -> None
         assert sum(map(COUNTER.count, request.messages)) <= BUDGET + beyond
     ids = [fate.tracking_id for fate in manager.explain(agent)]
     assert len(ids) == len(set(ids))
+
+
+def test_the_outcomes_of_all_messages_are_in_the_order_of_the_conversation() -> None:
+    numbers, added = iter(range(1_000)), list[str | None]()
+    agent = made(lambda _: answered(next(numbers)))
+    agent.add_hook(lambda event: added.append(event.message["tracking_id"]), MessageAddedEvent)
+    assert returned(agent, range(80)) > 0
+    manager: Any = agent.conversation_manager
+    ids = [outcome.tracking_id for outcome in manager.explain(agent)]
+    assert ids == added[-len(ids) :]
+    assert len(ids) == len(added)
 
 
 @pytest.mark.parametrize("kind", ["file", "snapshot", "tiered"])
