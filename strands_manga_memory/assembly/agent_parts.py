@@ -174,8 +174,8 @@ def make_history_manager(
 
     Args:
         settings: Settings of history, summaries and recall.
-        schedule: When to warn before a summary, and how long to wait for the summary. None: the
-            schedule in ``settings``.
+        schedule: Rules for the warning that is logged before a summary is due, and for waiting for
+            the summary. None: the rules in ``settings``.
         session: Session manager, whose log has all messages of the conversation; or None.
         hot: Hot store, which caches drafts of summaries.
 

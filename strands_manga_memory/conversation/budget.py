@@ -97,8 +97,8 @@ def budget_plan(
 ) -> BudgetPlan:
     """Plan the number of tokens for each part of a model request.
 
-    The plan counts the current message and its tool results twice, as parts of their own and in the
-    history. Its total is therefore higher than the size of a request.
+    The limit of the history also covers the current message and its tool results, which have parts
+    of their own, too. The plan counts them twice, so its total is above the size of a request.
 
     Args:
         window: Tokens of the model's context window. None if the window is unknown.

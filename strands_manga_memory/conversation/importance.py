@@ -402,7 +402,8 @@ class FeatureCache:
     def uncounted_size(self, messages: Iterable[Message]) -> int:
         """Estimate the characters of the messages whose tokens have not been counted yet.
 
-        Counting the tokens of many characters would block an event loop for long.
+        Counting takes long for many characters. It then runs in a thread, so that the event loop is
+        not blocked.
         """
         size = 0
         for message in messages:

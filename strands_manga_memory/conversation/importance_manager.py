@@ -60,14 +60,14 @@ _NO_LAYOUT = Layout()
 class ImportanceWeightedConversationManager(ConversationManager):
     """Conversation manager that keeps the most important messages within a token budget.
 
-    The history is within the budget at every model call, also in the middle of a turn. The first
-    turn, the current turn and pinned messages (see Strands' ``pin_message``) always stay. Other
-    messages stay by importance. A tool call and its result stay together, so that the history is
-    valid for every provider.
+    Before every model call, also in the middle of a turn, a history over the budget is trimmed. The
+    first turn, the current turn and pinned messages (see Strands' ``pin_message``) always stay.
+    Other messages stay by importance. A tool call and its result stay together, so that the history
+    is valid for every provider.
 
     If the messages that always stay exceed the budget, they are truncated in the middle. Pinned
-    messages are never truncated. If they alone exceed the budget, a warning is logged once. An
-    exception is raised only if the model's context window overflows.
+    messages are never truncated. If they alone exceed the budget, the history exceeds it, too, and
+    a warning is logged once. An exception is raised only if the model's context window overflows.
 
     A large user message raises the budget until the next user message. It is large if it has more
     than half of ``max_tokens``. The budget can rise to three quarters of the model's context
@@ -336,7 +336,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
         Raises:
             ValueError: The state is that of another conversation manager.
-            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+            CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         check_manager(state, self)
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
@@ -520,7 +520,7 @@ class StackedConversationManager(ConversationManager):
 
         Raises:
             ValueError: The state is that of another conversation manager.
-            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+            CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         check_manager(state, self)
         self._below.restore_from_session({**state, "__name__": type(self._below).__name__})

@@ -1,4 +1,8 @@
-"""Summaries of old turns, written in the background: settings, choice of the turns, and tasks."""
+"""Parts of a conversation manager that summarizes old turns in the background.
+
+The module has the settings, the division of a history into old and recent turns, and the background
+tasks that write the summaries.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +176,7 @@ def split_history(history: Sequence[Message], keep_recent_turns: int) -> Summary
     """Divide a history into the old turns to summarize and the last ``keep_recent_turns`` turns.
 
     Raises:
-        CorruptRecordError: The summary record is malformed, or a newer version wrote it.
+        CorruptRecordError: The summary record is malformed, or has another format version.
     """
     found = turns(history)
     return split_at(
@@ -187,7 +191,7 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     already, they count as recent messages.
 
     Raises:
-        CorruptRecordError: The summary record is malformed, or a newer version wrote it.
+        CorruptRecordError: The summary record is malformed, or has another format version.
     """
     summary: Summary | None = None
     for message in history:

@@ -258,10 +258,10 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         super()._manage(agent)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the manager, which a session stores.
+        """Return the state of this manager, which the session manager saves.
 
-        The state includes the range of messages of the summary that is being written, and the
-        recent failures of the summarizer.
+        If a summary is being written, the state contains its start time and the id of the last
+        message to summarize. The recent failures of the summarizer are included, too.
         """
         state = super().get_state()
         if self._jobs.covered is not None:
@@ -275,7 +275,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         Raises:
             ValueError: The state is that of another conversation manager.
-            CorruptRecordError: The state is malformed, or a newer version of this package wrote it.
+            CorruptRecordError: The state is malformed, or another version of this package wrote it.
         """
         super().restore_from_session(state)
         self._jobs.covered = CoveredRange.from_state(state.get(_RUN))
@@ -348,6 +348,8 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         - At least ``trigger_turns`` turns have no summary.
         - The history has reached ``trigger_tokens``, and at least an eighth of this number of
           tokens can be summarized.
+
+        If one of the messages to summarize has no ``tracking_id``, no summary is due.
         """
         if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
             return False
@@ -373,10 +375,11 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             )
 
     def _swap_in(self, agent: Agent) -> None:
-        """Replace old turns by their finished summary, if these turns have not changed.
+        """Replace old turns of the history by a summary that was written in the background.
 
-        If the turns that the previous summary replaced are in the history again, for example after
-        a restore, the previous summary replaces them again.
+        If these turns have changed meanwhile, the summary is discarded. Without a new summary, the
+        turns of the previous summary may be in the history again, for example after a restore. The
+        previous summary then replaces them again.
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
@@ -471,7 +474,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """Return the summary that the agent's history contains, or None.
 
         Raises:
-            CorruptRecordError: The record is malformed, or a newer version wrote it.
+            CorruptRecordError: The record is malformed, or has another format version.
         """
         return split_history(agent.messages, self.keep_recent_turns).summary
 

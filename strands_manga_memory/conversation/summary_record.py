@@ -105,7 +105,7 @@ class Summary:
         """Read a summary from the JSON values that :meth:`to_state` returned.
 
         Raises:
-            CorruptRecordError: The state is malformed, or a newer version wrote it.
+            CorruptRecordError: The state is malformed, or has another format version.
         """
         problem = "the record of the summary is malformed"
         with suppress(KeyError, TypeError, ValidationError):
@@ -122,7 +122,7 @@ def record_of(message: Message) -> Summary | None:
     """Return the summary that is stored in a message's metadata, or None.
 
     Raises:
-        CorruptRecordError: The record is malformed, or a newer version wrote it.
+        CorruptRecordError: The record is malformed, or has another format version.
     """
     state = custom_metadata(message).get(KEY)
     return None if state is None or state == PART else Summary.from_state(state)

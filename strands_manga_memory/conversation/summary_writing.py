@@ -448,8 +448,8 @@ class SummaryWriter:
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
 
-        ``share`` is the number of texts in the whole summary. With more texts, each must be
-        shorter, down to a quarter of the length of a single text.
+        If the whole summary consists of several texts, ``share`` is their number. The maximum
+        length of each text is divided by this number, but at most by 4.
         """
         source = self._source(messages, self._source_of(summarizer))
         if not source.strip():

@@ -78,8 +78,8 @@ class Trimmer:
 
     A later trimming may restore evicted messages.
 
-    "As the model counts" means that a number of tokens is corrected by the counts that the model
-    reports. Other numbers of tokens are counts of the local ``TokenCounter``.
+    Tokens are counted locally by a ``TokenCounter``. Some numbers are then corrected by the token
+    usage that the model reports. They are called tokens "as the model counts".
 
     Attributes:
         max_tokens: Budget of the history, as the model counts.

@@ -149,10 +149,10 @@ def _ends_reason(text: str, instruction: str) -> bool:
 
 
 def _clauses(text: str) -> list[str]:
-    """Return the clauses of an instruction that name a subject.
+    """Split an instruction into clauses, and return those that have a topic.
 
-    Clauses such as "from now on" are left out. If no clause names a subject, the whole text is
-    returned.
+    A clause such as "from now on" has no topic, and is left out. If no clause has a topic, the
+    whole text is returned.
     """
     return [
         each for each in _CLAUSE_END.split(text) if subject_terms(each) or _SIDE_WORDS.search(each)

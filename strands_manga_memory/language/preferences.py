@@ -286,7 +286,6 @@ def _of_clause(clause: str) -> list[Preference]:
 
 
 def _facts_and_wishes(said: str) -> list[Preference]:
-    """Return the user's facts (such as a name) and first wish (such as a budget) in a clause."""
     found: dict[str, Preference] = {}
     for rule in _PERSONAL_FACTS:
         if (match := rule.pattern.search(said)) is None:

@@ -61,8 +61,8 @@ class Fact:
         text: The fact in few words, as the model reads it.
         source: ``tracking_id`` of the message that contains the fact.
         key: Subject of the fact, or empty. A later fact of the same kind with the same subject
-            replaces this fact. For this, corrections, preferences, decisions and statements count
-            as one kind.
+            replaces this fact. Corrections, preferences, decisions and statements with the same
+            subject also replace each other.
         weight: Amount of specific information in the fact, from ``information_weight``.
         corrects: ``tracking_id`` of each message that this fact corrects.
     """
@@ -127,10 +127,11 @@ _COMPARED = frozenset(
 
 
 def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
-    """Return the values, such as dates and prices, in a text that a correction can replace.
+    """Return the values in a text that the user may correct, such as dates and prices.
 
-    The key of a value is its entity type and, for a quantity, its unit. Of several values with the
-    same key, the last is returned.
+    If a later message corrects a value, the new value replaces the old value with the same key in
+    earlier facts. The key is the entity type and, for a quantity, the unit. Of several values with
+    the same key, the last is returned.
     """
     compared = (entity for entity in types.find(text) if entity.type in _COMPARED)
     return {

@@ -276,7 +276,11 @@ class Call:
         return CallOutcome(tool=self._guard.remote_name, cancelled=cancelled, **how)
 
     def _judge(self, outcome: CallOutcome) -> Verdict:
-        """Classify the ended call, and report to the supervisor whether the server answered."""
+        """Return the effect of the ended call on the tool's circuit breaker and on the server.
+
+        The call is a success, a failure of the tool, a failure of the server, or has no effect. The
+        supervisor of the server is notified if the server answered or the connection was lost.
+        """
         server, number = self._guard.server, self._number
         verdict = self._guard.classify_call(outcome)
         if server is None:

@@ -455,10 +455,11 @@ class _FinalizedUser:
     def store(
         self, id_: str, change: Callable[[MemoryRecord | None], MemoryRecord | None]
     ) -> MemoryRecord | None:
-        """Apply a change function to a stored memory of the user, and return the new memory.
+        """Create or change a memory of the user, and return the memory that is stored afterwards.
 
-        The result is None if the function returns None for a missing memory, if the stored record
-        is unreadable, or if all data of the user are deleted in the meantime.
+        ``change`` is called with the stored memory (None if it is missing), and returns the memory
+        to store. If it returns None, nothing is written. The result is None if there is no memory,
+        if the stored record is unreadable, or if all data of the user are deleted in the meantime.
         """
         with skip_unreadable():
             return self.partition.update(id_, change)

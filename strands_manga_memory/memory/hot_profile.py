@@ -128,9 +128,11 @@ class ProfileState:
 class HotProfile:
     """Access to the record of one user in the hot tier, a fast shared store such as Redis.
 
+    The record contains a text about the user for prompts, the user's recently stated preferences,
+    and a cache of the user's memories. Each change of a memory removes this cache.
+
     The record is changed by compare-and-set: if another process has changed the record since it was
-    read, the change is repeated on the new record. Each change of a memory removes the cached
-    memories from the record.
+    read, the change is repeated on the new record.
 
     Args:
         hot: Hot tier of the record.

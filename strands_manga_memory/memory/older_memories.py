@@ -290,10 +290,13 @@ def _checksum(term: str) -> str:
 
 
 def _part_of_ids(row: int) -> str:
-    """Return the name of the part of a word list that contains the memory id of a row."""
+    """Return the name of the part of a ``WordList`` that holds the id of a memory.
+
+    ``row`` is the row number of the memory in the list. Each part holds the ids of 512 memories.
+    """
     return f"ids.{row // _ROWS:02}"
 
 
 def _part_of(word: str) -> str:
-    """Return the name of the part of a word list that contains the word with this checksum."""
+    """Return the name of the part of a ``WordList`` that holds the word with this checksum."""
     return f"words.{int(word, 16) % _SHARDS:02}"

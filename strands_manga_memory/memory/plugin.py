@@ -503,10 +503,10 @@ class UserContext(Plugin):
         ]
 
     def _overrides(self) -> dict[str, str]:
-        """Return the recently stated preferences that the system prompt lacks.
+        """Return the recently stated preferences that the system prompt does not show.
 
-        They are keyed by subject such as ``genre``. The texts for ``likes`` and ``dislikes`` list
-        the new values first, then those that the system prompt contains.
+        The keys are subjects such as ``genre``. For ``likes`` and ``dislikes``, the new values are
+        followed by those of the system prompt, so that the list is complete.
         """
         shown, stated = self._cache.context.preferences.splitlines(), self._cache.overrides
         overrides = dict(stated)

@@ -33,15 +33,16 @@ _START_TOKENS = MOST_TOKENS * 3 // 4
 
 
 class ProfileCache:
-    """Agent's copy of its user's record in the hot tier, with the text about the user.
+    """Text about the user for an agent's prompts, and the user's recently stated preferences.
 
-    The record stores this text, the context, for all agents of the user. A session loads the
-    context once and keeps it, so that the beginning of the prompt stays the same. ``refresh`` reads
-    a new context after a memory of the user was removed, or after the user's record has expired.
+    The hot tier, a fast store such as Redis, has a record with both for all agents of the user. An
+    agent loads the text (the context) once in a session and keeps it, so that the beginning of the
+    prompt stays the same. ``refresh`` loads the context again only after a memory of the user was
+    removed, or after the record has expired.
 
     A preference that the user states during the session is an override: it takes precedence over
     the context. ``refresh`` also loads the overrides from other devices. While the hot tier is
-    unavailable, the process uses the last known values.
+    unavailable, the last known values are used.
 
     Args:
         store: Store of the user's memories, with a hot tier.

@@ -400,7 +400,11 @@ class PreferenceOutbox:
         self._waits: dict[Owner, float] = {}
 
     def log_of(self, owner: Owner) -> PreferenceLog:
-        """Open the preference log of a user. Later changes of the log are reported to the sink."""
+        """Open the preference log of a user.
+
+        Later additions and retractions of preferences in this log are reported to the sink, the
+        service that receives them.
+        """
         partition = UserPartition(self._table, owner, codec=self._codec, clock=self._clock)
         return PreferenceLog(partition, send_later=self.send_later)
 

@@ -86,8 +86,9 @@ class Retention:
     """Retention time and ranking values of one type of memory.
 
     Args:
-        seconds: Storage time in seconds after the memory was last learned or its session ended.
-            None means no limit.
+        seconds: Storage time in seconds. It begins when the memory was last learned. For a memory
+            that was made from sessions, such as a summary, it begins at the end of the last
+            session. None means no limit.
         importance: Importance of a new memory, from 0 to 1.
         half_life: Seconds in which the recency factor of a memory's rank halves. None means that
             age does not matter.

@@ -413,10 +413,11 @@ def latest_removals(removals: Iterable[Removal]) -> tuple[Removal, ...]:
 
 
 def complete_since(removals: Sequence[Removal]) -> float:
-    """Return the time since which the log has all removals, in seconds since 1970.
+    """Return the time from which all removals of preferences are known, in seconds since 1970.
 
-    The log keeps only the latest 300 removals. A statement from before this time must not be stored
-    any more, because an older removal may have removed it. A log with fewer removals has all of
-    them, and the time is minus infinity.
+    The preference log keeps only the latest 300 removals. If it has 300, the result is the time of
+    the oldest. A preference that was stated earlier must not be stored any more, because a removal
+    that is no longer in the log may apply to it. If the log has fewer, all removals are known, and
+    the result is minus infinity.
     """
     return removals[0].at if len(removals) >= _MOST_REMOVALS else -math.inf

@@ -439,7 +439,8 @@ class UserMemoryStore(MemoryStore):
                 later are kept. Default: now.
 
         Returns:
-            Number of changed or deleted memories.
+            Number of changed or deleted preference records, plus deleted session summaries. Other
+            deleted data, such as message copies, are not counted.
 
         Raises:
             ValueError: ``message_id`` is empty, or ``at`` is not a valid time.

@@ -261,11 +261,11 @@ def _answered(messages: list[Message]) -> list[Message]:
 
 
 def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
-    """Assign each tool result in a message to the latest earlier tool call with the same id.
+    """Assign each tool result in a message to the earlier tool call with the same id.
 
-    ``latest`` maps an id to its tool calls in the latest message that used the id. Several calls
-    with the same id get their results in order. If an id has more results than calls, only its last
-    results are assigned.
+    Models may use an id again. ``latest`` maps each id to the tool calls of the last message that
+    used the id, and only these calls get results. Several calls with the same id get their results
+    in order. If there are more results than calls, the first results are ignored.
     """
     found: dict[str, list[tuple[int, Any]]] = {}
     for index, block in enumerate(message["content"]):

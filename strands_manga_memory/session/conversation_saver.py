@@ -302,8 +302,8 @@ _FLUSH_SECONDS = 5.0
 def flush_saved(writer: Writer, *others: Future[None]) -> None:
     """Copy to the durable tier the conversations that this process saved only in the hot tier.
 
-    The 1,000 conversations that were saved last are copied, for at most 5 s. If some are left, a
-    warning is logged, and a background job (the sweeper) copies them later.
+    Only the 1,000 conversations that were saved last are copied. If some of them are left after
+    5 s, a warning is logged. A background job (the sweeper) copies all other conversations later.
 
     Args:
         writer: Background writer of the stores, which lists these conversations.

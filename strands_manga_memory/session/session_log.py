@@ -32,7 +32,7 @@ class LogPosition(NamedTuple):
     key: TurnKey
 
     def __str__(self) -> str:
-        """Return the position as text: its four values, joined by dots."""
+        """Return the position as text: ``seq``, ``turn``, ``number``, ``key``, joined by dots."""
         return f"{self.seq}.{self.turn}.{self.number}.{self.key}"
 
     @classmethod

@@ -143,7 +143,7 @@ class EndedConversation:
         yield from self.present_transcript()
 
     def present_transcript(self) -> Iterator[Transcript]:
-        """Yield the transcript of the conversation since its last expiry or deletion.
+        """Yield one transcript of all messages since the last expiry or deletion.
 
         Nothing is yielded without messages, or if the user or session is not known.
         """
@@ -153,7 +153,7 @@ class EndedConversation:
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
     ) -> Iterator[Transcript]:
-        """Yield one transcript of the given turns.
+        """Yield a single transcript that contains all given turns of the conversation.
 
         Nothing is yielded without turns, or if the user or session is not known.
 

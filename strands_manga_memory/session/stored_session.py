@@ -278,9 +278,10 @@ class StoredSession:
             conversation.saver.request_refresh().result()
 
     def window_records(self, agent_id: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the messages of an agent's history with their times. Edited messages are left out.
+        """Yield the messages of the conversation that are in an agent's history, with their times.
 
-        Messages that a conversation manager has added, such as summaries, are left out, too. Each
+        Messages that a conversation manager has edited (such as truncated messages) or added (such
+        as summaries) are left out, because their texts are not those of the conversation. Each
         message is yielded as a dict with ``message`` and ``at`` (seconds since 1970). One tier may
         be down if the other tier has the conversation.
 

@@ -241,6 +241,8 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """Save the present state of an agent between turns, and wait until it is saved.
 
         The wait takes at most ``durable_deadline``, and on an event loop at most ``hot_deadline``.
+        After the deadline, a warning is logged, and the save goes on in the background.
+
         During a turn, this call does nothing, because the state is saved at the end of the turn.
         """
         live = self._agent(agent)

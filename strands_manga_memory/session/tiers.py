@@ -291,7 +291,10 @@ class ExpiryIndex:
 
 
 def due_key(place: Place) -> Key:
-    """Return the table key of the item with the time when a sweeper must check a conversation."""
+    """Return the table key under which the time of a conversation's next check is stored.
+
+    At this time, a background job (the sweeper) checks whether the conversation has expired.
+    """
     return f"ended/{place.conversation}", "due"
 
 

@@ -483,7 +483,9 @@ class GoalsLayer(Layer):
     def keep_within_caps(self) -> None:
         """Drop parts of the stored goals at the end of a turn if the goals exceed their size limit.
 
-        If the active goal alone is too large, nothing is dropped, and a warning is logged.
+        These parts are dropped in order, until the goals fit: the oldest archived goals, the
+        context of the active goal, the results of its subtasks. If the goals would still be too
+        large, nothing is dropped, and a warning is logged.
         """
         limit = self._store.limits.goal_tokens
         if len(self.stored()) <= limit // 2:  # a character has at most 2 tokens

@@ -497,7 +497,8 @@ class EnvironmentTracker(Plugin):
     the last values remain in use.
 
     As a plugin of an agent, the tracker stores the locale and the cart in the metadata of the
-    agent's conversation. A ``StateCoordinator`` stores both itself, without this plugin.
+    agent's conversation. An agent with a ``StateCoordinator`` does not need this plugin, because
+    the coordinator also stores the locale and the cart.
 
     Args:
         source: Source of the environment, or an environment that does not change.

@@ -405,7 +405,11 @@ class SQLTable:
         return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
-        """Write a record, in place of an earlier one. Return False if the condition is not met."""
+        """Write a record, in place of an earlier record with the same key.
+
+        Return False if the stored record does not meet the condition ``when``. Nothing is written
+        then.
+        """
         return self._write([Write(item=item, when=when)], scrub=scrub)
 
     def delete(self, partition: str, sort: str, *, when: Condition | None = None) -> bool:

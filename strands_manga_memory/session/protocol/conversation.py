@@ -166,7 +166,8 @@ class Conversation:
     def read_head(self, *, is_alone: bool = False) -> Record | None:
         """Read the durable tier's record of the conversation; merge it into this process's copy.
 
-        If the hot tier is empty (``is_alone``), turns that only the log has are added.
+        If the hot tier is empty (``is_alone``), the log of all turns is read, too. Turns that the
+        record does not list are added from the log.
         """
         durable = self._durable()
         with durable.io:
@@ -472,8 +473,7 @@ class Conversation:
     def _put_tombstone_again(self, tier: HotTier, tombstone: Record) -> bool:
         """Write a tombstone (deletion marker) to the hot tier, unless it has a newer record.
 
-        Returns:
-            False if the newer record may have turns from before the deletion.
+        Return False if the newer record may have turns from before the deletion.
         """
         with tier.io:
             for attempt in attempts(tier.name):

@@ -385,10 +385,11 @@ class DurableTier:
         return join(head, found)
 
     def with_proven_turns(self, head: Record, record: Record) -> Record:
-        """Add messages to the list ``seen`` (known messages) of ``head``, if the log has them.
+        """Return ``head``, the next record of the durable tier, with checked message counts.
 
-        ``record`` lists the messages. The log may lack some of them, if the table was restored from
-        a backup.
+        ``head.seen`` counts the messages of each turn that are certainly stored. If ``record``
+        counts more, the turn is read from the log, and ``head.seen`` gets the number found.
+        Messages may be missing because the table was restored from a backup.
         """
         unproven = {
             key

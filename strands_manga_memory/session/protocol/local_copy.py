@@ -428,10 +428,10 @@ class LocalCopy:
     def cut_lost(
         self, unproven: Collection[TurnKey], found: Mapping[TurnKey, Turn], incarnation: int
     ) -> None:
-        """Remove from the history messages that a table lost by its restore from a backup.
+        """Remove from the history the messages that the log lost in a restore from a backup.
 
-        ``unproven`` are the turns that may have lost messages. ``found`` are those that the log of
-        ``incarnation`` still has. A removed message returns if a later merged record has it.
+        ``unproven`` are turns that may have lost messages. ``found`` has these turns as the log of
+        ``incarnation`` has them now. A removed message returns if a later merged record has it.
         """
         with self.lock:
             self.add_turns(found, incarnation)

@@ -187,10 +187,12 @@ _NO_TURN = Turn()
 
 @dataclass(frozen=True)
 class Record:
-    """State of a conversation, as one process or one storage tier knows it.
+    """State of a conversation: history, recent turns, state values and redactions.
 
-    The author of a record is the process that wrote it. The log has all turns of the conversation.
-    The incarnation of a conversation is a number that grows with each deletion, expiry or rewind.
+    Each process and each storage tier has a record of the conversation. Records are merged when a
+    process reads or writes a tier. The author of a record is the process that wrote it. The log is
+    the list of all turns of the conversation. The incarnation of a conversation is a number that
+    grows with each deletion, expiry or rewind.
 
     Args:
         version: Version, higher than every version that the author had seen.
@@ -243,7 +245,7 @@ class Record:
 
     @property
     def shown_keys(self) -> set[TurnKey]:
-        """Keys of the turns that have messages in the agent's history."""
+        """Keys (unique ids) of the turns that have messages in the agent's history."""
         return {slot.key for slot in self.window if slot.key is not None}
 
     @property
@@ -345,10 +347,11 @@ class Record:
         return bool(_content(self) == _content(other))
 
     def without_redacted_bodies(self, window: Sequence[Slot]) -> Window:
-        """Return an agent's history without the edited versions of redacted messages.
+        """Return an agent's history without edited versions of redacted messages.
 
-        An edited version may contain the text that the redaction removed. The message's new content
-        is shown in its place.
+        The history may contain an edited version of a message, such as a truncated one. After a
+        redaction of the message, the edited version may still have the removed text. The history
+        then shows the redacted message itself.
         """
         if not self.redactions:
             return tuple(window)

@@ -219,9 +219,10 @@ def _is_known(newer: Record, older: Record, key: TurnKey, logged: Lengths) -> bo
 
 
 def _unseen_slots(newer: Record, older: Record, logged: Lengths) -> list[Slot]:
-    """Return the messages of the older record that the author of the newer record did not know.
+    """Return references to the messages that only the writer of the older record knew.
 
-    Known messages of the same turn are returned, too, if the newer history has none of the turn.
+    Two processes wrote the records, which are being merged now. If such a message continues a turn
+    that is not in the history of ``newer``, all messages of the turn are returned.
     """
     shown = newer.shown_keys
     slots = []
