@@ -366,7 +366,9 @@ def make_coordinator(
 
         arguments["is_stored"] = is_stored
     if options is not True:
-        arguments |= with_method("task_state", options, "keys()", "True, False or a mapping")
+        given = with_method("task_state", options, "keys()", "True, False or a mapping")
+        check_options(given, inspect.signature(state.StateCoordinator).parameters)
+        arguments |= given
     return state.StateCoordinator(**arguments)
 
 
