@@ -142,9 +142,11 @@ def _measure_requests(server: servers.DynamoDB) -> dict[str, float]:
         watched.seen()
         agent("My favorite author is Junji Ito.")
         assert shared_writer(memory.hot, None).drain(30)
-        found = [
-            each for each in watched.seen() if "~ledger#" not in str(each.body)
-        ]  # the count of recalls aside
+        found = [  # without the count of recalls, and the search with the words of the message
+            each
+            for each in watched.seen()
+            if "~ledger#" not in str(each.body) and "~words#" not in str(each.body)
+        ]
         values["requests_of_a_stated_preference"] = len(found)
         assert isinstance(kwargs["memory_manager"], MemoryManager)
     return values
