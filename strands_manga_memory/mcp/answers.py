@@ -28,13 +28,11 @@ from strands_manga_memory.mcp.classify import (
     TIMEOUT,
     UNKNOWN_TOOL,
 )
+from strands_manga_memory.messages.message_parts import GUARD
 
 PARTIAL_CHARACTERS = 500
 MOST_RESULTS, MOST_BYTES = 1_024, 65_536
 """Most results of a ``ResultCache``, and most bytes of a result."""
-
-DETAILS = "guard"
-"""Key of a failure's data in the ``metadata`` of a tool result."""
 
 Key = tuple[str, str, str, str, str]
 """Tenant, user, server, tool, and canonical JSON of the arguments."""
@@ -270,7 +268,7 @@ def _with_details(
     given = result.get("metadata")
     metadata = {
         **(given if isinstance(given, Mapping) else {}),
-        DETAILS: {**problem.details(), **marks},
+        GUARD: {**problem.details(), **marks},
     }
     return {
         **result,

@@ -56,6 +56,17 @@ def custom_metadata(message: Message) -> dict[str, Any]:
     return custom if isinstance(custom, dict) else {}
 
 
+GUARD = "guard"
+"""Key of the data on a failed call of a guarded tool, in the ``metadata`` of its result."""
+
+
+def guard_details(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the data on a failed call of a guarded tool, such as its ``code``; empty if none."""
+    metadata = result.get("metadata")
+    details = metadata.get(GUARD) if isinstance(metadata, Mapping) else None
+    return details if isinstance(details, Mapping) else {}
+
+
 def tool_use_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the tool calls in a message, in order."""
     return _ids(message, "toolUse")

@@ -14,8 +14,8 @@ from strands_manga_memory.conversation.message_truncation import is_truncated
 from strands_manga_memory.conversation.trimmer import Trimmer
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.language.entities import SHOP
-from strands_manga_memory.mcp.answers import DETAILS
 from strands_manga_memory.messages.injection import message_text
+from strands_manga_memory.messages.message_parts import guard_details
 from strands_manga_memory.scope import ConversationScope, encoded_id
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.agent_conversation import AgentConversation
@@ -300,7 +300,7 @@ def _breaker(
     The result of a failed call contains the state. A successful call of a guarded tool closes the
     breaker.
     """
-    details = (result.get("metadata") or {}).get(DETAILS)
+    details = guard_details(result)
     if not details:
         is_closed = is_guarded and result.get("status") != "error"
         return {"state": State.CLOSED, "failures": 0, "retry_after": 0.0} if is_closed else {}

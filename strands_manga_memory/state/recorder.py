@@ -25,7 +25,7 @@ from strands_manga_memory.language.entities import find_spoken_entities
 from strands_manga_memory.language.text_features import encodable
 from strands_manga_memory.messages import result_texts
 from strands_manga_memory.messages.injection import message_text, strip_own_blocks
-from strands_manga_memory.messages.message_parts import call_key
+from strands_manga_memory.messages.message_parts import call_key, guard_details
 from strands_manga_memory.messages.texts import head_and_tail
 from strands_manga_memory.state.active_entities import EntityLayer
 from strands_manga_memory.state.dialogue import ConversationLayer, Phase, TurnLayer
@@ -217,6 +217,7 @@ class Recorder:
         self._task.end_call(
             key,
             ok=result.get("status") != "error",
+            timed_out=guard_details(result).get("code") == "timeout",
             text=text,
             ms=None if event.duration is None else 1000 * event.duration,
             retry=event.retry,

@@ -392,6 +392,7 @@ class TaskState:
         text: str,
         ms: float | None = None,
         retry: bool = False,
+        timed_out: bool = False,
         size: int = 0,
     ) -> None:
         """Record the end of a tool call in the task and in the active goal.
@@ -403,6 +404,7 @@ class TaskState:
             ms: Duration in milliseconds. None: the time since the start of the call.
             retry: Whether the tool will be called again. The step is then restarted and remains in
                 progress.
+            timed_out: Whether the call failed because it took too long.
             size: Number of characters of the call's arguments and result.
         """
         with self._lock:
@@ -410,7 +412,8 @@ class TaskState:
             step = known and self.steps.get(known.id, known)  # a removed step ends, too
             if step is None or step.status is not StepStatus.IN_PROGRESS:
                 return  # the step belongs to an earlier task
-            status = StepStatus.COMPLETED if ok else StepStatus.FAILED
+            failure = StepStatus.TIMED_OUT if timed_out else StepStatus.FAILED
+            status = StepStatus.COMPLETED if ok else failure
             text = redact_identifiers(text[:_READ])
             note, now = shorten_line(text, 120), self._clock()
             ended = step.ended(

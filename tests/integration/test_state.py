@@ -17,6 +17,7 @@ from strands.agent.conversation_manager import NullConversationManager
 from strands.hooks import AfterToolCallEvent
 
 from strands_manga_memory import (
+    BreakerPolicy,
     ConversationScope,
     CorruptRecordError,
     DialogueSlot,
@@ -26,6 +27,7 @@ from strands_manga_memory import (
     StateCoordinator,
     StateError,
     TieredSessionManager,
+    guard_tool,
 )
 from strands_manga_memory.state import (
     CallableEnvironmentSource,
@@ -562,6 +564,20 @@ def test_over_budget_the_model_is_told_to_answer() -> None:
     assert "answer now with what you have" in told(model, 3)
     agent("and now?")
     assert told(model) == ""
+
+
+async def test_a_call_that_its_guard_stops_is_a_step_that_timed_out() -> None:
+    @tool
+    async def endless() -> str:
+        """Never end."""
+        await asyncio.Event().wait()
+        return "never"
+
+    coordinator = StateCoordinator()
+    model = ScriptedModel([[use("endless", "t1")], "done"])
+    guarded = guard_tool(endless, BreakerPolicy(timeout=0.05))
+    await agent_with(coordinator, model, tools=[guarded]).invoke_async("go")
+    assert coordinator.task.steps["t1"].status is StepStatus.TIMED_OUT
 
 
 async def test_a_cancelled_turn_leaves_no_step_in_progress() -> None:
