@@ -49,14 +49,14 @@ AGENT_OPTIONS = tuple(
 
 
 def check_options(
-    given: Iterable[str], known: Iterable[str], *, similar: Iterable[str] = ()
+    given: Iterable[str], known: Iterable[str], *, call: Callable[..., object] | None = None
 ) -> None:
-    """Raise an error if a keyword argument has an unknown name.
+    """Raise an error if the name of a keyword argument is unknown.
 
     Args:
-        given: Names of the passed arguments.
+        given: Names of the given arguments.
         known: Accepted names.
-        similar: Names that the error may suggest in addition to ``known``.
+        call: Function or class whose parameters the error may also suggest.
 
     Raises:
         SettingsError: A name is unknown. The message suggests the closest name.
@@ -64,8 +64,8 @@ def check_options(
     known = tuple(known)
     unknown = [name for name in given if name not in known]
     if unknown:
-        similar = (*similar, *known)
-        raise SettingsError([(name, unknown_setting(name, similar)) for name in unknown])
+        names = (*(inspect.signature(call).parameters if call is not None else ()), *known)
+        raise SettingsError([(name, unknown_setting(name, names)) for name in unknown])
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:

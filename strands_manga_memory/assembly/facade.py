@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -100,8 +99,7 @@ class MangaMemory:
         defaults: MangaMemorySettings | None = None,
         **settings: Unpack[agent_parts.SessionSettings],
     ) -> None:
-        similar = inspect.signature(MangaMemory).parameters
-        agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS, similar=similar)
+        agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS, call=MangaMemory)
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)
@@ -246,10 +244,8 @@ class MangaMemory:
         The constructor's argument ``defaults`` replaces the default values above.
         """
         of_session = agent_parts.SESSION_OPTIONS
-        similar = inspect.signature(self.agent_kwargs).parameters
-        agent_parts.check_options(
-            options, (*of_session, *agent_parts.AGENT_OPTIONS), similar=similar
-        )
+        known = (*of_session, *agent_parts.AGENT_OPTIONS)
+        agent_parts.check_options(options, known, call=self.agent_kwargs)
         settings = {name: options.pop(name) for name in of_session if name in options}
         limits = {"max_tokens": max_tokens, "trim_every": trim_every, "max_turns": max_turns}
         wanted = self.settings.over(history=history, recall=recall, **limits)
