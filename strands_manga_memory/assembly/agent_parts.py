@@ -49,7 +49,11 @@ AGENT_OPTIONS = tuple(
 
 
 def check_options(
-    given: Iterable[str], known: Iterable[str], *, call: Callable[..., object] | None = None
+    given: Iterable[str],
+    known: Iterable[str],
+    *,
+    call: Callable[..., object] | None = None,
+    of_agents: Callable[..., object] | None = None,
 ) -> None:
     """Raise an error if the name of a keyword argument is unknown.
 
@@ -57,15 +61,35 @@ def check_options(
         given: Names of the given arguments.
         known: Accepted names.
         call: Function or class whose parameters the error may also suggest.
+        of_agents: Method that takes the settings of one agent. If it takes an unknown name, the
+            error refers to ``memory.agent``.
 
     Raises:
         SettingsError: A name is unknown. The message suggests the closest name.
     """
     known = tuple(known)
     unknown = [name for name in given if name not in known]
-    if unknown:
-        names = (*(inspect.signature(call).parameters if call is not None else ()), *known)
-        raise SettingsError([(name, unknown_setting(name, names)) for name in unknown])
+    if not unknown:
+        return
+    names = (*_parameters(call), *known)
+    elsewhere = (*_parameters(of_agents), *AGENT_OPTIONS) if of_agents is not None else ()
+    advice = "It belongs to memory.agent(model, ..., {0}=...)"
+    raise SettingsError(
+        [
+            (
+                name,
+                f"Unknown setting {name!r:.80}. {advice.format(name)}"
+                if name in elsewhere
+                else unknown_setting(name, names),
+            )
+            for name in unknown
+        ]
+    )
+
+
+def _parameters(call: Callable[..., object] | None) -> list[str]:
+    found = [] if call is None else inspect.signature(call).parameters.values()
+    return [each.name for each in found if each.kind is not each.VAR_KEYWORD]
 
 
 def scope_of(scope: ConversationScope | None, **ids: str | None) -> ConversationScope:

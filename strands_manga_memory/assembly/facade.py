@@ -99,7 +99,8 @@ class MangaMemory:
         defaults: MangaMemorySettings | None = None,
         **settings: Unpack[agent_parts.SessionSettings],
     ) -> None:
-        agent_parts.check_options(settings, agent_parts.SESSION_OPTIONS, call=MangaMemory)
+        of_session, of_agents = agent_parts.SESSION_OPTIONS, self.agent_kwargs
+        agent_parts.check_options(settings, of_session, call=MangaMemory, of_agents=of_agents)
         ours = self.settings = defaults or MangaMemorySettings()
         creates = ours.create_tables if create_tables is None else create_tables
         self._clock = settings.get("clock", time.time)

@@ -82,6 +82,8 @@ def test_known_options_are_those_that_constructors_take() -> None:
         ({"flush_evry": 3}, r"Unknown setting 'flush_evry'\. Did you mean 'flush_every'\?$"),
         ({"flush_every": 0}, "flush_every must be a positive whole number, got 0"),
         ({"refresh": "tun"}, "refresh must be one of 'never', 'turn', got 'tun'"),
+        ({"max_tokens": 3}, r"'max_tokens'. It belongs to memory.agent\(model, ..., max_tokens="),
+        ({"system_prompt": ""}, r"It belongs to memory.agent\(model, ..., system_prompt=...\)$"),
         ({"memorys": True}, r"Unknown setting 'memorys'\. Did you mean 'memories'\?$"),
         (
             {"create_table": True},
