@@ -141,7 +141,7 @@ class SessionUse:
 
 
 # Measured resources of sessions. ``python -m tests.benchmarks cost`` repeats the measurement, the
-# last time on 2026-11-27.
+# last time on 2026-11-29.
 #
 # The measured sessions had 4 to 25 turns with messages of 120 to 1,500 bytes of synthetic English.
 # They were flushed every 5 turns, and a sweeper turned the ended sessions into memories. The users
@@ -185,7 +185,7 @@ _MEMORY_BY_KNOWN = (
 _BYTES_PER_TOKEN = 3.98
 _TOKENS_PER_MESSAGE = 8.1  # in addition to the text
 _COMPRESSED_TO = 0.50  # share of a turn's size
-_READS_BY_RESTORE = 4.0  # read units to restore an agent for a message
+_READS_BY_RESTORE = 4.8  # read units to restore an agent for a message
 # of the bytes that a query of a user's memories reads, which their copy in the hot tier takes
 _COPY_SHARE = 0.6
 
