@@ -32,7 +32,13 @@ from strands_manga_memory.session.tiers import Tiers
 from strands_manga_memory.session.ttl import gaps_of
 from strands_manga_memory.stores import Codec, HotStore, SQLiteTable, Table, TieredStorage
 from strands_manga_memory.stores.writer import shared_writer
-from strands_manga_memory.telemetry import ObservedStore, flush, observed_codec, recorder, switch
+from strands_manga_memory.telemetry import (
+    ObservedStore,
+    flush,
+    observed_codec,
+    recorder,
+    set_enabled,
+)
 
 if TYPE_CHECKING:
     from strands.tools.mcp import MCPClient
@@ -119,7 +125,7 @@ class MangaMemory:
         self._environment = environment and with_method("environment", environment, "load(scope)")
         self._embed = embed and function("embed", embed, "a function from texts to vectors")
         self._pii = pii or ours.pii_policy(self._memory_codec)
-        switch(on=ours.telemetry)
+        set_enabled(enabled=ours.telemetry)
         self._agent_arguments = ours.agent_arguments()
         self._stores: dict[str, Any] = stores
         if ours.telemetry:

@@ -44,7 +44,7 @@ from strands_manga_memory.exceptions import CorruptRecordError, logged_errors
 from strands_manga_memory.messages import calls_tools
 from strands_manga_memory.messages.injection import with_added, without_added
 from strands_manga_memory.messages.message_parts import ToolResultSeparator
-from strands_manga_memory.telemetry import timed
+from strands_manga_memory.telemetry import with_turn_timing
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -183,7 +183,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         """Register the hooks that restore the history and keep it within its token budget."""
-        registry = timed(registry)
+        registry = with_turn_timing(registry)
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._attach, order=HookOrder.SDK_FIRST)
         registry.add_callback(AgentInitializedEvent, self._start, order=HookOrder.SDK_LAST)

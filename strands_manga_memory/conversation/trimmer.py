@@ -40,7 +40,7 @@ from strands_manga_memory.messages import (
     tool_result_ids,
     turns,
 )
-from strands_manga_memory.telemetry import TRIM, note
+from strands_manga_memory.telemetry import TRIM, record_event
 
 if TYPE_CHECKING:
     from strands.agent.agent import Agent
@@ -495,7 +495,7 @@ class Trimmer:
                 selection.budget,
             )
         freed = max(0, tokens_before - selection.tokens)
-        note(
+        record_event(
             TRIM,
             counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed},
         )

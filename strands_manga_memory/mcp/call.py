@@ -49,7 +49,7 @@ from strands_manga_memory.mcp.classify import (
 )
 from strands_manga_memory.mcp.client import FailedResult
 from strands_manga_memory.mcp.guard import GRACE, Guard
-from strands_manga_memory.telemetry import BREAKER_CHECK, note
+from strands_manga_memory.telemetry import BREAKER_CHECK, record_event
 
 _PARTIAL_EVENTS = 20
 _LET_THROUGH, _REJECTED = {"outcome": "let_through"}, {"outcome": "rejected"}
@@ -148,7 +148,7 @@ class Call:
             return None
         start = time.perf_counter()
         permit = guard.acquire_permit(self._user)
-        note(
+        record_event(
             BREAKER_CHECK,
             time.perf_counter() - start,
             _REJECTED if permit is None else _LET_THROUGH,

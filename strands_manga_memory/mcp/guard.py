@@ -33,7 +33,7 @@ from strands_manga_memory.mcp.classify import (
 )
 from strands_manga_memory.mcp.client import keep_exceptions
 from strands_manga_memory.mcp.supervisor import ServerState, ServerSupervisor
-from strands_manga_memory.telemetry import BREAKER_TRANSITION, note
+from strands_manga_memory.telemetry import BREAKER_TRANSITION, record_event
 
 logger = logging.getLogger(__name__)
 
@@ -363,7 +363,7 @@ class Guard:
             "to": str(event.after),
             "reason": event.reason,
         }
-        note(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
+        record_event(BREAKER_TRANSITION, attributes=change, counts={"transitions": 1})
         if self._on_event is not None:
             self._on_event(event)
 

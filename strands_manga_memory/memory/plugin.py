@@ -64,7 +64,7 @@ from strands_manga_memory.messages.injection import (
 from strands_manga_memory.messages.model_calls import ask_structured, error_level
 from strands_manga_memory.messages.texts import estimate_tokens, head_and_tail
 from strands_manga_memory.stores.writer import Writer
-from strands_manga_memory.telemetry import missed, within
+from strands_manga_memory.telemetry import count_missed_deadline, watch_deadline
 
 logger = logging.getLogger(__name__)
 
@@ -256,7 +256,7 @@ class UserContext(Plugin):
         """
         self._agent = weakref.ref(agent)
         try:
-            with within("memories", PATIENCE):
+            with watch_deadline("memories", PATIENCE):
                 self._cache.load()
         except KeyMissingError:
             raise
@@ -436,7 +436,7 @@ class UserContext(Plugin):
         patience = self._writer.hot_health.patience(PATIENCE)
         done, _ = await asyncio.wait([refreshed], timeout=patience)
         if not done:
-            missed("hot")
+            count_missed_deadline("hot")
         return context
 
     async def _with_memory(self, context: InvokeModelContext) -> InvokeModelContext:

@@ -41,7 +41,7 @@ from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.codec import dump, load, trusted
 from strands_manga_memory.stores.writer import TierHealth, cause_of
-from strands_manga_memory.telemetry import RESTORE, measured, within
+from strands_manga_memory.telemetry import RESTORE, measured, watch_deadline
 
 logger = logging.getLogger(__name__)
 
@@ -190,10 +190,10 @@ class AgentConversation:
 
     def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
         if tier == "hot":
-            with within(tier, self.tiers.hot_deadline):
+            with watch_deadline(tier, self.tiers.hot_deadline):
                 return self.saver.hot_health.ask(read, _HOT_SECONDS)
         try:
-            with within(tier, self.tiers.durable_deadline):
+            with watch_deadline(tier, self.tiers.durable_deadline):
                 return read()
         except StoreUnavailableError as error:
             self.saver.durable_health.failed(error)

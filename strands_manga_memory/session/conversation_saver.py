@@ -27,7 +27,7 @@ from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import is_nothing
 from strands_manga_memory.session.tiers import Place, Tiers
 from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
-from strands_manga_memory.telemetry import carried, missed
+from strands_manga_memory.telemetry import count_missed_deadline, in_current_context
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class ConversationSaver:
         is_slow = self._begins_durably
         if self.asked_at is None:  # else the caller also waits for the running call
             self._waits_for_durable = is_slow
-        work = carried(partial(self._commit, flush=flush))
+        work = in_current_context(partial(self._commit, flush=flush))
         return self.tiers.writer.submit(self._place, work, slow=is_slow, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
@@ -363,7 +363,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
         if not future.done():
             if not saver.left(deadline + held_up):
                 health.failed(since=saver.asked_at)
-            missed(tier)
+            count_missed_deadline(tier)
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         future.result()
     except StoreUnavailableError as error:
@@ -400,7 +400,7 @@ def wait_for(
     except (TimeoutError, StoreUnavailableError) as error:
         is_late = isinstance(error, TimeoutError)
         if is_late:
-            missed("durable" if is_durable else "hot")
+            count_missed_deadline("durable" if is_durable else "hot")
         if must:
             reason = f"no answer within {deadline} s" if is_late else cause_of(error)
             raise StoreUnavailableError(

@@ -40,7 +40,7 @@ from strands_manga_memory.stores.codec import Codec, dump, load, trusted
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.urls import hot_store_of, table_of
-from strands_manga_memory.telemetry import timed
+from strands_manga_memory.telemetry import with_turn_timing
 
 if TYPE_CHECKING:
     from strands.multiagent.base import MultiAgentBase
@@ -126,7 +126,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         """
         # The callbacks are methods: functions defined here would be created again for each of
         # thousands of agents.
-        registry = timed(registry)
+        registry = with_turn_timing(registry)
         registry.add_callback(AgentInitializedEvent, self._initialized)
         first, last = HookOrder.SDK_FIRST - 1, HookOrder.SDK_LAST + 1
         registry.add_callback(BeforeInvocationEvent, self._before_invocation, order=first)

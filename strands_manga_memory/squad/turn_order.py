@@ -74,7 +74,7 @@ class ConversationTurns:
                     if self._hot is not None:
                         await held.enter_async_context(self._holding_lease(self._hot, scope))
             except TimeoutError as error:
-                telemetry.note(STUCK_WAIT, counts={"waits": 1})
+                telemetry.record_event(STUCK_WAIT, counts={"waits": 1})
                 logger.warning(
                     "agent=<%s>, seconds=<%s> | a request stopped waiting for its turn",
                     scope.agent_id,

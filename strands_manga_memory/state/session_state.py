@@ -113,7 +113,7 @@ class BackgroundRead:
         may_wait, running = not self.health.wait, self._start()
         if may_wait and not wait([running], self._deadline).done:
             self._late = running
-            telemetry.missed(self._name)
+            telemetry.count_missed_deadline(self._name)
 
     def _start(self) -> Future[Any]:
         context = contextvars.copy_context()
@@ -130,7 +130,7 @@ class BackgroundRead:
         )
         if not running.done():
             self._late = running
-            telemetry.missed(self._name)
+            telemetry.count_missed_deadline(self._name)
             if self._hot is not None:
                 self.health.failed(since=since)
         return running.done()

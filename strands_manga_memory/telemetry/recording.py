@@ -95,7 +95,7 @@ class EventRecorder:
         self._has_thread = False
         self._totals: dict[str, OperationTotals] = {}
 
-    def note(
+    def record(
         self,
         event: Event,
         seconds: float | None = None,
@@ -210,16 +210,16 @@ def measured(event: Event, **attributes: Any) -> Iterator[Measurement]:
         attributes["error.type"] = type(error).__name__
         raise
     finally:
-        recorder.note(event, time.perf_counter() - start, *noted)
+        recorder.record(event, time.perf_counter() - start, *noted)
 
 
-def missed(tier: str) -> None:
+def count_missed_deadline(tier: str) -> None:
     """Count a call of a store that exceeded its deadline. ``tier`` is ``hot`` or ``durable``."""
-    note(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
+    record_event(DEADLINE, attributes={"manga_memory.tier": tier}, counts={"missed": 1})
 
 
 @contextmanager
-def within(tier: str, deadline: float) -> Iterator[None]:
+def watch_deadline(tier: str, deadline: float) -> Iterator[None]:
     """Count a missed deadline of a store if the ``with`` block takes over ``deadline`` seconds.
 
     The block is not interrupted.
@@ -229,15 +229,15 @@ def within(tier: str, deadline: float) -> Iterator[None]:
         yield
     finally:
         if time.perf_counter() - start > deadline:
-            missed(tier)
+            count_missed_deadline(tier)
 
 
-def backlog() -> Iterator[_Sample]:
+def observe_backlog() -> Iterator[_Sample]:
     """Yield the number of waiting and running background tasks, for an OpenTelemetry gauge."""
     yield sum(writer.backlog for writer in writers()), {}
 
 
-def tiers() -> Iterator[_Sample]:
+def observe_tiers() -> Iterator[_Sample]:
     """Yield whether all hot and all durable stores are available, for an OpenTelemetry gauge.
 
     The value is 1 if all stores of a kind are available, and 0 otherwise.
@@ -249,7 +249,7 @@ def tiers() -> Iterator[_Sample]:
             yield int(is_up), {"manga_memory.tier": tier}
 
 
-def carried(work: Callable[[], _T]) -> Callable[[], _T]:
+def in_current_context(work: Callable[[], _T]) -> Callable[[], _T]:
     """Wrap a function so that it runs in the current OpenTelemetry context, on any thread.
 
     Spans that the function creates therefore become children of the current span.
@@ -261,7 +261,7 @@ recorder = EventRecorder()
 """Recorder of this process."""
 
 
-note, flush = recorder.note, recorder.flush
+record_event, flush = recorder.record, recorder.flush
 
 
 def _observed(
@@ -279,21 +279,21 @@ for metric in RECORDED:
     _instruments[metric.name] = create(
         metric.name, unit=metric.unit, description=metric.description
     )
-for gauge, read in ((BACKLOG, backlog), (TIER_UP, tiers)):
+for gauge, read in ((BACKLOG, observe_backlog), (TIER_UP, observe_tiers)):
     _meter.create_observable_gauge(
         gauge.name, [partial(_observed, read)], unit=gauge.unit, description=gauge.description
     )
 
 
-def switch(*, on: bool) -> None:
+def set_enabled(*, enabled: bool) -> None:
     """Enable or disable telemetry in this process. Default: enabled."""
-    recorder.enabled = on
+    recorder.enabled = enabled
 
 
 atexit.register(flush)
 
 
-def timed(registry: HookRegistry) -> HookRegistry:
+def with_turn_timing(registry: HookRegistry) -> HookRegistry:
     """Wrap a hook registry, to measure the time that this package's callbacks take in each turn.
 
     At the end of a turn, one event records the duration of the turn and the total duration of the
@@ -332,7 +332,7 @@ class _TurnClock:
 
     def end(self, event: AfterInvocationEvent) -> None:
         if self._start is not None:
-            recorder.note(TURN, time.perf_counter() - self._start, counts={"layer": self.layer})
+            recorder.record(TURN, time.perf_counter() - self._start, counts={"layer": self.layer})
             self._start = None
 
 
@@ -421,7 +421,7 @@ class ObservedStore:
                     seconds += time.perf_counter() - start
                 yield value
         finally:
-            recorder.note(STORE_CALL, seconds, about)
+            recorder.record(STORE_CALL, seconds, about)
 
 
 def observed_codec(codec: Codec) -> Codec:
@@ -435,7 +435,7 @@ def observed_codec(codec: Codec) -> Codec:
 def _timed(labels: dict[str, str], call: Callable[..., _T], *args: Any) -> _T:
     start = time.perf_counter()
     done = call(*args)
-    recorder.note(SERIALIZATION, time.perf_counter() - start, labels)
+    recorder.record(SERIALIZATION, time.perf_counter() - start, labels)
     return done
 
 

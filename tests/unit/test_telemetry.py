@@ -49,7 +49,7 @@ def test_waiting_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     one = recording.EventRecorder()
     one._has_thread = True  # nobody takes it
     for _ in range(5):
-        one.note(events.TRIM, counts={"messages": 1})
+        one.record(events.TRIM, counts={"messages": 1})
     assert one.stats()["trim"].count == 3
 
 
@@ -75,12 +75,12 @@ def test_off_means_that_nothing_is_noted_and_nothing_is_wrapped(tmp_path: Path) 
         memory.codec.seal(b"1", "place")
         assert not recorder._entries
         assert memory._stores["durable"] is memory.durable
-        telemetry.note(events.TRIM, counts={"messages": 1})
+        telemetry.record_event(events.TRIM, counts={"messages": 1})
         assert not recorder._entries
         assert memory.stats()["operations"] == {}
     finally:
         memory.close()
-        telemetry.switch(on=True)
+        telemetry.set_enabled(enabled=True)
 
 
 def test_calls_are_recorded_with_system_and_operation(
@@ -88,7 +88,7 @@ def test_calls_are_recorded_with_system_and_operation(
 ) -> None:
     noted: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        recorder, "note", lambda event, seconds, about, counts=None: noted.append(about)
+        recorder, "record", lambda event, seconds, about, counts=None: noted.append(about)
     )
     hot: Any = ObservedStore(InMemoryHotStore(), "hot")
     table: Any = ObservedStore(SQLiteTable(tmp_path / "t.sqlite3"), "durable")
@@ -124,10 +124,10 @@ def test_gauges_say_which_tier_answers_and_how_much_work_waits(
     table = SQLiteTable(tmp_path / "t.sqlite3")
     writer = background_writer(None, table)
     monkeypatch.setattr(recording, "writers", lambda: [writer])
-    assert list(recording.tiers()) == [(1, {"manga_memory.tier": "durable"})]
+    assert list(recording.observe_tiers()) == [(1, {"manga_memory.tier": "durable"})]
     writer.durable_health.failed(StoreUnavailableError("no answer"))
-    assert list(recording.tiers()) == [(0, {"manga_memory.tier": "durable"})]
-    assert list(recording.backlog()) == [(0, {})]
+    assert list(recording.observe_tiers()) == [(0, {"manga_memory.tier": "durable"})]
+    assert list(recording.observe_backlog()) == [(0, {})]
     writer.later("key", 60.0, lambda: None)
-    assert list(recording.backlog()) == [(1, {})]
+    assert list(recording.observe_backlog()) == [(1, {})]
     table.close()

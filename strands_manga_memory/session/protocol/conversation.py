@@ -24,7 +24,7 @@ from strands_manga_memory.session.protocol.record import (
 )
 from strands_manga_memory.session.protocol.record_join import forgotten_keys
 from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.telemetry import FLUSH, note
+from strands_manga_memory.telemetry import FLUSH, record_event
 
 OPEN_SECONDS = 600.0
 """Seconds without a new message after which an open turn may be written to the log."""
@@ -418,7 +418,7 @@ class Conversation:
         ended = self._ended(record, missing)
         loggable = {key for key in ended if stored.get(key, 0) >= len(record.turns[key].messages)}
         if times := [at for key in loggable for at in record.turns[key].times]:
-            note(FLUSH, max(0.0, self._clock() - min(times)))
+            record_event(FLUSH, max(0.0, self._clock() - min(times)))
         turns = {key: record.redacted(key, record.turns[key]) for key in sorted(loggable)}
         logged = {
             key for key, turn in turns.items() if durable.put_turn(record.incarnation, key, turn)
