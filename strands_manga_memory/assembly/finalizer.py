@@ -125,9 +125,8 @@ class SessionFinalizer:
         for pause in _PAUSES:
             with suppress(ConflictError):  # another save is under way, and ends soon
                 claimed = self._claim(place, lease)
-                lease = (
-                    _CLAIM_SECONDS if claimed is None else 0.0
-                )  # the next attempt takes its own claim again
+                # the next attempt replaces the claim of this one
+                lease = _CLAIM_SECONDS if claimed is None else 0.0
                 return self._run(place, claimed)
             time.sleep(pause)
         return self._run(place, self._claim(place, lease))

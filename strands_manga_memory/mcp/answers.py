@@ -307,9 +307,8 @@ def progress_text(event: Any) -> str:
 def _json_head(value: Any) -> str:
     parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value)
     try:
-        return "".join(
-            islice(parts, PARTIAL_CHARACTERS)
-        )  # does not encode the rest of a large value
+        # the rest of a large value is not encoded
+        return "".join(islice(parts, PARTIAL_CHARACTERS))
     except (TypeError, ValueError, RecursionError):  # a cycle, or keys that are not strings
         return reprlib.repr(value)
 

@@ -140,7 +140,7 @@ class Call:
             return None
         # Only a probe needs a connection, an open breaker does not.
         is_cut_off = server is not None and not server.is_up and breaker.retry_after <= 0
-        if server and is_cut_off and not await server.ready(guard.policy.timeout):
+        if server and is_cut_off and not await server.is_ready(within=guard.policy.timeout):
             self._reject(
                 NO_SERVER.code,
                 f"The server {guard.server_name} of {guard.tool_name} cannot be reached.",

@@ -37,7 +37,7 @@ def restart(client: MCPClient) -> None:
     kept = {name: getattr(client, name) for name in _KEPT if hasattr(client, name)}
     own_stop = client.stop
     # A failed start() calls it, too.
-    client.stop = lambda *exit_details: _tidy_stop(client, own_stop, *exit_details)  # type: ignore[method-assign]
+    client.stop = lambda *exit_details: _stop_without_warnings(client, own_stop, *exit_details)  # type: ignore[method-assign]
     try:
         stop(client)
         client.start()
@@ -50,10 +50,12 @@ def restart(client: MCPClient) -> None:
 def stop(client: MCPClient) -> None:
     """Stop an MCP client, even if it has lost its connection. This function blocks."""
     with suppress(RuntimeError):  # raised for a lost connection; the client is reset nevertheless
-        _tidy_stop(client, client.stop, None, None, None)
+        _stop_without_warnings(client, client.stop, None, None, None)
 
 
-def _tidy_stop(client: MCPClient, own_stop: Callable[..., None], *exit_details: Any) -> None:
+def _stop_without_warnings(
+    client: MCPClient, own_stop: Callable[..., None], *exit_details: Any
+) -> None:
     """Stop an MCP client without warnings about unfinished coroutines.
 
     ``own_stop`` is the ``stop`` method of the client.

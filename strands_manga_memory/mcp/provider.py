@@ -99,7 +99,7 @@ class GuardedMCPTools(ToolProvider, HookProvider):
         self._started_here = False
         self._agents: weakref.WeakSet[Agent] = weakref.WeakSet()
         self._refreshed_at = float("-inf")
-        self.supervisor.listen(self)
+        self.supervisor.add_listener(self)
         theirs, ours = client.on_tools_changed, weakref.ref(self)
 
         def changed(before: list[str], tools: list[MCPAgentTool]) -> None:

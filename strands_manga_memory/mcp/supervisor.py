@@ -144,7 +144,7 @@ class ServerSupervisor:
             self._postpone()
         logger.warning("server=<%s> | the connection to the MCP server was lost", self.name)
 
-    async def ready(self, within: float) -> bool:
+    async def is_ready(self, *, within: float) -> bool:
         """Return whether the MCP server can be called.
 
         If the connection is lost, try to restore it.
@@ -194,9 +194,8 @@ class ServerSupervisor:
             ):
                 return None
             attempt = self._attempt = _attempt()
-        context = (
-            contextvars.copy_context()
-        )  # as start() does, so that the client's thread has the same context variables
+        # as start() does, so that the client's thread has the same context variables
+        context = contextvars.copy_context()
         thread = threading.Thread(
             target=context.run, args=(self._run, attempt), name="mcp-reconnect", daemon=True
         )
@@ -236,7 +235,7 @@ class ServerSupervisor:
         delay = min(_MOST_BACKOFF, self._backoff * 2 ** min(self._failed_attempts, 30))
         self._next_attempt = self._clock() + delay * self._random.uniform(0.5, 1.0)
 
-    def listen(self, listener: Any) -> None:
+    def add_listener(self, listener: Any) -> None:
         """Register an object whose method ``reconnected()`` is called after each reconnection.
 
         The method runs in the thread that has reconnected, and must not raise errors. The

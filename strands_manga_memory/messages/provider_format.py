@@ -465,15 +465,13 @@ _CACHED_TOKENS_APART = {
     # From the fields of the providers' APIs that Strands copies into ``inputTokens``:
     "strands.models.bedrock.BedrockModel": True,  # Converse: inputTokens
     "strands.models.anthropic.AnthropicModel": True,  # input_tokens
-    "strands.models.openai.OpenAIModel": (
-        False
-    ),  # prompt_tokens; also LiteLLMModel and SageMakerAIModel, its subclasses
+    # prompt_tokens; also its subclasses LiteLLMModel and SageMakerAIModel
+    "strands.models.openai.OpenAIModel": False,
     "strands.models.openai_responses.OpenAIResponsesModel": False,  # input_tokens
     "strands.models.gemini.GeminiModel": False,  # prompt_token_count
     "strands.models.llamacpp.LlamaCppModel": False,  # prompt_tokens
-    "strands.models.llamaapi.LlamaAPIModel": (
-        False
-    ),  # num_prompt_tokens; this and the following report no cached tokens
+    # num_prompt_tokens; this model and those below report no cached tokens
+    "strands.models.llamaapi.LlamaAPIModel": False,
     "strands.models.mistral.MistralModel": False,  # prompt_tokens
     "strands.models.ollama.OllamaModel": False,  # prompt_eval_count
     "strands.models.writer.WriterModel": False,  # prompt_tokens

@@ -151,37 +151,29 @@ class SessionUse:
 #
 # Three amounts are the amount per session, per turn and per KB.
 
-_WRITE_UNITS = (
-    40.4,
-    1.55,
-    2.64,
-)  # the third per KB of text; without the units to store the turns themselves
+# The third amount is per KB of text. The units to store the turns themselves are not included.
+_WRITE_UNITS = 40.4, 1.55, 2.64
 _INDEX_WRITE_UNITS = 9.6, 0.0, 1.4  # those of the indexes; the third per KB of text
 _READ_UNITS = 56.0, 0.07, 2.11  # the third per KB of stored turns
 _SESSION_BYTES = 1_560.6, 199.4, 964.6  # in the sessions table; the third per KB of stored turns
 _MEMORY_BYTES = 5_101.0, 10.1, 1_011.5  # in the memory table; the third per KB of text
 _HOT_BYTES = 1_541.7  # of a session in the hot tier without its turns
 _BYTES_IN_A_TURN = 423.3  # of a stored turn in addition to the text, before compression
-_KNOWN_SHARE = (
-    0.345  # of the memory bytes, which a query of the user's memories reads; the rest are indexes
-)
-# earlier sessions from which patterns and weekly roll-ups have their full cost; below, a share of
-# it
+# Share of the memory bytes that a query of the user's memories reads. The rest are indexes.
+_KNOWN_SHARE = 0.345
+# Number of earlier sessions from which patterns and weekly roll-ups have their full cost. With
+# fewer sessions, they have a proportional share of the cost.
 _FULL_FROM = 4.0
-_MONTHS_FROM = (
-    12.0,
-    20.0,
-)  # earlier sessions up to which monthly roll-ups cost nothing, and from which they cost all
-_WRITES_BY_KNOWN = (
-    40.0,
-    6.5,
-    70.0,
-)  # most units of patterns and weekly roll-ups, the same per KB of text, monthly roll-ups
+# Numbers of earlier sessions up to which monthly roll-ups cost nothing, and from which they have
+# their full cost.
+_MONTHS_FROM = 12.0, 20.0
+# Maximum units of patterns and weekly roll-ups, units of the same per KB of text, and units of
+# monthly roll-ups.
+_WRITES_BY_KNOWN = 40.0, 6.5, 70.0
 _INDEX_SHARE_BY_KNOWN = 0.45  # of these units, the share of the indexes
 _READS_BY_KNOWN = 1.48, 0.85  # factor and exponent of the KB of the user's earlier memories
-_MEMORY_BY_KNOWN = (
-    203.3  # bytes per KB of the session's text that all earlier sessions add, at full cost
-)
+# Bytes per KB of the session's text that all earlier sessions add, at full cost.
+_MEMORY_BY_KNOWN = 203.3
 _BYTES_PER_TOKEN = 3.98
 _TOKENS_PER_MESSAGE = 8.1  # in addition to the text
 _COMPRESSED_TO = 0.50  # share of a turn's size

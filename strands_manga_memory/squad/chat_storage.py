@@ -187,9 +187,8 @@ class SessionChatStorage(ChatStorage):
             if messages:
                 await asyncio.to_thread(self._memory.session(scope).log, messages, keep=limit)
         chat = await self.fetch_chat(user_id, session_id, agent_id)
-        return (
-            chat[:-1] if chat and chat[-1].content == [{"text": UNANSWERED}] else chat
-        )  # the answer may follow
+        is_unanswered = bool(chat) and chat[-1].content == [{"text": UNANSWERED}]
+        return chat[:-1] if is_unanswered else chat  # the answer may follow
 
     async def fetch_chat(
         self, user_id: str, session_id: str, agent_id: str, max_history_size: int | None = None

@@ -161,17 +161,19 @@ def forget_user(
         # waits for queued updates of access counts
         shared_writer(None, memories).submit(owner, lambda: None).result()
         _forget_memories(memories, owner, counts)
-    left = list(_left(owner, hot, durable, memories, sessions))
-    if left:  # an agent of this process was saving: wait until it finds the tombstone
+    remaining = list(_remaining(owner, hot, durable, memories, sessions))
+    if remaining:  # an agent of this process was saving: wait until it finds the tombstone
         lasting = hot if hot is not None and hot.survives_process else None
         shared_writer(lasting, durable).drain(_SETTLED_WITHIN)
         for scope in list(sessions_of(durable, owner)):
             _forget_session(scope, tiers, Counter())
-        left = list(_left(owner, hot, durable, memories, sessions))
+        remaining = list(_remaining(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
-    logger.info("sessions=<%d>, left=<%d> | deleted the data of a user", len(sessions), len(left))
+    logger.info(
+        "sessions=<%d>, remaining=<%d> | deleted the data of a user", len(sessions), len(remaining)
+    )
     deleted = {name: count for name, count in sorted(counts.items()) if count}
-    return ErasureReport(deleted, tombstones, left, not_looked_at)
+    return ErasureReport(deleted, tombstones, remaining, not_looked_at)
 
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
@@ -245,7 +247,7 @@ def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None
     memories.batch_write(deletes=changes)
 
 
-def _left(
+def _remaining(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
     """Yield the names of records that still contain data of a user after the deletion."""
