@@ -50,7 +50,7 @@ _SMALL_TALK_CHARACTERS = 120
 _TOOL_CHARACTERS = 2_000
 _MOST_SOURCE_READS = 3
 _EMBEDDED_AT_ONCE = 64
-_OTHER_WEIGHT = 0.25
+_RETRIEVER_WEIGHT = 0.25
 """Weight of a retriever's scores in ``MessageArchive``. The BM25 scores have weight 1."""
 
 
@@ -74,7 +74,7 @@ class ArchivedMessage:
     at: float | None = None
 
     @property
-    def searched(self) -> str:
+    def search_text(self) -> str:
         """Text of the message for the search index.
 
         In the text of a tool result, field names such as ``price:`` are left out.
@@ -91,14 +91,14 @@ class RecallHit:
             conversation.
         message: The message.
         score: How well the message fits the question. Higher is better.
-        by_words: Whether only the archive's own search by words found the message. False if a
+        is_by_words: Whether only the archive's own search by words found the message. False if a
             ``Retriever``, which is a second search engine, found it too or alone.
     """
 
     number: int
     message: ArchivedMessage
     score: float
-    by_words: bool = False
+    is_by_words: bool = False
 
 
 class Retriever(Protocol):
@@ -157,10 +157,10 @@ class MessageArchive:
         source: Function that returns the messages from before the start of this process. It is
             called once, and once more after the archive was emptied. A failed call is repeated at
             most twice.
-        most: Largest number of messages to keep. The oldest messages are removed first.
+        limit: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
-        ValueError: ``most`` is not a positive whole number.
+        ValueError: ``limit`` is not a positive whole number.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class MessageArchive:
         retriever: Retriever | None = None,
         *,
         source: Source | None = None,
-        most: int = 50_000,
+        limit: int = 50_000,
     ) -> None:
-        self._most = positive("most", most)
-        self._other = retriever
+        self._limit = positive("limit", limit)
+        self._retriever = retriever
         self._lock = threading.RLock()
         self._words = LexicalIndex[int]()
         self._numbers: dict[str, int] = {}
@@ -181,10 +181,10 @@ class MessageArchive:
         self._unsent: dict[int, str | None] = {}
         self._forgotten: set[str] = set()
         self._source = source
-        self._reads_left = _MOST_SOURCE_READS
+        self._remaining_reads = _MOST_SOURCE_READS
         self._pending: list[TimedMessage] = []
-        self._settled = 0
-        self._seen: dict[str, int] = {}
+        self._completed = 0
+        self._fingerprints: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -196,14 +196,14 @@ class MessageArchive:
         with self._lock:
             scores = self._words.search(question, limit=limit)
             alike: dict[int, float] = {}
-            if self._other is not None:
+            if self._retriever is not None:
                 with logged_errors(logger, "the retriever failed, searching by words alone"):
-                    found = self._other.search(question, limit)
+                    found = self._retriever.search(question, limit)
                     alike = {
                         number: score for number, score in found.items() if number in self._messages
                     }
             for number, score in alike.items():
-                scores[number] = scores.get(number, 0.0) + _OTHER_WEIGHT * score
+                scores[number] = scores.get(number, 0.0) + _RETRIEVER_WEIGHT * score
             best = (
                 sorted(scores, key=lambda number: (-scores[number], -number)) if alike else scores
             )
@@ -216,7 +216,7 @@ class MessageArchive:
         """Return the number of a message in the archive. None if the archive lacks the message."""
         return self._numbers.get(id_)
 
-    def around(self, number: int) -> dict[int, ArchivedMessage]:
+    def neighbours(self, number: int) -> dict[int, ArchivedMessage]:
         """Return the neighbours of a message: up to two messages before it and two after it.
 
         The result maps their numbers in the archive to the messages.
@@ -243,12 +243,12 @@ class MessageArchive:
                 )
                 known = self._messages.get(number)
                 if known is None or known.text != message.text:
-                    changed[number] = message.searched
+                    changed[number] = message.search_text
                 at = known.at if known is not None and message.at is None else message.at
                 self._messages[number] = replace(message, at=at)
             self._words.put((number, text, "") for number, text in changed.items())
             self._unsent |= changed
-            self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._most))))
+            self._remove(list(itertools.islice(self._messages, max(0, len(self) - self._limit))))
 
     def forget(self, id_: str) -> None:
         """Remove a message from the archive for good, for example after its redaction.
@@ -271,18 +271,18 @@ class MessageArchive:
             self._unsent[number] = None
         self._words.remove(numbers)
         with logged_errors(logger, "the retriever failed, sending it the changes again later"):
-            if self._other is not None:
+            if self._retriever is not None:
                 if gone := [number for number, text in self._unsent.items() if text is None]:
-                    self._other.remove(gone)
+                    self._retriever.remove(gone)
                 if new := [
                     (number, text) for number, text in self._unsent.items() if text is not None
                 ]:
-                    self._other.put(new)
+                    self._retriever.put(new)
             self._unsent.clear()
 
     # --- Conversation -----------------------------------------------------------------------------
 
-    def note(self, message: Message, at: float) -> None:
+    def record(self, message: Message, at: float) -> None:
         """Record a new message of the conversation, so that the next ``update`` can archive it.
 
         A message is archived only after the end of its turn.
@@ -298,52 +298,52 @@ class MessageArchive:
 
         The next :meth:`update` archives the recorded messages of all earlier turns.
         """
-        self._settled = len(self._pending)
+        self._completed = len(self._pending)
 
     def update(self, history: Sequence[Message]) -> None:
         """Add the new and changed messages of an agent's history to the archive.
 
-        Messages that :meth:`note` recorded are added too, even if they have left the history.
+        Messages that :meth:`record` recorded are added too, even if they have left the history.
         Messages of the current turn are added by the first call after that turn.
 
-        A history without any message of the previous call or of :meth:`note` belongs to another
+        A history without any message of the previous call or of :meth:`record` belongs to another
         conversation. The archive is then emptied first.
 
         Blocks: must not run on an event loop.
         """
         with self._lock:
-            ready = self._pending[: self._settled]
-            open_ids = {id_of(message) for message, _ in self._pending[self._settled :]}
+            ready = self._pending[: self._completed]
+            open_ids = {id_of(message) for message, _ in self._pending[self._completed :]}
             present = {
                 id_: message
                 for message in history
                 if (id_ := id_of(message)) and id_ not in open_ids
             }
-            known = self._seen.keys() | {id_of(message) for message, _ in ready}
+            known = self._fingerprints.keys() | {id_of(message) for message, _ in ready}
             if known and known.isdisjoint(present):
                 logger.debug(
                     "forgotten=<%d> | the history is another one | forgetting the earlier",
                     len(known),
                 )
                 self._remove(list(self._messages))
-                self._reads_left = _MOST_SOURCE_READS
-                ready, self._pending, self._settled = [], self._pending[self._settled :], 0
+                self._remaining_reads = _MOST_SOURCE_READS
+                ready, self._pending, self._completed = [], self._pending[self._completed :], 0
             self._read_source(open_ids)
             seen = {id_: content_fingerprint(message) for id_, message in present.items()}
             changed = [
                 (message, 0.0)
                 for id_, message in present.items()
-                if self._seen.get(id_) != seen[id_]
+                if self._fingerprints.get(id_) != seen[id_]
             ]
             self.add(archived_messages([*ready, *changed]))
-            self._seen = seen
+            self._fingerprints = seen
             del self._pending[: len(ready)]
-            self._settled -= len(ready)
+            self._completed -= len(ready)
 
     def _read_source(self, open_ids: set[str]) -> None:
-        if self._source is None or not self._reads_left:
+        if self._source is None or not self._remaining_reads:
             return
-        self._reads_left -= 1
+        self._remaining_reads -= 1
         with logged_errors(
             logger,
             "the earlier history could not be read, recalling only what this process has seen",
@@ -353,7 +353,7 @@ class MessageArchive:
                 for each in archived_messages(map(_timed, self._source()))
                 if each.id not in open_ids
             )
-            self._reads_left = 0
+            self._remaining_reads = 0
 
 
 class DenseRetriever:
@@ -366,17 +366,17 @@ class DenseRetriever:
 
     Args:
         embed: Function that turns a list of texts into vectors of one length. It may block.
-        most: Largest number of messages to keep. The oldest messages are removed first.
+        limit: Largest number of messages to keep. The oldest messages are removed first.
 
     Raises:
-        ValueError: ``embed`` is not a function, or ``most`` is not a positive whole number.
+        ValueError: ``embed`` is not a function, or ``limit`` is not a positive whole number.
             ``search`` raises this error if ``embed`` returns too few or too many vectors, or
             vectors of different lengths.
     """
 
-    def __init__(self, embed: Embed, *, most: int = 5_000) -> None:
+    def __init__(self, embed: Embed, *, limit: int = 5_000) -> None:
         self._embed = function("embed", embed, "a function from texts to vectors")
-        self._most = positive("most", most)
+        self._limit = positive("limit", limit)
         self._vectors: dict[int, list[float]] = {}
         self._missing: dict[int, str] = {}
 
@@ -389,7 +389,7 @@ class DenseRetriever:
             self.remove([number])
             if text.strip():
                 self._missing[number] = text
-        self.remove(sorted([*self._vectors, *self._missing])[: -self._most])
+        self.remove(sorted([*self._vectors, *self._missing])[: -self._limit])
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove the messages with the given numbers from the search engine.

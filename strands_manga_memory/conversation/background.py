@@ -24,11 +24,11 @@ _T = TypeVar("_T")
 MOST_AT_A_TIME = 8
 """Largest number of runs at the same time in this process. Further runs wait."""
 
-_places = threading.BoundedSemaphore(MOST_AT_A_TIME)
+_slots = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
-class Run(Future[_T]):
-    """Run of a coroutine in a background thread, as a future for the coroutine's result.
+class BackgroundTask(Future[_T]):
+    """Coroutine that runs in a background thread, as a future for its result.
 
     The constructor starts the thread. At most 8 coroutines run at the same time, further ones wait.
 
@@ -43,7 +43,7 @@ class Run(Future[_T]):
         context = contextvars.copy_context()  # traces of the run belong to the turn that started it
         threading.Thread(
             target=context.run,
-            args=(self._serve, work),
+            args=(self._run, work),
             name="strands-manga-memory-summary",
             daemon=True,
         ).start()
@@ -76,8 +76,8 @@ class Run(Future[_T]):
             await asyncio.wait_for(asyncio.wrap_future(self), seconds)
         return self.done()
 
-    def _serve(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
-        with _places:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> None:
+        with _slots:
             try:
                 self.set_result(asyncio.run(work()))
             except Exception as error:  # noqa: BLE001 - it is raised where the result is read
@@ -89,8 +89,8 @@ class Run(Future[_T]):
 
 
 def _renew_after_fork() -> None:
-    global _places
-    _places = threading.BoundedSemaphore(MOST_AT_A_TIME)
+    global _slots
+    _slots = threading.BoundedSemaphore(MOST_AT_A_TIME)
 
 
 at_fork(after_in_child=_renew_after_fork)

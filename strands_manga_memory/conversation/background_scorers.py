@@ -14,7 +14,7 @@ from strands.models import Model
 from strands.types.content import Message
 
 from strands_manga_memory.arguments import function
-from strands_manga_memory.conversation.background import Run
+from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.importance import (
     WEIGHTS,
     ImportanceWeights,
@@ -78,9 +78,9 @@ class BackgroundScorer:
         """
         self.rules = RuleScorer(weights)
         self._lock = threading.Lock()
-        self._judged: dict[tuple[str, int], float | None] = {}
-        self._waiting: dict[tuple[str, int], Line] = {}
-        self._run: Run[None] | None = None
+        self._scores: dict[tuple[str, int], float | None] = {}
+        self._pending: dict[tuple[str, int], Line] = {}
+        self._run: BackgroundTask[None] | None = None
 
     def score(self, message: Message, act: str = "", context: Sequence[Message] = ()) -> float:
         """Return the importance of a message, from 0 to 1, without waiting.
@@ -96,13 +96,13 @@ class BackgroundScorer:
             return by_rules
         key = id_, content_fingerprint(message)
         with self._lock:
-            if key in self._judged:
-                judged = self._judged[key]
+            if key in self._scores:
+                judged = self._scores[key]
                 return by_rules if judged is None else judged
-            self._waiting[key] = Line(message["role"], text[:_READ])
+            self._pending[key] = Line(message["role"], text[:_READ])
             # A run is done here only if it was stopped.
             if self._run is None or self._run.is_lost or self._run.done():
-                self._run = Run(self._answer_all)
+                self._run = BackgroundTask(self._rate_pending)
         return by_rules
 
     def wait(self, seconds: float = 30.0) -> bool:
@@ -115,24 +115,24 @@ class BackgroundScorer:
             run = self._run
         return run is None or run.join(seconds)
 
-    async def _answer_all(self) -> None:
+    async def _rate_pending(self) -> None:
         while True:
             with self._lock:
-                keys = list(self._waiting)[:BATCH]
+                keys = list(self._pending)[:BATCH]
                 if not keys:
                     self._run = None
                     return
-                lines = [self._waiting[key] for key in keys]
-            scores = await self._answers(lines)
+                lines = [self._pending[key] for key in keys]
+            scores = await self._rate_batch(lines)
             with self._lock:
                 for key, score in zip(keys, scores, strict=True):
-                    self._waiting.pop(key, None)
-                    self._judged[key] = score
-                for key in list(self._judged)[: max(0, len(self._judged) - MOST_SCORES)]:
-                    del self._judged[key]
+                    self._pending.pop(key, None)
+                    self._scores[key] = score
+                for key in list(self._scores)[: max(0, len(self._scores) - MOST_SCORES)]:
+                    del self._scores[key]
                 self.revision += any(score is not None for score in scores)
 
-    async def _answers(self, lines: Sequence[Line]) -> list[float | None]:
+    async def _rate_batch(self, lines: Sequence[Line]) -> list[float | None]:
         try:
             answer = self._judge(lines)
             scores = [
@@ -180,9 +180,9 @@ class ModelScorer(BackgroundScorer):
         if not isinstance(model, Model):
             raise ValueError(f"model must be a strands Model, got {model!r:.80}")
         self._model = model
-        super().__init__(self._asked)
+        super().__init__(self._ask_model)
 
-    async def _asked(self, lines: Sequence[Line]) -> list[float]:
+    async def _ask_model(self, lines: Sequence[Line]) -> list[float]:
         source = "\n".join(
             f"{number}. {line.role}: {escape_tags(line.text)}"
             for number, line in enumerate(lines, start=1)
@@ -268,18 +268,18 @@ class EmbeddingScorer(BackgroundScorer):
         )
         self._examples = [(act, text) for act, texts in examples.items() for text in texts]
         self._vectors: list[list[float]] = []
-        super().__init__(self._compared, weights=weights)
+        super().__init__(self._compare_with_examples, weights=weights)
 
-    def _compared(self, lines: Sequence[Line]) -> list[float]:
+    def _compare_with_examples(self, lines: Sequence[Line]) -> list[float]:
         self._vectors = self._vectors or embed_texts(
             self._embed, [text for _, text in self._examples]
         )
         return [
-            self._worth(vector)
+            self._score_by_examples(vector)
             for vector in embed_texts(self._embed, [line.text for line in lines])
         ]
 
-    def _worth(self, vector: Sequence[float]) -> float:
+    def _score_by_examples(self, vector: Sequence[float]) -> float:
         alike, act = max(
             (dot(vector, example), act)
             for example, (act, _) in zip(self._vectors, self._examples, strict=True)

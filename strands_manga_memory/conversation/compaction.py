@@ -119,19 +119,19 @@ class ToolResultCap:
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Truncate large tool results. Return the new history, or None if no result is large."""
-        return _with_results(
+        return _truncate_results(
             compaction, len(compaction.messages), lambda _: self.characters, until_enough=False
         )
 
 
-class Snip:
+class TurnEviction:
     """Compaction stage that removes unimportant turns from the history, the oldest first.
 
     A turn is unimportant if all its messages have an importance score below 0.5, as greetings do.
     The first turn, the latest messages, and turns with summaries or pinned messages stay.
     """
 
-    name = "snip"
+    name = "turn eviction"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Remove the oldest unimportant turns, and return the new history.
@@ -144,8 +144,10 @@ class Snip:
         gone: set[int] = set()
         for turn in turns(older)[1:]:  # the first one holds the original intent
             own = older[turn.start : turn.stop]
-            is_cut = turn.stop == len(older) and not _is_turn_end(compaction.messages, turn.stop)
-            if excess <= 0 or is_cut:
+            is_unfinished = turn.stop == len(older) and not _is_turn_end(
+                compaction.messages, turn.stop
+            )
+            if excess <= 0 or is_unfinished:
                 break
             if all(_is_low(message, compaction) for message in own):
                 gone.update(turn)
@@ -177,7 +179,7 @@ class MicroCompaction:
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Truncate older tool results. Return the new history, or None if it is unchanged."""
-        return _with_results(
+        return _truncate_results(
             compaction,
             compaction.touchable,
             lambda message: self.characters * len(tool_result_ids(message)),
@@ -218,16 +220,16 @@ class VerifiedSummary:
             Always None, because the agent's list of messages is changed in place.
         """
         if compaction.overflow is not None:
-            self.manager.fold(compaction.agent, compaction.goal)
+            self.manager.replace_by_facts(compaction.agent, compaction.goal)
         else:
             self.manager.begin(compaction.agent)
         return None
 
 
-class Reactive:
+class OverflowReduction:
     """Compaction stage that halves the history if the model's context window has overflowed."""
 
-    name = "reactive"
+    name = "overflow reduction"
 
     def apply(self, compaction: Compaction) -> Sequence[Message] | None:
         """Keep the most important half of the history if the context window has overflowed.
@@ -261,7 +263,7 @@ def _is_turn_end(messages: Sequence[Message], end: int) -> bool:
     )
 
 
-def _with_results(
+def _truncate_results(
     compaction: Compaction, until: int, most: Callable[[Message], int], *, until_enough: bool
 ) -> Sequence[Message] | None:
     """Truncate tool results. Return the new history, or None if nothing was truncated.
@@ -279,7 +281,7 @@ def _with_results(
         if until_enough and excess <= 0:
             break
         if tool_result_ids(message) and not is_pinned(message):
-            smaller = _capped(message, most(message))
+            smaller = _truncate_message(message, most(message))
             if smaller is not message:
                 excess -= compaction.history.tokens([message]) - compaction.history.tokens(
                     [smaller]
@@ -289,12 +291,12 @@ def _with_results(
         return None
     shown = [cut.get(at, message) for at, message in enumerate(compaction.messages)]
     tail = compaction.history.tail  # keeps the full texts
-    tail.follow(compaction.messages)
-    tail.show(compaction.messages, shown)
+    tail.update(compaction.messages)
+    tail.record_selection(compaction.messages, shown)
     return shown
 
 
-def _capped(message: Message, characters: int) -> Message:
+def _truncate_message(message: Message, characters: int) -> Message:
     """Truncate the tool results of a message to ``characters`` characters in total."""
     total, of_results = (
         _characters(message),
@@ -315,7 +317,13 @@ def default_stages(**summary: Any) -> list[Stage]:
     Args:
         **summary: Settings of the stage ``VerifiedSummary``.
     """
-    return [ToolResultCap(), Snip(), MicroCompaction(), VerifiedSummary(**summary), Reactive()]
+    return [
+        ToolResultCap(),
+        TurnEviction(),
+        MicroCompaction(),
+        VerifiedSummary(**summary),
+        OverflowReduction(),
+    ]
 
 
 # --- Manager --------------------------------------------------------------------------------------
@@ -427,7 +435,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
         if log is not None:
             trimmer.history.archive.log = log
         self._stats = CompactionStats(stages={stage.name: StageStats() for stage in self.stages})
-        self._waiting = 0
+        self._awaited_size = 0
 
     def __repr__(self) -> str:
         return (
@@ -446,12 +454,12 @@ class TieredCompactionConversationManager(StackedConversationManager):
 
     def _attach(self, event: AgentInitializedEvent[Agent]) -> None:
         # At once, not with the first cut: the tools are a part of the cached prefix.
-        self._history.archive.is_offered = True
-        self._history.archive.offer(event.agent, ())
-        self._bind(event.agent)
+        self._history.archive.has_tool = True
+        self._history.archive.add_tool(event.agent, ())
+        self._set_limits(event.agent)
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
-        await self._history.off_loop(event.agent.messages, lambda: self._compact(event.agent))
+        await self._history.run_off_loop(event.agent.messages, lambda: self._compact(event.agent))
 
     # --- The contract of a conversation manager ---------------------------------------------------
 
@@ -512,7 +520,7 @@ class TieredCompactionConversationManager(StackedConversationManager):
     def _tokens(self, agent: Agent) -> int:
         return self._history.tokens(agent.messages[:])
 
-    def _bind(self, agent: Agent) -> Thresholds:
+    def _set_limits(self, agent: Agent) -> Thresholds:
         """Set the sizes of the history, in tokens, that control compaction.
 
         The system prompt and the tools are not part of these sizes. The wrapped managers, which
@@ -524,40 +532,40 @@ class TieredCompactionConversationManager(StackedConversationManager):
             max(1, size - overhead) for size in (bounds.trigger, bounds.target, bounds.hard)
         )
         if self._summarizing is not None:
-            self._summarizing.bound_to(
+            self._summarizing.set_limits(
                 trigger_tokens=trigger, target_tokens=target, hard_tokens=hard
             )
         else:
-            self._history.max_tokens, self._history.grow_to = target, hard
+            self._history.max_tokens, self._history.high_water_mark = target, hard
         return Thresholds(bounds.window, trigger, target, hard)
 
     def _compact(self, agent: Agent) -> None:
         try:
-            bounds = self._bind(agent)
+            bounds = self._set_limits(agent)
             before = self._tokens(agent)
             if before < bounds.trigger:
-                self._waiting = 0
+                self._awaited_size = 0
                 return
-            if self._stats.stopped or before == self._waiting:
+            if self._stats.stopped or before == self._awaited_size:
                 return  # given up, or nothing has come since a summary was begun
             self._stats.compactions += 1
             history = agent.messages[:]
             self._run_stages(agent, bounds.target, None)
             after = self._tokens(agent)
-            self._waiting = after if after >= bounds.trigger else 0
+            self._awaited_size = after if after >= bounds.trigger else 0
             if after < before:
                 self._stats.failures = 0
             elif not same_objects(history, agent.messages):
-                self._note_failure()
+                self._count_failure()
         except Exception as error:
             logger.warning(
                 "error=<%s> | the history could not be compacted, leaving it as it is",
                 type(error).__name__,
             )
             logger.debug("the history could not be compacted", exc_info=True)
-            self._note_failure()
+            self._count_failure()
 
-    def _note_failure(self) -> None:
+    def _count_failure(self) -> None:
         self._stats.failures += 1
         if self._stats.failures >= MOST_FAILURES:
             self._stats.stopped = True

@@ -205,21 +205,21 @@ class MessageLog:
         """Number of messages in the log of the session."""
         return self._skipped + len(self._records)
 
-    def adding(self, message: Message) -> None:
+    def add_unconfirmed(self, message: Message) -> None:
         """Add a message to the index just before the session manager writes it to the log.
 
-        The write is unconfirmed until :meth:`added` is called. :meth:`settle` removes an
-        unconfirmed message.
+        The write is unconfirmed until :meth:`confirm` is called. :meth:`drop_unconfirmed` removes
+        an unconfirmed message.
         """
-        self.settle()
+        self.drop_unconfirmed()
         self.add(message)
         self._is_confirmed = False
 
-    def added(self) -> None:
-        """Confirm that the session manager has written the message of the last ``adding`` call."""
+    def confirm(self) -> None:
+        """Confirm that the session manager has written the last message to the log."""
         self._is_confirmed = True
 
-    def settle(self) -> None:
+    def drop_unconfirmed(self) -> None:
         """Remove the last message from the index if its write to the log was not confirmed.
 
         A failed write thus leaves nothing in the index. If the message was written nevertheless,
@@ -391,12 +391,12 @@ class LogTail:
     removes or inserts messages, for example a summary, the messages evicted so far never return.
 
     Attributes:
-        settled: Tracking id of the newest message at the last such change by other code. Evicted
-            messages up to this message never return. None if there was no such change.
+        discarded_until: Tracking id of the newest message at the last such change by other code.
+            Evicted messages up to this message never return. None if there was no such change.
     """
 
     def __init__(self) -> None:
-        self.settled: str | None = None
+        self.discarded_until: str | None = None
         self._messages: dict[str, Message] = {}
         self._window: list[str] = []
         self._truncated: dict[str, int] = {}
@@ -405,7 +405,7 @@ class LogTail:
     def __iter__(self) -> Iterator[Message]:
         return iter(list(self._messages.values()))  # a tool may read them in another thread
 
-    def notice(self, history: Sequence[Message]) -> None:
+    def discard_if_changed(self, history: Sequence[Message]) -> None:
         """Forget the evicted messages if code other than the trimmer has changed the history.
 
         The trimmer evicts and truncates messages. Removed or inserted messages are changes by other
@@ -415,12 +415,12 @@ class LogTail:
         if before == self._window[: len(before)] and len({*self._window}) == len(history):
             return
         if before:
-            self.settled = (
+            self.discarded_until = (
                 self._window[-1] if self._window and self._window[-1] not in before else before[-1]
             )
-        self._hold([self._messages.get(id_of(message), message) for message in history])
+        self._replace_messages([self._messages.get(id_of(message), message) for message in history])
 
-    def follow(self, history: Sequence[Message]) -> None:
+    def update(self, history: Sequence[Message]) -> None:
         """Update the stored full messages from the current history of the agent.
 
         New messages are added. An edited message replaces the stored one, but a truncated message
@@ -432,16 +432,16 @@ class LogTail:
                 lambda message: id_of(message) not in self._messages, reversed(history)
             )
         )[::-1]
-        self.notice(history)
+        self.discard_if_changed(history)
         self._messages.update(zip(map(id_of, new), new, strict=True))
         for shown in history:
             id_ = id_of(shown)
-            mine = self._messages.get(id_)
-            if mine is None or shown is mine:
+            stored = self._messages.get(id_)
+            if stored is None or shown is stored:
                 continue
             if logged_fingerprint(shown) not in (
                 self._truncated.get(id_),
-                logged_fingerprint(mine),
+                logged_fingerprint(stored),
             ):
                 self._messages[id_] = shown
 
@@ -460,25 +460,25 @@ class LogTail:
         found = [places[known[at]] for at in logged]
         if not found or logged != list(range(logged[0], logged[-1] + 1)) or found != sorted(found):
             return
-        first = places.get(self.settled or "", -1) + 1
+        first = places.get(self.discarded_until or "", -1) + 1
         merged = {id_: self._messages[id_] for id_ in known[: logged[0]]}
         for at, message in enumerate(log[: found[-1] + 1]):
             id_ = id_of(message)
             if id_ in self._messages:
-                merged[id_] = self._original(id_, message)
+                merged[id_] = self._full_message(id_, message)
             elif at >= first and id_ and id_ not in self._forgotten:
                 merged[id_] = message
         self._messages = merged | {id_: self._messages[id_] for id_ in known[logged[-1] + 1 :]}
 
-    def _original(self, id_: str, logged: Message) -> Message:
+    def _full_message(self, id_: str, logged: Message) -> Message:
         """Return the full form of a message: the stored message or its record in the log.
 
         The log record is returned if the stored message was truncated before a restart.
         """
-        mine = self._messages[id_]
-        if id_ in self._truncated or not is_truncated(mine) or is_truncated(logged):
-            return mine
-        self._truncated[id_] = logged_fingerprint(mine)
+        stored = self._messages[id_]
+        if id_ in self._truncated or not is_truncated(stored) or is_truncated(logged):
+            return stored
+        self._truncated[id_] = logged_fingerprint(stored)
         return logged
 
     def candidates(
@@ -508,10 +508,10 @@ class LogTail:
             if excess > 0:
                 gone.add(id_)
                 excess -= sizes[id_]
-        return self._hold([message for message in found if id_of(message) not in gone])
+        return self._replace_messages([message for message in found if id_of(message) not in gone])
 
     @staticmethod
-    def most_messages(budget: int) -> int:
+    def messages_to_read(budget: int) -> int:
         """Return the number of latest messages to read from the session's log after a restart.
 
         The number is an estimate of the messages in a history of ``budget`` tokens and of the
@@ -520,10 +520,10 @@ class LogTail:
         tokens = budget + min(_TIMES_WINDOW * budget, _MOST_TOKENS)
         return max(_LEAST_READ, tokens // _TOKENS_A_MESSAGE)
 
-    def show(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
+    def record_selection(self, history: Sequence[Message], selected: Sequence[Message]) -> None:
         """Record the new history that the trimmer has selected.
 
-        Its truncated messages are remembered, so that :meth:`follow` does not mistake them for
+        Its truncated messages are remembered, so that :meth:`update` does not mistake them for
         messages that a plugin has edited.
 
         Args:
@@ -545,6 +545,6 @@ class LogTail:
         self._messages.pop(id_, None)
         self._forgotten.add(id_)
 
-    def _hold(self, kept: Sequence[Message]) -> list[Message]:
+    def _replace_messages(self, kept: Sequence[Message]) -> list[Message]:
         self._messages = dict(zip(map(id_of, kept), kept, strict=True))
         return list(kept)

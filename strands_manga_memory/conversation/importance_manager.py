@@ -151,7 +151,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
             recent_log=recent_log,
         )
         self._returns_from_log = recent_log is not None
-        self._settled: str | None = None
+        self._discarded_until: str | None = None
         self._log = MessageLog()
         self._restored = _NO_LAYOUT
         self._is_started = False
@@ -195,7 +195,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         registry.add_callback(
             BeforeModelCallEvent, self.keep_within_budget, order=HookOrder.SDK_LAST
         )
-        registry.add_callback(AfterModelCallEvent, self.history.calibration.answered)
+        registry.add_callback(AfterModelCallEvent, self.history.calibration.record_response)
         registry.add_callback(HistoryManagerLookup, lambda event: event.found.append(self))
         ToolResultSeparator().register(registry, _BEHIND_SESSION_MANAGERS)
 
@@ -207,7 +207,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """
         self.history.attach(event.agent)
         if self.follows_window:
-            self.history.max_tokens = self.history.grow_to = history_tokens(
+            self.history.max_tokens = self.history.high_water_mark = history_tokens(
                 window_of(event.agent.model)
             )
         ensure_ids(event.agent.messages)
@@ -229,19 +229,19 @@ class ImportanceWeightedConversationManager(ConversationManager):
         self._restored = _NO_LAYOUT
         self._is_started = True
         ensure_ids(messages)
-        self.history.tail.notice(messages)
-        self.history.tail.settled = self._settled
+        self.history.tail.discard_if_changed(messages)
+        self.history.tail.discarded_until = self._discarded_until
         if type(messages) is list:
             agent.messages = History(messages)
-        self.history.archive.offer(agent, agent.messages)
+        self.history.archive.add_tool(agent, agent.messages)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
 
     def _message_is_added(self, event: MessageAddedEvent[Agent]) -> None:
         if self.persist_layout:
-            self._log.adding(event.message)
+            self._log.add_unconfirmed(event.message)
 
     def _message_was_added(self, event: MessageAddedEvent[Agent]) -> None:
-        self._log.added()
+        self._log.confirm()
         if event.message["role"] == "assistant" and not calls_tools(event.message):
             # The answer ends the turn: trimmed now, the history is saved with its last message, not
             # in a save of its own.
@@ -256,7 +256,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         raised.
         """
         agent = event.agent
-        await self.history.off_loop(agent.messages[:], partial(self.history.trim, agent))
+        await self.history.run_off_loop(agent.messages[:], partial(self.history.trim, agent))
 
     async def _before_request(self, context: InvokeModelContext) -> InvokeModelContext:
         """Trim the messages of one request to the budget. The agent's history does not change.
@@ -266,10 +266,10 @@ class ImportanceWeightedConversationManager(ConversationManager):
         with logged_errors(logger, "the request could not be trimmed, sending it as it is"):
             messages, added = without_added(context)
             injected = [*added.before, *added.after]
-            history, tokens = await self.history.off_loop(
+            history, tokens = await self.history.run_off_loop(
                 messages, partial(self.history.fit_request, messages)
             )
-            self.history.calibration.sending(context, tokens, injected)
+            self.history.calibration.record_request(context, tokens, injected)
             if history is not context.messages:
                 sent = History(with_added(history, added))
                 return context.replace(messages=sent, dynamic_trailing_blocks=len(added.after))
@@ -283,7 +283,7 @@ class ImportanceWeightedConversationManager(ConversationManager):
         Errors are logged, not raised. If trimming would block a running event loop for long, a hook
         of this manager trims the history instead.
         """
-        self._log.settle()
+        self._log.drop_unconfirmed()
         self.history.trim_now(agent)
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
@@ -311,13 +311,13 @@ class ImportanceWeightedConversationManager(ConversationManager):
         state = super().get_state()
         if (ratio := self.history.calibration.ratio) != 1.0:
             state["ratio"] = ratio
-        if self.history.archive.is_offered:
+        if self.history.archive.has_tool:
             state["reader"] = True
         messages = self.history.messages
         if self._returns_from_log:
-            self.history.tail.notice(messages)
-            if (until := self.history.tail.settled) is not None:
-                state["settled"] = until
+            self.history.tail.discard_if_changed(messages)
+            if (until := self.history.tail.discarded_until) is not None:
+                state["discarded_until"] = until
         if self._is_started and self.persist_layout:
             layout = self._log.layout(messages)
             state["removed_message_count"] = layout.skip
@@ -340,9 +340,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         """
         check_manager(state, self)
         skip, ratio = state.get("removed_message_count"), state.get("ratio", 1.0)
-        settled = state.get("settled")
+        discarded_until = state.get("discarded_until")
         is_well_formed = isinstance(ratio, int | float) and (
-            settled is None or isinstance(settled, str)
+            discarded_until is None or isinstance(discarded_until, str)
         )
         if not isinstance(skip, int) or skip < 0 or not is_well_formed:
             raise CorruptRecordError(
@@ -352,8 +352,8 @@ class ImportanceWeightedConversationManager(ConversationManager):
         layout = Layout.from_state(state.get("layout"), skip)
         # Later, from a snapshot, the messages are exact and the log is still the same.
         if not self._is_started:
-            self._restored, self._settled = layout, settled
-            self.history.archive.is_offered = state.get("reader") is True
+            self._restored, self._discarded_until = layout, discarded_until
+            self.history.archive.has_tool = state.get("reader") is True
         self.history.calibration.restore(ratio)
         return super().restore_from_session(state)
 
@@ -375,9 +375,9 @@ class ImportanceWeightedConversationManager(ConversationManager):
         and corrected by the token usage that the model reports.
         """
         messages = agent.messages[:]
-        most = self.history.most
+        most = self.history.limit
         tokens = self.history.tokens(messages)
-        budget = most + self.history.room_beyond(messages, most)
+        budget = most + self.history.headroom(messages, most)
         return {"tokens": tokens, "budget": budget, "left": budget - tokens}
 
     def prompt_tokens(self, agent: Agent) -> int:
@@ -494,7 +494,7 @@ class StackedConversationManager(ConversationManager):
         Errors are logged, not raised. If this work would block a running event loop for long, a
         hook does it in a thread before the agent returns its answer.
         """
-        self._is_put_off = self._history.blocks_loop(agent.messages)
+        self._is_put_off = self._history.would_block_loop(agent.messages)
         if not self._is_put_off:
             self._manage(agent)
 

@@ -39,7 +39,7 @@ Count = Callable[[Message], int]
 _OTHER_THAN_WORD = re.compile(r"\W+")
 
 
-def name_of(message: Message) -> str:
+def short_name(message: Message) -> str:
     """Return the short name of a message, with which the model can request the full text.
 
     A truncated message shows its short name: the first 8 letters and digits of its tracking id.
@@ -47,7 +47,7 @@ def name_of(message: Message) -> str:
     return (_OTHER_THAN_WORD.sub("", message.get("tracking_id") or ""))[:8]
 
 
-def is_any_named(messages: Iterable[Message]) -> bool:
+def shows_short_name(messages: Iterable[Message]) -> bool:
     """Return whether at least one message shows a short name.
 
     The model can request the full text of a truncated message by its short name.
@@ -69,7 +69,7 @@ def is_truncated(message: Message) -> bool:
     )
 
 
-def cap_of(sizes: Iterable[int], excess: int, floor: int) -> int:
+def size_limit(sizes: Iterable[int], excess: int, floor: int) -> int:
     """Return the size to which large content blocks must be truncated to free enough tokens.
 
     Blocks above this size are truncated to it, and smaller blocks stay whole.
@@ -122,7 +122,7 @@ class MessageTruncator:
         self._count = count
         self._locked = locked
 
-    def drop(self, positions: Collection[int]) -> None:
+    def remove(self, positions: Collection[int]) -> None:
         """Remove the messages at the given positions, or none if one of them is locked."""
         for at in positions if self._locked.isdisjoint(positions) else ():
             del self.messages[at]
@@ -155,7 +155,7 @@ class MessageTruncator:
                         pieces.append((at, index, size))
         if not pieces:
             return
-        cap = cap_of([size for _, _, size in pieces], self.tokens - target, floor)
+        cap = size_limit([size for _, _, size in pieces], self.tokens - target, floor)
         for at, index, size in reversed(
             pieces
         ):  # a note next to a block moves the blocks behind it
@@ -164,10 +164,10 @@ class MessageTruncator:
                 self._replace(
                     at,
                     index,
-                    _CUTS[kind](whole, cap, self._text_tokens, name_of(self.messages[at])),
+                    _TRUNCATE[kind](whole, cap, self._text_tokens, short_name(self.messages[at])),
                 )
 
-    def leave_out_media(self, positions: Iterable[int], target: int) -> None:
+    def replace_media(self, positions: Iterable[int], target: int) -> None:
         """Replace images, documents, video and audio by notes, until all messages fit a target.
 
         Media in tool results are replaced, too. Locked messages stay whole.
@@ -236,7 +236,7 @@ def truncate_result(
     return [{**block, "toolResult": {**result, "content": [*texts, *media_of(result)]}}]
 
 
-def _cut_text_block(
+def _truncate_text_block(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
     text = truncate_text(_text_of("text", block), tokens, count, name)
@@ -246,7 +246,7 @@ def _cut_text_block(
     return [{"text": text}]
 
 
-def _cut_input(
+def _truncate_input(
     block: dict[str, Any], tokens: int, count: Callable[[str], int], name: str
 ) -> list[dict[str, Any]]:
     """Remove the largest arguments of a tool call, until its input has about ``tokens`` tokens.
@@ -275,12 +275,12 @@ def _cut_input(
     )
 
 
-_CUTS: dict[
+_TRUNCATE: dict[
     str, Callable[[dict[str, Any], int, Callable[[str], int], str], list[dict[str, Any]]]
 ] = {
-    "text": _cut_text_block,
+    "text": _truncate_text_block,
     "toolResult": truncate_result,
-    "toolUse": _cut_input,
+    "toolUse": _truncate_input,
 }
 
 
@@ -321,7 +321,7 @@ _LONG_TEXT = 2_000
 _MOST_PASSAGES = 400
 """Number of last passages of a long text that are considered."""
 
-_LONGEST_IDLE = 200
+_LONGEST_SMALL_TALK = 200
 """Maximum characters of a text that may count as small talk."""
 
 
@@ -343,9 +343,13 @@ def condensed_message(message: Message) -> Message | None:
         if "toolResult" in block:
             short.append(_condensed_result(block["toolResult"]))
         elif [*block] == ["text"] and isinstance(block["text"], str):
-            is_idle = len(content) > 1 and _is_idle(block["text"])
+            is_small_talk = len(content) > 1 and _is_small_talk(block["text"])
             short.append(
-                {"text": PLACEHOLDER if is_idle else _telling_passages(block["text"], message)}
+                {
+                    "text": PLACEHOLDER
+                    if is_small_talk
+                    else _important_passages(block["text"], message)
+                }
             )
         else:
             return None
@@ -355,12 +359,12 @@ def condensed_message(message: Message) -> Message | None:
     return cast("Message", {**message, "content": short}) if is_shorter else None
 
 
-def _is_idle(text: str) -> bool:
+def _is_small_talk(text: str) -> bool:
     """Return whether a user's text is only small talk, or has no recognizable content.
 
     The result is False for any text of more than 200 characters.
     """
-    if len(text) > _LONGEST_IDLE:
+    if len(text) > _LONGEST_SMALL_TALK:
         return False
     act = dialogue_act(text, "user")
     return act in SMALL_TALK_ACTS or (
@@ -368,7 +372,7 @@ def _is_idle(text: str) -> bool:
     )
 
 
-def _telling_passages(text: str, message: Message) -> str:
+def _important_passages(text: str, message: Message) -> str:
     """Return the important passages of a user's long text, such as wishes and corrections.
 
     A truncation marker shows the number of removed characters. If no important passage is short
@@ -377,18 +381,18 @@ def _telling_passages(text: str, message: Message) -> str:
     """
     if len(text.encode(errors="replace")) <= _LONG_TEXT:
         return text
-    name = name_of(message)
+    name = short_name(message)
     passages = split_passages(text)
     first = max(0, len(passages) - _MOST_PASSAGES)
     acts = {at: dialogue_act(passages[at], "user") for at in range(first, len(passages))}
-    telling = [
+    important = [
         at
         for at, act in acts.items()
         if act != DialogueAct.UNMATCHED and act not in SMALL_TALK_ACTS
     ]
     kept: list[int] = []
     room = _MOST_CONDENSED
-    for at in sorted(telling, key=lambda at: (getattr(WEIGHTS, acts[at]), at), reverse=True):
+    for at in sorted(important, key=lambda at: (getattr(WEIGHTS, acts[at]), at), reverse=True):
         if len(passages[at]) <= room:
             kept.append(at)
             room -= len(passages[at])
@@ -460,7 +464,7 @@ class FullTextArchive:
 
     Attributes:
         log: The argument ``log``. Without a log, only the latest messages can be read.
-        is_offered: Whether the agent has the tool. The conversation manager saves this value, so
+        has_tool: Whether the agent has the tool. The conversation manager saves this value, so
             that a restored agent has the tool from the start: a later change of its tools would
             invalidate the provider's prompt cache.
     """
@@ -468,21 +472,21 @@ class FullTextArchive:
     def __init__(
         self, log: Callable[[], Iterable[Message]] | None, latest: Iterable[Message]
     ) -> None:
-        self.is_offered = False
+        self.has_tool = False
         self.log = log
         self._latest = latest
 
-    def offer(self, agent: Agent, messages: Iterable[Message]) -> None:
+    def add_tool(self, agent: Agent, messages: Iterable[Message]) -> None:
         """Give an agent the tool that reads full texts, if one of its messages needs the tool.
 
         The tool is needed if a truncated message shows a short name, with which the model can
-        request the full text. An agent that had the tool before a restart (``is_offered``) always
+        request the full text. An agent that had the tool before a restart (``has_tool``) always
         gets the tool.
         """
         if READER in agent.tool_names:
             return
-        self.is_offered = self.is_offered or is_any_named(messages)
-        if self.is_offered:
+        self.has_tool = self.has_tool or shows_short_name(messages)
+        if self.has_tool:
             agent.tool_registry.register_tool(self.read_cut_message)
 
     def read_message(self, name: str) -> str | None:
@@ -492,7 +496,7 @@ class FullTextArchive:
         """
         log = self.log() if self.log is not None else ()
         for message in itertools.chain(log, self._latest):
-            if name and name_of(message) == name:
+            if name and short_name(message) == name:
                 return "\n".join(filter(None, texts_of(message)))
         return None
 

@@ -71,7 +71,7 @@ class QuoteFormatter:
     def format(
         self,
         hits: Sequence[RecallHit],
-        asked: Collection[str],
+        terms: Collection[str],
         *,
         shown: Mapping[str, int | None] | None = None,
     ) -> str:
@@ -82,7 +82,7 @@ class QuoteFormatter:
         Args:
             hits: The messages to quote, the best first. A passage that several messages contain is
                 quoted once.
-            asked: Search terms of the user's question, by which the passages of long messages are
+            terms: Search terms of the user's question, by which the passages of long messages are
                 selected.
             shown: Texts that the request already contains, with their positions in the conversation
                 (None if unknown). Passages of these texts are not quoted.
@@ -91,8 +91,8 @@ class QuoteFormatter:
         shown = shown or {}
         latest = _latest_passages(hits, shown)
         text, left = "", self.max_tokens - self._tokens(f"{CONTEXT_FRAME}\n{_HEAD}\n{_FOOT}")
-        while more := self._choose(
-            [hit for hit in hits if hit not in chosen], left, chosen, asked, shown, latest
+        while more := self._select_quotes(
+            [hit for hit in hits if hit not in chosen], left, chosen, terms, shown, latest
         ):
             longer, rest = self._render({**chosen, **more})
             while rest < 0 and more:  # the whole may count more tokens than its lines
@@ -105,12 +105,12 @@ class QuoteFormatter:
                 break
         return text if chosen else ""
 
-    def _choose(
+    def _select_quotes(
         self,
         hits: Sequence[RecallHit],
         left: int,
         quoted: Mapping[RecallHit, str],
-        asked: Collection[str],
+        terms: Collection[str],
         shown: Iterable[str],
         latest: Mapping[str, int],
     ) -> dict[RecallHit, str]:
@@ -120,7 +120,7 @@ class QuoteFormatter:
             hits: Messages that may be quoted, the best first.
             left: Tokens that remain for quotes.
             quoted: Messages that are quoted already, with their quoted texts.
-            asked: Search terms of the user's question.
+            terms: Search terms of the user's question.
             shown: Texts that the request already contains. Their passages are not quoted.
             latest: Result of ``_latest_passages``, by which outdated passages are recognized.
 
@@ -139,7 +139,7 @@ class QuoteFormatter:
                 continue
             day = _day(hit.message)
             room = left - (self._tokens("\n2000-01-01") if day and day not in days else 0)
-            text, size = self._quote(hit, hits, room, asked, omitted)
+            text, size = self._quote(hit, hits, room, terms, omitted)
             if size > room:
                 misses += 1
                 continue
@@ -154,7 +154,7 @@ class QuoteFormatter:
         hit: RecallHit,
         hits: Sequence[RecallHit],
         room: int,
-        asked: Collection[str],
+        terms: Collection[str],
         omitted: Callable[[str], bool],
     ) -> tuple[str, int]:
         """Return the text to quote from a message, and the tokens of the line with this quote.
@@ -180,7 +180,7 @@ class QuoteFormatter:
         frame = self._tokens(_line(hit.message, ""))
         text = excerpt_for_query(
             text,
-            asked,
+            terms,
             most - frame,
             lambda part: self._tokens(_escaped(part)),
             omitted,

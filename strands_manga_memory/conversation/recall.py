@@ -176,7 +176,7 @@ class HistoryRecall(Plugin):
             )
         self._agent = weakref.ref(agent)
         agent.add_hook(self._on_restore, AgentInitializedEvent, order=HookOrder.SDK_LAST)
-        note, begin_turn = self.archive.note, self.archive.begin_turn
+        note, begin_turn = self.archive.record, self.archive.begin_turn
         agent.add_hook(lambda event: note(event.message, self._clock()), MessageAddedEvent)
         agent.add_hook(lambda _: begin_turn(), BeforeInvocationEvent)
         agent.add_middleware(InvokeModelStage.Input, self._before_request)
@@ -194,7 +194,7 @@ class HistoryRecall(Plugin):
             )
         self._quotes.max_tokens = tokens if trimmer is None else trimmer.reserve(tokens)
         for message in event.agent.messages:
-            self.archive.note(message, 0.0)
+            self.archive.record(message, 0.0)
 
     def forget(self, tracking_id: str) -> None:
         """Remove a message from the index for good, for example after its redaction."""
@@ -235,7 +235,7 @@ class HistoryRecall(Plugin):
     def _recall(self, question: str, agent: Any) -> str:
         history = list(agent.messages)
         self.archive.update(history)
-        question = without_asides(question)
+        question = without_small_talk(question)
         return self.quote(complete_question(question, history), history) if question else ""
 
     def quote(self, question: str, history: Sequence[Message]) -> str:
@@ -288,19 +288,21 @@ def find_messages(archive: MessageArchive, question: str) -> list[RecallHit]:
         return []
     scores, found = _expand(archive, question, first)
     asked = _subject_terms(question)
-    by_meaning = {hit.number for hit in first if not hit.by_words}
-    fit = _spread(scores, found)
+    by_meaning = {hit.number for hit in first if not hit.is_by_words}
+    fit = _add_neighbour_scores(scores, found)
     related = {
         number
         for number, message in found.items()
-        if not asked.isdisjoint(evidence_terms(message.searched))
+        if not asked.isdisjoint(evidence_terms(message.search_text))
     }
     replies = {
         number for number in found if number not in related and _is_reply(number, found, related)
     }
     least = _CONTINUES_SHARE * max(fit.values())
     continuing = {
-        number for number in found if fit[number] >= least and _continues(number, found, related)
+        number
+        for number in found
+        if fit[number] >= least and _continues_neighbour(number, found, related)
     }
     corrections = _corrections(found, related)
     for number, corrected in corrections.items():
@@ -348,7 +350,7 @@ def _expand(
         scores[hit.number] = scores.get(hit.number, 0.0) + _EXPANDED_WEIGHT * hit.score
         found[hit.number] = hit.message
     for number in sorted(scores, key=lambda number: (-scores[number], -number))[:_EXPANDED_AROUND]:
-        found.update(archive.around(number))
+        found.update(archive.neighbours(number))
     return scores, found
 
 
@@ -366,7 +368,9 @@ def _is_reply(number: int, found: Mapping[int, ArchivedMessage], related: Collec
     )
 
 
-def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]) -> bool:
+def _continues_neighbour(
+    number: int, found: Mapping[int, ArchivedMessage], related: Collection[int]
+) -> bool:
     """Return whether a message continues the subject of a neighbour that fits the search.
 
     The neighbour is the message before or after it. Its number must be in ``related``. Both
@@ -389,10 +393,12 @@ def _continues(number: int, found: Mapping[int, ArchivedMessage], related: Colle
         return False
     words = _subject_terms(message.text)
     terms = [evidence_terms(each.text) for each in near if each.speaker != "tool"]
-    return any(words & known and not _repeats(message, words, known) for known in terms)
+    return any(words & known and not _only_confirms(message, words, known) for known in terms)
 
 
-def _repeats(message: ArchivedMessage, words: Collection[str], known: Collection[str]) -> bool:
+def _only_confirms(
+    message: ArchivedMessage, words: Collection[str], known: Collection[str]
+) -> bool:
     """Return whether the assistant only confirms a message, as in "Noted, four nights in Kyoto".
 
     ``words`` are the content words of the assistant's message, and ``known`` those of the confirmed
@@ -473,7 +479,7 @@ def _only_asks(message: ArchivedMessage) -> bool:
     return all(sentence.rstrip().endswith(_QUESTION_ENDS) for sentence in split_sentences(text))
 
 
-def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
+def _add_neighbour_scores(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
     """Return the scores of found messages, each raised by a part of its neighbours' scores.
 
     An answer thus gets a high score even if only the question before it has the searched words.
@@ -486,7 +492,7 @@ def _spread(scores: dict[int, float], found: Iterable[int]) -> dict[int, float]:
     return fit
 
 
-def without_asides(question: str) -> str:
+def without_small_talk(question: str) -> str:
     """Remove small talk and instructions about the form of the answer from a question.
 
     "Thanks! How long was my course? Answer in number of semesters." becomes "How long was my

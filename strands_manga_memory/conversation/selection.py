@@ -68,9 +68,9 @@ class SelectionBudget:
         fill_to: Number of tokens up to which optional messages are added. Messages that always stay
             may use all ``tokens``. None: ``tokens``.
         headroom: Part of ``tokens`` that only the user's message of the current turn may use.
-        spares_request: Whether the user's message of the current turn must not be truncated.
-        lasting_turns: Number of later turns without another selection. Messages are rated by their
-            age after these turns.
+        keeps_request_whole: Whether the user's message of the current turn must not be truncated.
+        turns_until_next: Number of later turns without another selection. Messages are rated by
+            their age after these turns.
     """
 
     tokens: int
@@ -78,8 +78,8 @@ class SelectionBudget:
     service: float = 0.0
     fill_to: int | None = None
     headroom: int = 0
-    spares_request: bool = False
-    lasting_turns: int = 0
+    keeps_request_whole: bool = False
+    turns_until_next: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def select(
     """Select the messages of a history that stay within a token budget.
 
     Pinned messages, reasoning and tool calls without results are never truncated. With
-    ``budget.spares_request``, this is also true of the user's message of the current turn. The
+    ``budget.keeps_request_whole``, this is also true of the user's message of the current turn. The
     result exceeds the budget only if these messages alone do.
 
     Args:
@@ -154,7 +154,7 @@ def select(
         count: Function that returns the tokens of a message.
     """
     units = _units(messages, features)
-    required, locked = _required(messages, units, spares_request=budget.spares_request)
+    required, locked = _required(messages, units, keeps_request_whole=budget.keeps_request_whole)
     reasons = {at: required.get(at, NO_ROOM) for at in range(len(messages))}
     must_stay = {at: messages[at] for at in sorted(required)}
     placeholder = count({"role": "assistant", "content": [{"text": PLACEHOLDER}]})
@@ -175,11 +175,13 @@ def select(
         if not truncator.messages.keys().isdisjoint(unit.positions):
             opened.add(unit.turn)
     items = _items(messages, features, budget, others, units[-1].turn if units else 0, count)
-    taken = _take(items, most - truncator.tokens - reserved, opened, budget.turns, reasons)
+    selected = _select_items(
+        items, most - truncator.tokens - reserved, opened, budget.turns, reasons
+    )
     while True:
         kept = dict(truncator.messages)
         condensed: set[int] = set()
-        for item in taken:
+        for item in selected:
             kept |= {at: messages[at] for at in item.positions}
             condensed.discard(item.positions[-1])
             if item.condensed is not None:
@@ -188,13 +190,13 @@ def select(
         kept = {at: kept[at] for at in sorted(kept)}
         tokens = (
             truncator.tokens
-            + sum([item.tokens for item in taken])
+            + sum([item.tokens for item in selected])
             + placeholder * placeholder_count([*kept.values()])
         )
-        if tokens <= most or not taken:
+        if tokens <= most or not selected:
             break
-        reasons |= dict.fromkeys(taken.pop().positions, NO_ROOM)
-    for item in taken:
+        reasons |= dict.fromkeys(selected.pop().positions, NO_ROOM)
+    for item in selected:
         if item.needs is None:
             reasons |= dict.fromkeys(item.positions, f"{item.rank[0].name.lower()} band")
     return Selection(kept, frozenset(truncator.changed | condensed), reasons, tokens, budget.tokens)
@@ -260,14 +262,14 @@ def is_pinned(message: Message) -> bool:
 
 
 def _required(
-    messages: Sequence[Message], units: Sequence[_Unit], *, spares_request: bool
+    messages: Sequence[Message], units: Sequence[_Unit], *, keeps_request_whole: bool
 ) -> tuple[dict[int, str], frozenset[int]]:
     """Find the messages of a history that always stay, and those that must not be truncated.
 
     The first turn up to its final answer, the current turn and pinned messages always stay.
 
     Pinned messages must not be truncated, nor tool calls in the last message, which may be about to
-    run. With ``spares_request``, the user's message of the current turn must not be truncated,
+    run. With ``keeps_request_whole``, the user's message of the current turn must not be truncated,
     either.
 
     Returns:
@@ -293,7 +295,7 @@ def _required(
             required |= dict.fromkeys(unit.positions, PINNED)
     if messages and calls_tools(messages[-1]):
         locked.add(len(messages) - 1)
-    if spares_request and found:
+    if keeps_request_whole and found:
         locked.add(found[-1].start)
     return required, frozenset(locked)
 
@@ -367,9 +369,9 @@ def _make_room(
     truncator.truncate("text", first, aim, floor)
     for cycle in cycles:
         if truncator.tokens > budget and last not in cycle:  # nobody has used the last results yet
-            truncator.drop(cycle)
+            truncator.remove(cycle)
     everything = list(truncator.messages)
-    truncator.leave_out_media(everything, budget)
+    truncator.replace_media(everything, budget)
     truncator.truncate("text", everything, aim, floor)
     truncator.truncate("toolUse", everything, aim, floor)
     if truncator.locked_tokens < budget:
@@ -401,7 +403,7 @@ class _Item:
         condensed: Short form of the group's last message. None if the item has no short form.
         needs: Item without which this item cannot be selected. The rest of a message needs the
             short form. None for all other items.
-        is_taken: Whether the item has been selected.
+        is_selected: Whether the item has been selected.
     """
 
     rank: tuple[Band, float, int]
@@ -410,7 +412,7 @@ class _Item:
     turn: int
     condensed: Message | None = None
     needs: _Item | None = None
-    is_taken: bool = False
+    is_selected: bool = False
 
 
 def _items(
@@ -429,7 +431,7 @@ def _items(
     items: list[_Item] = []
     for unit in units:
         first, last = unit.positions[0], unit.positions[-1]
-        age, worth = last_turn - unit.turn + budget.lasting_turns, -math.inf
+        age, worth = last_turn - unit.turn + budget.turns_until_next, -math.inf
         for at in unit.positions:
             service = budget.service if messages[at]["role"] == "assistant" else 0.0
             worth = max(worth, sum(signals_of(features[at], service=service, age=age).values()))
@@ -455,7 +457,7 @@ def _items(
     return items
 
 
-def _take(
+def _select_items(
     items: Sequence[_Item],
     room: int,
     opened: set[int],
@@ -478,11 +480,11 @@ def _take(
     Returns:
         The selected items, in the order of their selection.
     """
-    taken: list[_Item] = []
+    selected: list[_Item] = []
     for item in items:
-        if item.is_taken:
+        if item.is_selected:
             continue
-        needs = None if item.needs is None or item.needs.is_taken else item.needs
+        needs = None if item.needs is None or item.needs.is_selected else item.needs
         tokens = item.tokens + (needs.tokens if needs else 0)
         if most_turns is not None and item.turn not in opened and len(opened) >= most_turns:
             reasons.update(dict.fromkeys(item.positions, TOO_MANY_TURNS))
@@ -490,6 +492,6 @@ def _take(
             room -= tokens
             opened.add(item.turn)
             for link in (needs, item) if needs else (item,):
-                link.is_taken = True
-                taken.append(link)
-    return taken
+                link.is_selected = True
+                selected.append(link)
+    return selected

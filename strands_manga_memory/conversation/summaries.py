@@ -19,7 +19,7 @@ from strands.types.content import Message
 
 from strands_manga_memory.arguments import whole
 from strands_manga_memory.circuit_breaker import BreakerEvent, CircuitBreaker, State
-from strands_manga_memory.conversation.background import Run
+from strands_manga_memory.conversation.background import BackgroundTask
 from strands_manga_memory.conversation.selection import is_pinned
 from strands_manga_memory.conversation.summary_record import (
     RULES,
@@ -134,40 +134,40 @@ class SummarySpan:
     Attributes:
         summary: The summary in the history. None if there is no summary.
         old: Messages of the old turns, with the messages that show the summary.
-        fresh: Messages of the old turns that are not summarized yet.
+        unsummarized: Messages of the old turns that are not summarized yet.
         recent: Messages of the recent turns.
     """
 
     summary: Summary | None
     old: tuple[Message, ...]
-    fresh: tuple[Message, ...]
+    unsummarized: tuple[Message, ...]
     recent: tuple[Message, ...]
 
     @property
     def uncovered_turns(self) -> int:
         """Number of turns in the history without a summary, including the recent turns."""
-        return sum(is_turn_start(message) for message in (*self.fresh, *self.recent))
+        return sum(is_turn_start(message) for message in (*self.unsummarized, *self.recent))
 
     def until(self, last: str) -> SummarySpan | None:
         """Divide the history again, so that its old turns end with the message ``last``.
 
         ``last`` is the tracking id of a message. The result is None if this message is not in
-        ``fresh``, the messages without a summary.
+        ``unsummarized``, the messages without a summary.
         """
         history = (*self.old, *self.recent)
         found = [
             at
             for at, message in enumerate(history)
-            if message.get("tracking_id") == last and message in self.fresh
+            if message.get("tracking_id") == last and message in self.unsummarized
         ]
         return split_at(history, found[0] + 1) if found else None
 
 
-Marks = list[tuple[str | None, int]]
+MessageVersions = list[tuple[str | None, int]]
 """Id and fingerprint of each message that a summary replaces."""
 
 
-def marks(messages: Iterable[Message]) -> Marks:
+def message_versions(messages: Iterable[Message]) -> MessageVersions:
     """Return the id and a content hash of each message, by which later changes are detected."""
     return [(message.get("tracking_id"), content_fingerprint(message)) for message in messages]
 
@@ -197,14 +197,17 @@ def split_at(history: Sequence[Message], split: int) -> SummarySpan:
     for message in history:
         summary = record_of(message) or summary
     kept = frozenset(summary.kept) if summary else frozenset()
-    fresh = [
+    unsummarized = [
         at
         for at in range(split)
         if not is_synthesized(history[at]) and history[at].get("tracking_id") not in kept
     ]
-    split = fresh[-1] + 1 if fresh else split
+    split = unsummarized[-1] + 1 if unsummarized else split
     return SummarySpan(
-        summary, tuple(history[:split]), tuple(history[at] for at in fresh), tuple(history[split:])
+        summary,
+        tuple(history[:split]),
+        tuple(history[at] for at in unsummarized),
+        tuple(history[split:]),
     )
 
 
@@ -300,7 +303,7 @@ class CoveredRange:
         return None
 
 
-class SummaryRun(Run[Summary]):
+class SummaryRun(BackgroundTask[Summary]):
     """Background task that writes one summary of a conversation, in its own thread.
 
     Args:
@@ -308,21 +311,21 @@ class SummaryRun(Run[Summary]):
         key: Id of the last message to summarize, and name of the summarizer. Other agents of the
             process find the task by this key.
         replaced: Ids and content hashes of the messages that the summary replaces.
-        asked: Whether a summarizer, such as a model, writes the summary. If false, rules write the
-            summary as a list of facts.
+        uses_summarizer: Whether a summarizer, such as a model, writes the summary. If false, rules
+            write the summary as a list of facts.
     """
 
     def __init__(
         self,
         work: Callable[[], Coroutine[Any, Any, Summary]],
         key: tuple[str, str],
-        replaced: Marks,
+        replaced: MessageVersions,
         *,
-        asked: bool,
+        uses_summarizer: bool,
     ) -> None:
         self.key = key
         self.replaced = replaced
-        self.asked = asked
+        self.uses_summarizer = uses_summarizer
         super().__init__(work)
 
 
@@ -432,7 +435,7 @@ class SummaryJobs:
         If another agent of this process has begun a summary of the same messages, that summary is
         used.
         """
-        replaced = marks(span.old)
+        replaced = message_versions(span.old)
         self.covered = CoveredRange(str(replaced[-1][0]), time.time())
         summarizer = self._summarizer_of(agent)
         key = self.covered.last, summarizer_name(summarizer)
@@ -441,19 +444,19 @@ class SummaryJobs:
             self.pending = known
             return
         is_stateful = isinstance(summarizer, ModelSummarizer) and summarizer.model.stateful
-        asked = self.breaker.state is not State.OPEN and not is_stateful
+        uses_summarizer = self.breaker.state is not State.OPEN and not is_stateful
         self.stats.runs += 1
 
         async def written() -> Summary:
             with measured(SUMMARY):
                 return await self.writer.write(
-                    span.summary, span.fresh, summarizer if asked else None
+                    span.summary, span.unsummarized, summarizer if uses_summarizer else None
                 )
 
-        self.pending = SummaryRun(written, key, replaced, asked=asked)
+        self.pending = SummaryRun(written, key, replaced, uses_summarizer=uses_summarizer)
         _runs.append(self.pending)
 
-    def take(self) -> tuple[Summary, Marks] | None:
+    def pop_finished(self) -> tuple[Summary, MessageVersions] | None:
         """Return the finished summary, and the ids and content hashes of the messages it replaces.
 
         The result is None if no summary is finished, or if its writing failed.
@@ -465,7 +468,7 @@ class SummaryJobs:
         with logged_errors(logger, "no summary was written, leaving the history as it is"):
             summary = pending.result()
         if summary is None:
-            self.forget()
+            self.discard()
             self._count("failed")
             return None
         # The run stays among those of the process: this agent may end before its session has saved
@@ -474,11 +477,15 @@ class SummaryJobs:
         self.stats.attempts += summary.attempts
         self.stats.tokens_spent = max(self.stats.tokens_spent, summary.tokens)
         self._count(
-            "rested" if not pending.asked else "failed" if summary.model == RULES else "written"
+            "rested"
+            if not pending.uses_summarizer
+            else "failed"
+            if summary.model == RULES
+            else "written"
         )
         return summary, pending.replaced
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Discard the current summary, finished or not, for example because turns have changed."""
         if self.pending is not None:
             with suppress(ValueError):  # newer runs may have displaced it
@@ -497,7 +504,7 @@ class SummaryJobs:
                     "seconds=<%.0f> | the summary takes too long, going on without it", seconds
                 )
 
-    def finish(self, seconds: float) -> bool:
+    def join(self, seconds: float) -> bool:
         """Block until the current summary has been written, for at most ``seconds`` seconds.
 
         Returns:

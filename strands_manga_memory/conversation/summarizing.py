@@ -30,14 +30,14 @@ from strands_manga_memory.conversation.importance_manager import (
 )
 from strands_manga_memory.conversation.summaries import (
     CoveredRange,
-    Marks,
+    MessageVersions,
     SummaryJobs,
     SummarySchedule,
     SummarySpan,
     SummaryStats,
     SummaryTrigger,
     breaker_to_state,
-    marks,
+    message_versions,
     pinned_positions,
     restore_breaker,
     split_history,
@@ -160,15 +160,15 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         self.schedule = schedule or SummarySchedule()
         tokens = trigger.tokens or _trigger_for(trimmer.max_tokens, None)
         self.hard_tokens = trigger.hard_tokens or tokens * 3 // 2
-        self._history.grow_to = self.hard_tokens
+        self._history.high_water_mark = self.hard_tokens
         self.cache = cache
-        self._asked, self._is_bound = trigger, False
+        self._trigger, self._is_bound = trigger, False
         self.trigger_tokens, self.trigger_turns = tokens, trigger.turns
         self._has_warned = False
         self._facts_tokens = trimmer.max_tokens // 2
         self._text_tokens = partial(tokens_of, trimmer.counter)
         self._stats = SummaryStats()
-        self._latest: tuple[Summary, Marks] | None = None
+        self._latest: tuple[Summary, MessageVersions] | None = None
         self._writer = SummaryWriter(
             trimmer.counter, slots or RuleFactExtractor(types), types, summary_tokens, log, cache
         )
@@ -205,7 +205,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         history, follows_window = self._history, self.trimmer.follows_window
         if follows_window:  # the summary replaces more
             history.max_tokens = min(history.max_tokens, _MAX_TOKENS)
-        if self._asked.tokens is None:
+        if self._trigger.tokens is None:
             self.trigger_tokens = _trigger_for(history.max_tokens, window_of(agent.model))
             self.hard_tokens = self.trigger_tokens * 3 // 2
         if follows_window:
@@ -213,7 +213,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             most = max(1, min(self._writer.summary_tokens, history.max_tokens // 4))
             self._writer.summary_tokens = most
             self._facts_tokens = history.max_tokens // 2
-        history.grow_to = self.hard_tokens
+        history.high_water_mark = self.hard_tokens
 
     async def _before_model_call(self, event: BeforeModelCallEvent | ContextState) -> None:
         """Put a finished summary into the history before a model call.
@@ -223,14 +223,16 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         facts that rules extract replace older turns.
         """
         agent = event.agent
-        await self._history.off_loop(agent.messages, lambda: self._begin_if_full(agent))
+        await self._history.run_off_loop(agent.messages, lambda: self._begin_if_full(agent))
         with logged_errors(logger, "the summary could not be waited for, going on without it"):
             if self.schedule.strategy == "async" or self._is_full(agent):
                 await self._jobs.wait(self.schedule.wait_seconds)
-        await self._history.off_loop(agent.messages, lambda: self._swap_in(agent))
+        await self._history.run_off_loop(agent.messages, lambda: self._swap_in(agent))
         if self._is_full(agent):
             # Before trimming, rules extract the facts of the turns without a summary.
-            await asyncio.to_thread(self.fold, agent, self.trimmer.max_tokens, only_fresh=True)
+            await asyncio.to_thread(
+                self.replace_by_facts, agent, self.trimmer.max_tokens, only_unsummarized=True
+            )
 
     def _begin_if_full(self, agent: Agent) -> None:
         self._swap_in(agent)
@@ -240,7 +242,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
     def _is_full(self, agent: Agent) -> bool:
         messages = agent.messages[:]
-        return self._history.tokens(messages) > self.hard_tokens + self._history.room_beyond(
+        return self._history.tokens(messages) > self.hard_tokens + self._history.headroom(
             messages, self.hard_tokens
         )
 
@@ -302,7 +304,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         before = self._history.tokens(agent.messages)
         self._swap_in(agent)
         if self._history.tokens(agent.messages) == before:
-            self.fold(agent, before // 2)
+            self.replace_by_facts(agent, before // 2)
         freed = before - self._history.tokens(agent.messages)
         if freed * 2 >= before or (e is None and freed > 0):
             return
@@ -334,7 +336,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 if self._jobs.is_overdue(patience):
                     self._jobs.begin(begun, agent)
                 return
-            self._jobs.forget()
+            self._jobs.discard()
             tokens = self._history.tokens(agent.messages[:])
             self._warn_early(tokens)
             if self._is_due(span, self.trigger_tokens if is_wanted else tokens):
@@ -351,12 +353,17 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
 
         If one of the messages to summarize has no ``tracking_id``, no summary is due.
         """
-        if not span.fresh or any(not message.get("tracking_id") for message in span.fresh):
+        if not span.unsummarized or any(
+            not message.get("tracking_id") for message in span.unsummarized
+        ):
             return False
         if span.uncovered_turns >= self.trigger_turns:
             return True
         is_large = tokens >= self.trigger_tokens
-        return is_large and self._history.tokens(span.fresh) >= self.trigger_tokens // _WORTH_A_RUN
+        return (
+            is_large
+            and self._history.tokens(span.unsummarized) >= self.trigger_tokens // _WORTH_A_RUN
+        )
 
     def _warn_early(self, tokens: int) -> None:
         """Log a warning when the history nears the size at which it is summarized.
@@ -383,7 +390,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._jobs.resume(agent)
         with logged_errors(logger, "the summary could not be used, leaving the history unchanged"):
-            finished = self._jobs.take()
+            finished = self._jobs.pop_finished()
             if finished is None:
                 if self._latest is not None and self._fits(self._latest[1], agent):
                     self._put_in(agent, *self._latest)
@@ -398,18 +405,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
                 self._stats.discarded += 1
                 logger.debug("the history has changed meanwhile | the summary is not used")
 
-    def _fits(self, replaced: Marks, agent: Agent) -> bool:
+    def _fits(self, replaced: MessageVersions, agent: Agent) -> bool:
         """Return whether a summary may replace the beginning of the history.
 
         The history must begin with the summarized messages, whose ids and hashes are in
         ``replaced``. They must be unchanged, and none of them may be in a recent turn.
         """
         history = agent.messages[:]
-        return marks(history[: len(replaced)]) == replaced and (
+        return message_versions(history[: len(replaced)]) == replaced and (
             len(replaced) <= len(split_history(history, self.keep_recent_turns).old)
         )
 
-    def _put_in(self, agent: Agent, summary: Summary, replaced: Marks) -> None:
+    def _put_in(self, agent: Agent, summary: Summary, replaced: MessageVersions) -> None:
         history = agent.messages[:]
         room = min(self.trimmer.max_tokens, self.trigger_tokens * 7 // 8)
         head = self._head(summary, history, len(replaced), room=room)
@@ -422,7 +429,9 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
             summary.last_turn,
         )
 
-    def fold(self, agent: Agent, budget: int, *, only_fresh: bool = False) -> None:
+    def replace_by_facts(
+        self, agent: Agent, budget: int, *, only_unsummarized: bool = False
+    ) -> None:
         """Replace old turns by a list of facts, which rules extract without a summarizer.
 
         The recent turns stay. Errors are logged, not raised.
@@ -430,18 +439,18 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Args:
             agent: The agent. Its list of messages is changed in place.
             budget: Maximum tokens of the new history. The list of facts is limited accordingly.
-            only_fresh: If true, replace turns only if some of the old turns have no summary yet. If
-                false, replace turns only if the history becomes smaller.
+            only_unsummarized: If true, replace turns only if some of the old turns have no summary
+                yet. If false, replace turns only if the history becomes smaller.
         """
         with logged_errors(logger, "the facts could not be written, leaving the history unchanged"):
             history = agent.messages[:]
             span = split_history(history, self.keep_recent_turns)
-            if not span.fresh and (only_fresh or span.summary is None):
+            if not span.unsummarized and (only_unsummarized or span.summary is None):
                 return
-            self._jobs.forget()
-            summary = self._writer.from_rules(span.summary, span.fresh)
+            self._jobs.discard()
+            summary = self._writer.from_rules(span.summary, span.unsummarized)
             head = self._head(summary, history, len(span.old), room=budget)
-            if only_fresh or self._history.tokens(head) < self._history.tokens(
+            if only_unsummarized or self._history.tokens(head) < self._history.tokens(
                 history[: len(span.old)]
             ):
                 agent.messages[: len(span.old)] = head
@@ -509,13 +518,13 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         Returns:
             False if a summary was still being written when the time expired.
         """
-        is_finished = self._jobs.finish(seconds)
+        is_finished = self._jobs.join(seconds)
         self._swap_in(agent)
         return is_finished
 
     # --- For callers that decide when a summary is due --------------------------------------------
 
-    def bound_to(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
+    def set_limits(self, *, trigger_tokens: int, target_tokens: int, hard_tokens: int) -> None:
         """Replace the token limits that were given to the constructor.
 
         ``TieredCompactionConversationManager`` calls this method, because it decides when to
@@ -528,7 +537,7 @@ class VerifiedSummarizingConversationManager(StackedConversationManager):
         """
         self._is_bound = True
         self.trigger_tokens, self.hard_tokens = trigger_tokens, hard_tokens
-        self._history.max_tokens, self._history.grow_to = target_tokens, hard_tokens
+        self._history.max_tokens, self._history.high_water_mark = target_tokens, hard_tokens
         self._facts_tokens = min(self._facts_tokens, target_tokens // 2)
 
     def begin(self, agent: Agent) -> None:

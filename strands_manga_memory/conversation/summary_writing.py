@@ -94,8 +94,8 @@ class SummaryCache:
         text.
         """
         name, codec = _entry(*content)
-        found = self._tried(lambda: self._store.get_value(name))
-        text = None if found is None else self._tried(lambda: str(codec.decode(found, name)))
+        found = self._or_none(lambda: self._store.get_value(name))
+        text = None if found is None else self._or_none(lambda: str(codec.decode(found, name)))
         self.hits += text is not None
         self.misses += text is None
         return text
@@ -107,11 +107,11 @@ class SummaryCache:
         text.
         """
         name, codec = _entry(*content)
-        self._tried(
+        self._or_none(
             lambda: self._store.put_value(name, codec.encode(text, name), ttl=self._seconds)
         )
 
-    def _tried(self, work: Callable[[], _T]) -> _T | None:
+    def _or_none(self, work: Callable[[], _T]) -> _T | None:
         try:
             return work()
         except MangaMemoryError as error:
@@ -342,27 +342,27 @@ class SummaryWriter:
         """
         earlier = earlier or Summary(version=0)
         # From the log if possible, because messages of the history may be truncated.
-        raw, before = self._logged({id_of(message) for message in messages})
+        raw, before = self._read_log({id_of(message) for message in messages})
         if not raw:
             raw, before = list(messages), earlier.last_turn
         last_turn = before + sum(map(is_turn_start, raw))
         ruled = replace(self.from_rules(earlier, raw), last_turn=last_turn)
         if summarizer is None:
             return ruled
-        parts = split_chunks(raw, most_tokens=self._source_of(summarizer), count=self._count)
+        parts = split_chunks(raw, most_tokens=self._source_limit(summarizer), count=self._count)
         segments = list(earlier.segments)
         works: list[DraftWork] = []
         for part in parts:
-            work = await self._written(
-                part, earlier, ruled.slots, summarizer, share=len(segments) + len(parts)
+            work = await self._write_text(
+                part, earlier, ruled.slots, summarizer, text_count=len(segments) + len(parts)
             )
             segments.append(Segment(work.text, id_of(part[0]), id_of(part[-1])))
             works.append(work)
-        segments = await self._consolidated(segments, ruled.slots, summarizer, works)
+        segments = await self._merge_segments(segments, ruled.slots, summarizer, works)
         usable = any(work.text for work in works)
         return replace(
             ruled,
-            segments=tuple(self._shortened(segments)),
+            segments=tuple(self._shorten_segments(segments)),
             attempts=sum(work.attempts for work in works),
             model=summarizer_name(summarizer) if usable else RULES,
             tokens=earlier.tokens + sum(work.tokens for work in works),
@@ -380,7 +380,7 @@ class SummaryWriter:
             earlier,
             segments=(*earlier.segments, Segment("", id_of(messages[0]), id_of(messages[-1]))),
             slots=tuple(
-                merge_facts(self._extracted(messages), earlier=earlier.slots, types=self.types)
+                merge_facts(self._extract_facts(messages), earlier=earlier.slots, types=self.types)
             ),
             last_turn=earlier.last_turn + sum(map(is_turn_start, messages)),
             version=earlier.version + 1,
@@ -391,7 +391,7 @@ class SummaryWriter:
     def _count(self, text: str) -> int:
         return tokens_of(self.counter, text)
 
-    def _source_of(self, summarizer: Summarizer) -> int:
+    def _source_limit(self, summarizer: Summarizer) -> int:
         """Return the largest number of conversation tokens in one request to a summarizer."""
         window = window_of(summarizer.model) if isinstance(summarizer, ModelSummarizer) else None
         return min(_SOURCE_TOKENS, window * 3 // 5 if window else _SOURCE_TOKENS)
@@ -406,7 +406,7 @@ class SummaryWriter:
         most = len(text) if tokens <= most_tokens else int(len(text) * most_tokens / tokens * 0.9)
         return head_and_tail(text, most, _LEFT_OUT)
 
-    def _extracted(self, messages: Sequence[Message]) -> list[Fact]:
+    def _extract_facts(self, messages: Sequence[Message]) -> list[Fact]:
         # The extractor may be the user's own code.
         with logged_errors(logger, "the slot extractor failed, using the rules"):
             found = self.extractor.extract(messages)
@@ -416,7 +416,7 @@ class SummaryWriter:
             ]
         return RuleFactExtractor(self.types).extract(messages)
 
-    def _logged(self, ids: set[str]) -> tuple[list[Message], int]:
+    def _read_log(self, ids: set[str]) -> tuple[list[Message], int]:
         """Read the original messages from the log, from the first of the given ids to the last.
 
         Messages of the history may be truncated, those of the log are not.
@@ -435,27 +435,27 @@ class SummaryWriter:
 
     # --- Prose ------------------------------------------------------------------------------------
 
-    async def _written(
+    async def _write_text(
         self,
         messages: Sequence[Message],
         earlier: Summary,
         slots: Sequence[Fact],
         summarizer: Summarizer,
         *,
-        share: int,
+        text_count: int,
     ) -> DraftWork:
         """Ask the summarizer for a text about messages. Return the best of at most three drafts.
 
         The best draft lacks the fewest required facts. The text is empty if no draft is usable.
 
-        If the whole summary consists of several texts, ``share`` is their number. The maximum
+        If the whole summary consists of several texts, ``text_count`` is their number. The maximum
         length of each text is divided by this number, but at most by 4.
         """
-        source = self._source(messages, self._source_of(summarizer))
+        source = self._source(messages, self._source_limit(summarizer))
         if not source.strip():
             return DraftWork("", 0, 0)
-        most = max(40, int(self.summary_tokens * _PROSE_SHARE) // min(max(1, share), FAN_IN))
-        required = self._required(messages, slots, most)
+        most = max(40, int(self.summary_tokens * _PROSE_SHARE) // min(max(1, text_count), FAN_IN))
+        required = self._required_facts(messages, slots, most)
         instructions = build_prompt(most, required, earlier.text)
         key = (summarizer_name(summarizer), instructions, source)
         if self.cache is not None and (cached := self.cache.get(*key)) is not None:
@@ -503,7 +503,7 @@ class SummaryWriter:
             self.cache.put(*key, text=text)
         return DraftWork(text, attempts, tokens)
 
-    def _required(
+    def _required_facts(
         self, messages: Sequence[Message], slots: Sequence[Fact], most: int
     ) -> list[Fact]:
         """Select the most important facts of the messages, which a draft must contain.
@@ -514,11 +514,11 @@ class SummaryWriter:
         own = [
             slot
             for slot in slots
-            if slot.source in ids and (slot.kind in _TOLD or slot.weight >= 1)
+            if slot.source in ids and (slot.kind in _REQUIRED_KINDS or slot.weight >= 1)
         ]
         return select_facts(own, most_tokens=int(most * _REQUIRED_SHARE), count=self._count)
 
-    async def _consolidated(
+    async def _merge_segments(
         self,
         segments: list[Segment],
         slots: Sequence[Fact],
@@ -537,21 +537,21 @@ class SummaryWriter:
             at = next((at for at in starts if len(set(levels[at : at + FAN_IN])) == 1), None)
             if at is None:
                 break
-            raw, _ = self._logged(
+            raw, _ = self._read_log(
                 {
                     id_
                     for segment in segments[at : at + FAN_IN]
                     for id_ in (segment.first, segment.last)
                 }
             )
-            if not raw or self._count(render_transcript(raw)) > self._source_of(summarizer):
+            if not raw or self._count(render_transcript(raw)) > self._source_limit(summarizer):
                 break
-            work = await self._written(
+            work = await self._write_text(
                 raw,
                 Summary(segments=tuple(segments[:at])),
                 slots,
                 summarizer,
-                share=len(segments) - FAN_IN + 1,
+                text_count=len(segments) - FAN_IN + 1,
             )
             works.append(work)
             if not work.text:
@@ -561,7 +561,7 @@ class SummaryWriter:
             ]
         return segments
 
-    def _shortened(self, segments: list[Segment]) -> list[Segment]:
+    def _shorten_segments(self, segments: list[Segment]) -> list[Segment]:
         """Shorten the parts of a summary until they fit together into 60 % of ``summary_tokens``.
 
         The other tokens are for facts. Older parts are shortened first: a part that does not fit
@@ -581,7 +581,7 @@ class SummaryWriter:
         return kept
 
 
-_TOLD = frozenset(FactKind) - {FactKind.STATEMENT, FactKind.FINDING, FactKind.TASK}
+_REQUIRED_KINDS = frozenset(FactKind) - {FactKind.STATEMENT, FactKind.FINDING, FactKind.TASK}
 
 
 def _with_draft(draft: str, messages: Sequence[Message], missing: Sequence[Fact]) -> str:

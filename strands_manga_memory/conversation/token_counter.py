@@ -362,23 +362,23 @@ class Calibration:
         """
         self.ratio = min(HIGHEST, max(self._lowest, round(ratio, 2)))
 
-    def budget(self, max_tokens: int) -> int:
+    def to_local_tokens(self, max_tokens: int) -> int:
         """Convert a limit in tokens of the model to a limit in tokens of the local counter.
 
         The result is never higher than ``max_tokens``.
         """
         return int(max_tokens / max(1.0, self.ratio))
 
-    def reported(self, counted: int) -> int:
+    def to_model_tokens(self, counted: int) -> int:
         """Convert a local token count to the count that the model would report, rounded up."""
         return -int(-counted * self.ratio // 1)
 
-    def sending(
+    def record_request(
         self, context: InvokeModelContext, history_tokens: int, added: Sequence[ContentBlock]
     ) -> None:
         """Count the tokens of a request before it is sent.
 
-        After the answer, :meth:`answered` compares this count with the count that the model
+        After the answer, :meth:`record_response` compares this count with the count that the model
         reports.
 
         Args:
@@ -390,7 +390,7 @@ class Calibration:
         self._sent += self._counter.count({"role": "user", "content": [*added]}) if added else 0
         self._model_class = type(context.model)
 
-    def answered(self, event: AfterModelCallEvent) -> None:
+    def record_response(self, event: AfterModelCallEvent) -> None:
         """Adjust the ratio to the token count that the model reported for a request.
 
         Nothing changes if the model reported no count.

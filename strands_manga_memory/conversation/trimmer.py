@@ -83,7 +83,7 @@ class Trimmer:
 
     Attributes:
         max_tokens: Budget of the history, as the model counts.
-        grow_to: Size above which the history is trimmed, as the model counts. Default
+        high_water_mark: Size above which the history is trimmed, as the model counts. Default
             ``max_tokens``.
         trim_every: Number of later turns for which each trimming makes room. With 0, it makes no
             room.
@@ -108,7 +108,7 @@ class Trimmer:
         log: Callable[[], Iterable[Message]] | None,
         recent_log: Callable[[int], Iterable[Message]] | None,
     ) -> None:
-        self.max_tokens = self.grow_to = max_tokens
+        self.max_tokens = self.high_water_mark = max_tokens
         self.features = features
         self.trim_every = trim_every
         self.max_turns = max_turns
@@ -119,7 +119,7 @@ class Trimmer:
         self.tail = LogTail()
         self.archive = FullTextArchive(log, self.tail)
         self._evicted: list[MessageOutcome] = []
-        self._numbers = itertools.count()
+        self._positions = itertools.count()
         self._order: dict[str | None, int] = {}
         self._lock = threading.RLock()
         self._has_warned = False
@@ -154,18 +154,18 @@ class Trimmer:
     # --- The budget -------------------------------------------------------------------------------
 
     @property
-    def most(self) -> int:
+    def limit(self) -> int:
         """Maximum tokens of the history: the budget without the tokens reserved for quotes."""
         return self.max_tokens - self.reserved
 
     @property
-    def _lowest(self) -> int:
+    def _low_water_mark(self) -> int:
         """Smallest size to which a full history is trimmed, as the model counts.
 
         With ``trim_every``, each trimming makes room for several later turns. This room is at most
         a third of the tokens that the history may have.
         """
-        return self.most - self.most // _MOST_GIVEN_UP if self.trim_every else self.most
+        return self.limit - self.limit // _MOST_GIVEN_UP if self.trim_every else self.limit
 
     def reserve(self, tokens: int) -> int:
         """Reserve a part of the history's budget for quotes of evicted messages.
@@ -182,17 +182,17 @@ class Trimmer:
 
     def tokens(self, messages: Sequence[Message]) -> int:
         """Count the tokens of messages in a request, corrected by the model's own counts."""
-        return self.calibration.reported(self.features.total(messages))
+        return self.calibration.to_model_tokens(self.features.total(messages))
 
-    def room_beyond(self, messages: Sequence[Message], limit: int) -> int:
+    def headroom(self, messages: Sequence[Message], limit: int) -> int:
         """Return the number of tokens by which a large message of the user raises a limit.
 
         The user's latest message then need not be truncated at once. It raises the limit by its
         excess over half of the limit: a message of 3,000 tokens raises a limit of 4,000 by 1,000.
         The model's context window bounds the result. All numbers are tokens as the model counts.
         """
-        tokens, _ = self._headroom(messages, self.calibration.budget(limit))
-        return self.calibration.reported(tokens)
+        tokens, _ = self._headroom(messages, self.calibration.to_local_tokens(limit))
+        return self.calibration.to_model_tokens(tokens)
 
     def is_over(self, messages: Sequence[Message], tokens: int) -> bool:
         """Return whether a history must be trimmed, because it has too many tokens or turns.
@@ -200,15 +200,19 @@ class Trimmer:
         With ``trim_every``, a history is also trimmed when a turn begins after a turn with large
         tool results. ``tokens`` is the token count of the messages.
         """
-        in_tokens = self.calibration.budget
-        full = in_tokens(max(self.most, self.grow_to - self.reserved))
+        in_tokens = self.calibration.to_local_tokens
+        full = in_tokens(max(self.limit, self.high_water_mark - self.reserved))
         if tokens > full and tokens > full + self._headroom(messages, full)[0]:
             return True
         if self.max_turns is not None and sum(map(is_turn_start, messages)) > self.max_turns:
             return True
-        large = self.most // _LARGE_RESULTS
-        makes_room = self.trim_every and self.grow_to <= self.max_tokens
-        if makes_room and tokens > in_tokens(self._lowest - large) and is_turn_start(messages[-1]):
+        large = self.limit // _LARGE_RESULTS
+        makes_room = self.trim_every and self.high_water_mark <= self.max_tokens
+        if (
+            makes_room
+            and tokens > in_tokens(self._low_water_mark - large)
+            and is_turn_start(messages[-1])
+        ):
             before = [messages[at] for turn in turns(messages[:-1])[-1:] for at in turn]
             return self.features.total(list(filter(tool_result_ids, before))) >= in_tokens(large)
         return False
@@ -223,41 +227,41 @@ class Trimmer:
             The additional tokens, and whether the message fits the raised budget without
             truncation.
         """
-        said, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
-        if said is None or agent is None:
+        latest, agent = next(filter(is_turn_start, reversed(messages)), None), self.agent
+        if latest is None or agent is None:
             return 0, False
-        wanted = self.features.tokens(said) - budget // 2
+        wanted = self.features.tokens(latest) - budget // 2
         if wanted <= 0:
             return 0, True
         window = window_of(agent.model) or UNKNOWN_WINDOW
-        room = max(0, self.calibration.budget(window * 3 // 4) - budget)
+        room = max(0, self.calibration.to_local_tokens(window * 3 // 4) - budget)
         return min(wanted, room), wanted <= room
 
     # --- Selections -------------------------------------------------------------------------------
 
     def select(
-        self, messages: Sequence[Message], *, beside: int = 0, trim_to: int | None = None
+        self, messages: Sequence[Message], *, leave_free: int = 0, trim_to: int | None = None
     ) -> Selection:
         """Select the messages that stay within the history's budget. The history does not change.
 
         Args:
             messages: The messages to select from.
-            beside: Number of tokens of the budget to leave free for other content.
+            leave_free: Number of tokens of the budget to leave free for other content.
             trim_to: Maximum tokens of the selection, as the model counts. Only a large message of
                 the user and messages that always stay, such as pinned messages, may exceed this
                 number.
                 None: the whole budget.
         """
-        budget = self.calibration.budget(self.most)
+        budget = self.calibration.to_local_tokens(self.limit)
         headroom, is_enough = self._headroom(messages, budget)
-        changes: dict[str, Any] = {"headroom": headroom, "spares_request": is_enough}
-        if trim_to is not None and trim_to < self.most:
+        changes: dict[str, Any] = {"headroom": headroom, "keeps_request_whole": is_enough}
+        if trim_to is not None and trim_to < self.limit:
             changes |= {
-                "fill_to": self.calibration.budget(trim_to) + headroom,
-                "turns": self.max_turns and max(1, self.max_turns * trim_to // self.most),
-                "lasting_turns": self.trim_every,
+                "fill_to": self.calibration.to_local_tokens(trim_to) + headroom,
+                "turns": self.max_turns and max(1, self.max_turns * trim_to // self.limit),
+                "turns_until_next": self.trim_every,
             }
-        return self._select(messages, max(1, budget - beside) + headroom, **changes)
+        return self._select(messages, max(1, budget - leave_free) + headroom, **changes)
 
     def fit_request(self, messages: list[Message]) -> tuple[list[Message], int]:
         """Return messages for one request within the budget, and the number of their tokens.
@@ -273,7 +277,9 @@ class Trimmer:
         history = for_model(selection.messages)
         tokens = total(history)
         if tokens > max(selection.tokens, selection.budget):
-            history = for_model(self.select(messages, beside=tokens - selection.tokens).messages)
+            history = for_model(
+                self.select(messages, leave_free=tokens - selection.tokens).messages
+            )
             tokens = total(history)
         return history, tokens
 
@@ -289,11 +295,11 @@ class Trimmer:
 
     # --- The work ---------------------------------------------------------------------------------
 
-    async def off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
+    async def run_off_loop(self, messages: Sequence[Message], work: Callable[[], _T]) -> _T:
         """Run ``work``, in a thread if it could block the event loop for long."""
-        return await asyncio.to_thread(work) if self.blocks_loop(messages) else work()
+        return await asyncio.to_thread(work) if self.would_block_loop(messages) else work()
 
-    def blocks_loop(self, messages: Sequence[Message]) -> bool:
+    def would_block_loop(self, messages: Sequence[Message]) -> bool:
         """Return whether trimming in this thread would block a running event loop for long.
 
         This is so if many messages must be counted or selected, or if the session's log must be
@@ -313,7 +319,7 @@ class Trimmer:
 
     def trim_now(self, agent: Agent, *, ends_turn: bool = False) -> None:
         """Trim an agent's history, unless this would block a running event loop for long."""
-        if not self.blocks_loop(agent.messages[:]):
+        if not self.would_block_loop(agent.messages[:]):
             self.trim(agent, ends_turn=ends_turn)
 
     def _room_for_request(self, messages: Sequence[Message]) -> int:
@@ -325,7 +331,7 @@ class Trimmer:
         With ``trim_every``, the result is 0, because each trimming then makes room for several
         turns.
         """
-        budget = self.calibration.budget(self.most)
+        budget = self.calibration.to_local_tokens(self.limit)
         if self.trim_every or budget < _LEAST_WITH_ROOM:
             return 0
         latest = itertools.islice(filter(is_turn_start, reversed(messages)), 4)
@@ -345,10 +351,10 @@ class Trimmer:
         Raises:
             ContextWindowOverflowException: ``e`` is given, and the history cannot be halved.
         """
-        budget = self.calibration.budget(self.most)
+        budget = self.calibration.to_local_tokens(self.limit)
         with self._lock:
             history = agent.messages[:]
-            self.tail.follow(history)
+            self.tail.update(history)
             before = self.features.total(history)
             if e is None:
                 most = budget + self._headroom(history, budget)[0]
@@ -377,8 +383,8 @@ class Trimmer:
         }
         kept = self._describe(messages, outcomes, self.select(messages).reasons)
         shown = {one.tracking_id for one in kept}
-        gone = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
-        return sorted([*gone.values(), *kept], key=lambda one: self._order[one.tracking_id])
+        evicted = {one.tracking_id: one for one in self._evicted if one.tracking_id not in shown}
+        return sorted([*evicted.values(), *kept], key=lambda one: self._order[one.tracking_id])
 
     def _describe(
         self, messages: Sequence[Message], outcomes: Mapping[int, str], reasons: Mapping[int, str]
@@ -389,7 +395,7 @@ class Trimmer:
         Messages without an outcome are left out.
         """
         for message in messages:
-            self._order.setdefault(message.get("tracking_id"), next(self._numbers))
+            self._order.setdefault(message.get("tracking_id"), next(self._positions))
         described: list[MessageOutcome] = []
         age = 0
         for at in reversed(range(len(messages))):
@@ -445,18 +451,18 @@ class Trimmer:
             The selection, and the messages from which it was made.
         """
         tail, total = self.tail, self.features.total
-        tail.follow(history)
+        tail.update(history)
         read, self.recent_log = self.recent_log, None
         if read is not None and not any(map(is_synthesized, tail)):
             # Without a summary, which would replace the evicted messages.
             with logged_errors(logger, "the log could not be read, no evicted message comes back"):
-                tail.restore(list(read(tail.most_messages(self.max_tokens))))
+                tail.restore(list(read(tail.messages_to_read(self.max_tokens))))
         candidates = tail.candidates(history, self.max_tokens, self.features.tokens)
-        trim_to = self.most
+        trim_to = self.limit
         if self.trim_every:  # make room for as many turns, each as large as the latest ones
             starts = [turn.start for turn in turns(candidates)][-self.trim_every :]
-            trim_to = max(self._lowest, self.most - total(candidates[starts[0] :]))
-        return self.select(candidates, beside=room, trim_to=trim_to), candidates
+            trim_to = max(self._low_water_mark, self.limit - total(candidates[starts[0] :]))
+        return self.select(candidates, leave_free=room, trim_to=trim_to), candidates
 
     def _commit(
         self, agent: Agent, history: list[Message], selection: Selection, candidates: list[Message]
@@ -474,18 +480,18 @@ class Trimmer:
                 selection.tokens,
                 selection.budget,
             )
-        window, gone = _window(history, selection, candidates)
+        window, evicted = _window(history, selection, candidates)
         if same_objects(window, history):
-            self.tail.show(history, history)
+            self.tail.record_selection(history, history)
             return
         if not same_objects(agent.messages[: len(history)], history):
             logger.debug("the history was replaced meanwhile | leaving it as it is")
             return
         tokens_before = self.features.total(history)
         agent.messages[: len(history)] = window
-        self.tail.show(history, window)
+        self.tail.record_selection(history, window)
         if selection.truncated:
-            self.archive.offer(agent, window)
+            self.archive.add_tool(agent, window)
             logger.info(
                 "messages=<%d>, tokens_before=<%d>, tokens_after=<%d>, budget=<%d> | truncated"
                 " messages",
@@ -497,9 +503,13 @@ class Trimmer:
         freed = max(0, tokens_before - selection.tokens)
         record_event(
             TRIM,
-            counts={"messages": len(gone), "shortened": len(selection.truncated), "tokens": freed},
+            counts={
+                "messages": len(evicted),
+                "shortened": len(selection.truncated),
+                "tokens": freed,
+            },
         )
-        dropped = dict.fromkeys(gone[-REMEMBERED_DROPS:], "dropped")
+        dropped = dict.fromkeys(evicted[-REMEMBERED_DROPS:], "dropped")
         self._evicted = [*self._evicted, *self._describe(candidates, dropped, selection.reasons)][
             -REMEMBERED_DROPS:
         ]
@@ -517,13 +527,13 @@ def _window(
     is_same = same_objects(candidates, history)
     shown = {} if is_same else dict(zip(map(id_of, history), history, strict=True))
     window: list[Message] = []
-    gone: list[int] = []
+    evicted: list[int] = []
     for at, candidate in enumerate(candidates):
         before = candidate if is_same else shown.pop(id_of(candidate), None)
         after = selection.kept.get(at)
         if after is None:
             if before is not None:
-                gone.append(at)
+                evicted.append(at)
         elif (
             before is not None
             and at in selection.truncated
@@ -532,4 +542,4 @@ def _window(
             window.append(before)
         else:
             window.append(after)
-    return window, gone
+    return window, evicted

@@ -84,7 +84,7 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
     most_characters = tokens * (1 if count is len else _CHARACTERS_PER_TOKEN)
     form = None if tail else _JsonText.read(head, tokens, most_characters)
     if form is not None:
-        if (shorter := form.first_that(fits, _FORMS)) is not None:
+        if (shorter := form.most_detailed(fits, _FORMS)) is not None:
             return shorter if shorter == form.written(_WHOLE) and not gone else marked(shorter)
         head = form.written(_LEAST, is_limited=False) or ""
     elif marker is None:
@@ -100,9 +100,9 @@ def truncate_text(text: str, tokens: int, count: Callable[[str], int], name: str
 
     while True:
         of_head, of_tail = lengths(characters)
-        spared = len(_first_errors(errors, of_head, len(text) - of_tail, characters // 3))
+        spared = len(_error_text(errors, of_head, len(text) - of_tail, characters // 3))
         of_head, of_tail = lengths(characters - spared)
-        between = _first_errors(errors, of_head, len(text) - of_tail, spared)
+        between = _error_text(errors, of_head, len(text) - of_tail, spared)
         shorter = marked(head[:of_head], between + tail[len(tail) - of_tail :])
         if not characters or count(shorter) <= tokens:
             return shorter
@@ -120,7 +120,7 @@ def excerpt_text(text: str, characters: int) -> str:
     if CUT_MARKER.search(text) is None:
         form = _JsonText.read(text, characters, characters)
     if form is not None:
-        shorter = form.first_that(
+        shorter = form.most_detailed(
             lambda kept: len(kept) + len(cut_marker(len(text))) <= characters, _EXCERPTS
         )
         if shorter is not None:
@@ -164,7 +164,7 @@ def _error_lines(text: str) -> list[tuple[int, str]]:
     ]
 
 
-def _first_errors(errors: Sequence[tuple[int, str]], start: int, end: int, most: int) -> str:
+def _error_text(errors: Sequence[tuple[int, str]], start: int, end: int, most: int) -> str:
     lines = [line for at, line in errors if start <= at and at + len(line) <= end]
     sizes = accumulate(map(len, lines))
     return "".join(line for line, size in zip(lines, sizes, strict=True) if size <= most)
@@ -330,7 +330,7 @@ class _JsonText:
             return None
         return cls(source, found, tokens, most_characters)
 
-    def first_that(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
+    def most_detailed(self, fits: Callable[[str], bool], forms: Sequence[_Form]) -> str | None:
         """Return the text in its most detailed form (level of detail) for which ``fits`` is true.
 
         ``forms`` are tried from most to least detail. The result is None if no form fits. Some
@@ -420,10 +420,10 @@ class _Pruning:
             return self.items(value)
         if type(value) is str and _GAP.fullmatch(value) is None:
             value = _shorten_string(value, self._form.characters)
-        self._spend(len(value) + 2 if isinstance(value, str) else 4)
+        self._count_characters(len(value) + 2 if isinstance(value, str) else 4)
         return value
 
-    def _spend(self, characters: int) -> None:
+    def _count_characters(self, characters: int) -> None:
         if self._left is not None:
             self._left -= characters
             if self._left < 0:
@@ -449,7 +449,7 @@ class _Pruning:
             return self._map(value)
         members = self._form.members if in_list else _Members.ALL
         kept = _kept_members(value, members) or dict(list(value.items())[:1])
-        self._spend(sum(map(len, kept)))
+        self._count_characters(sum(map(len, kept)))
         pruned = {key: self.value(each, in_list=in_list) for key, each in kept.items()}
         if members is _Members.ALL:
             return pruned

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from strands_manga_memory.language.packs import cached_if_short, load_pack
-from strands_manga_memory.messages.texts import find_matches, map_stretches
+from strands_manga_memory.messages.texts import find_matches, map_parts
 
 _NO_DIGIT = re.compile(r"\D")
 _ISSUER = re.compile(
@@ -265,7 +265,7 @@ def half_width(text: str) -> str:
 
     For example, ``１`` becomes ``1``. Every character keeps its position.
     """
-    return text if text.isascii() else map_stretches(lambda part: part.translate(_HALF_WIDTH), text)
+    return text if text.isascii() else map_parts(lambda part: part.translate(_HALF_WIDTH), text)
 
 
 def rule_matches(rule: PiiRule, plain: str) -> Iterator[re.Match[str]]:

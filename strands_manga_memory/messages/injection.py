@@ -25,7 +25,7 @@ from strands_manga_memory.messages.message_parts import (
     is_turn_start,
     spoken_text,
 )
-from strands_manga_memory.messages.texts import estimate_tokens, map_stretches, shorten_line
+from strands_manga_memory.messages.texts import estimate_tokens, map_parts, shorten_line
 
 _TO_ESCAPE_FIRST = re.compile("&(?!(?:amp|lt|gt);)")
 """Ampersands that do not begin an escape such as ``&lt;``."""
@@ -116,7 +116,7 @@ def escape_tags(text: str) -> str:
     if text.isascii() and _TO_ESCAPE.search(text) is None:
         return text
     visible = _INVISIBLE.sub("", text)
-    return _TITLE_AS_TAG.sub("&lt;", map_stretches(lambda part: part.translate(_ESCAPED), visible))
+    return _TITLE_AS_TAG.sub("&lt;", map_parts(lambda part: part.translate(_ESCAPED), visible))
 
 
 def strip_own_blocks(text: str) -> str:

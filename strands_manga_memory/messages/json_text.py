@@ -112,11 +112,11 @@ def _scan(text: str) -> list[Documents]:
         at = end
     found = [each for each in found if each.end - each.start >= _SHORTEST]
     for each in found:
-        each.values[:] = [_opened(value, _DEPTH) for value in each.values]
+        each.values[:] = [_parse_nested(value, _DEPTH) for value in each.values]
     return found
 
 
-def _opened(value: Any, depth: int) -> Any:
+def _parse_nested(value: Any, depth: int) -> Any:
     """Parse the strings in a JSON value that are JSON documents themselves.
 
     Objects and lists that are nested deeper than ``depth`` levels are replaced by a note.
@@ -124,15 +124,15 @@ def _opened(value: Any, depth: int) -> Any:
     if isinstance(value, dict | list) and depth == 0:
         return "[... nested values ...]"
     if isinstance(value, dict):
-        return {key: _opened(member, depth - 1) for key, member in value.items()}
+        return {key: _parse_nested(member, depth - 1) for key, member in value.items()}
     if isinstance(value, list):
-        return [_opened(item, depth - 1) for item in value]
+        return [_parse_nested(item, depth - 1) for item in value]
     if type(value) is str and len(value) >= _NESTED and value[:1] in "{[" and value[-1:] in "}]":
         try:
             inner = json.loads(value, parse_float=Number, parse_int=Number, parse_constant=Number)
         except (RecursionError, ValueError):
             return value
-        return _opened(inner, depth - 1)
+        return _parse_nested(inner, depth - 1)
     return value
 
 
@@ -201,11 +201,11 @@ def _record_lines(value: Any) -> Iterator[str]:
     Each object in a list of objects has its own line. All other fields together have one line.
     """
     if isinstance(value, list) and _holds_records(value):
-        yield from filter(None, map(_described, value))
+        yield from filter(None, map(_describe, value))
     elif isinstance(value, dict):
         nested = [member for member in value.values() if _holds_records(member)]
         echo = _ECHO if nested else None
-        if line := _described(
+        if line := _describe(
             {
                 key: member
                 for key, member in value.items()
@@ -215,7 +215,7 @@ def _record_lines(value: Any) -> Iterator[str]:
             yield line
         for member in nested:
             yield from _record_lines(member)
-    elif line := _described(value):
+    elif line := _describe(value):
         yield line
 
 
@@ -226,12 +226,12 @@ def _holds_records(value: Any) -> bool:
     )
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, dict):
-        described = ((key, _described(member)) for key, member in value.items())
+        described = ((key, _describe(member)) for key, member in value.items())
         return ", ".join(f"{key}: {text}" for key, text in described if text)
     if isinstance(value, list):
-        parts = [text for item in value if (text := _described(item))]
+        parts = [text for item in value if (text := _describe(item))]
         return ("; " if _holds_records(value) else ", ").join(parts)
     if isinstance(value, str) and not isinstance(value, Number):
         sentences = dict.fromkeys(map(str.strip, SENTENCE_END.split(value)))

@@ -236,12 +236,12 @@ def _parts(value: Any) -> Iterator[tuple[type, Any]]:
     A part of a dict, list or tuple is its type and length. A part of any other value is its type
     and content.
     """
-    coming = [value]
-    while coming:
-        one = coming.pop()
+    remaining = [value]
+    while remaining:
+        one = remaining.pop()
         if isinstance(one, dict | list | tuple):
             yield type(one), len(one)
-            coming += [*one.keys(), *one.values()] if isinstance(one, dict) else one
+            remaining += [*one.keys(), *one.values()] if isinstance(one, dict) else one
         elif isinstance(one, int):
             yield type(one), hex(one)  # unlike repr(), without a limit of digits
         else:
@@ -359,7 +359,7 @@ class ToolResultSeparator:
         id_ = str(event.tool_use["toolUseId"])
         content = copy.deepcopy(event.result["content"])
         event.result = cast("ToolResult", {**event.result, "toolUseId": id_, "content": content})
-        alike = _calls_alike(event.agent, event.tool_use)
+        alike = _calls_with_same_id(event.agent, event.tool_use)
         if len(alike) > 1:
             self._calls.append((event.result, _position(alike, event.tool_use)))
 
@@ -384,11 +384,11 @@ def call_key(agent: Any, tool_use: Mapping[str, Any]) -> str:
     a suffix, such as ``#2``.
     """
     id_ = str(tool_use["toolUseId"])
-    position = _position(_calls_alike(agent, tool_use), tool_use)
+    position = _position(_calls_with_same_id(agent, tool_use), tool_use)
     return f"{id_}#{position + 1}" if position else id_
 
 
-def _calls_alike(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
+def _calls_with_same_id(agent: Any, tool_use: Mapping[str, Any]) -> list[Any]:
     messages = agent.messages
     content = messages[-1]["content"] if messages and messages[-1]["role"] == "assistant" else ()
     uses = [block["toolUse"] for block in content if "toolUse" in block]

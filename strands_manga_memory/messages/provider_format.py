@@ -63,7 +63,7 @@ def for_model(messages: list[Message]) -> list[Message]:
         shown = _alternating(messages)
     else:
         shown = _alternating(
-            within_limits(_answered([_with_valid_blocks(message) for message in messages]))
+            within_limits(_pair_results([_with_valid_blocks(message) for message in messages]))
         )
     return messages if shown == messages else shown
 
@@ -96,7 +96,9 @@ def _with_valid_blocks(message: Message) -> Message:
         for at, block in enumerate(kept)
         if "reasoningContent" not in block and "cachePoint" not in block
     ]
-    kept = [block for at, block in enumerate(kept) if contents and _may_stand(block, at, contents)]
+    kept = [
+        block for at, block in enumerate(kept) if contents and _is_allowed_at(block, at, contents)
+    ]
     if any("document" in block for block in kept) and not any("text" in block for block in kept):
         kept.insert(0, {"text": PLACEHOLDER})  # Bedrock accepts documents only with a text
     if not kept and not any("toolResult" in block for block in content if isinstance(block, dict)):
@@ -104,7 +106,7 @@ def _with_valid_blocks(message: Message) -> Message:
     return cast("Message", _with_content(message, kept))
 
 
-def _may_stand(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
+def _is_allowed_at(block: dict[str, Any], at: int, contents: Sequence[int]) -> bool:
     """Return whether providers accept the position of a reasoning block or cache point.
 
     Reasoning must not be the last block of a message, and a cache point must not be the first.
@@ -223,7 +225,7 @@ class _Call:
         }
 
 
-def _answered(messages: list[Message]) -> list[Message]:
+def _pair_results(messages: list[Message]) -> list[Message]:
     """Give each tool call in a history exactly one result, in the next message.
 
     Of several results, the last is used. A call without a result gets an error as its result.
@@ -241,7 +243,7 @@ def _answered(messages: list[Message]) -> list[Message]:
             for use, call in zip(uses, calls[at], strict=True):
                 latest[str(use.get("toolUseId"))].append(call)
         else:
-            _give_results(message, at, latest)
+            _assign_results(message, at, latest)
     shown: list[Message] = []
     for at, message in enumerate(messages):
         if at in calls:
@@ -260,7 +262,7 @@ def _answered(messages: list[Message]) -> list[Message]:
     return shown
 
 
-def _give_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
+def _assign_results(message: Message, at: int, latest: dict[str, list[_Call]]) -> None:
     """Assign each tool result in a message to the earlier tool call with the same id.
 
     Models may use an id again. ``latest`` maps each id to the tool calls of the last message that
@@ -322,14 +324,14 @@ def _alternating(messages: list[Message]) -> list[Message]:
         after = messages[at + 1] if at + 1 < len(messages) else None
         if before is None or before["role"] != message["role"]:
             shown.append(message)
-        elif stands_apart(before, message, after):
+        elif needs_placeholder(before, message, after):
             shown += [{"role": "assistant", "content": [{"text": PLACEHOLDER}]}, message]
         else:
             shown[-1] = {**before, "content": [*before["content"], *message["content"]]}
     return shown
 
 
-def stands_apart(before: Message | None, message: Message, after: Message | None) -> bool:
+def needs_placeholder(before: Message | None, message: Message, after: Message | None) -> bool:
     """Return whether a placeholder message must be inserted before a message in a request.
 
     A placeholder takes the place of a missing message of the other role. It is needed in three
@@ -354,7 +356,7 @@ def placeholder_count(messages: Sequence[Message]) -> int:
     They make user and assistant alternate, as providers require.
     """
     around: list[Message | None] = [None, *messages, None]
-    return sum(map(stands_apart, around, messages, around[2:]))
+    return sum(map(needs_placeholder, around, messages, around[2:]))
 
 
 # --- Media ----------------------------------------------------------------------------------------
@@ -435,11 +437,13 @@ def within_limits(messages: Sequence[Message]) -> list[Message]:
             else {**block, "document": {**document, "name": name}}
         )
 
-    newest_first = [_changed(message, limited, step=-1) for message in reversed(messages)]
-    return [_changed(message, named) for message in reversed(newest_first)]
+    newest_first = [_map_media(message, limited, step=-1) for message in reversed(messages)]
+    return [_map_media(message, named) for message in reversed(newest_first)]
 
 
-def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1) -> Any:
+def _map_media(
+    owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], step: int = 1
+) -> Any:
     """Apply the function ``change`` to each image or other medium in a message.
 
     Media in tool results are included. With ``step=-1``, the last medium is changed first. If
@@ -449,7 +453,7 @@ def _changed(owner: Any, change: Callable[[dict[str, Any]], dict[str, Any]], ste
     content = owner.get("content") or []
     for block in content[::step]:
         if "toolResult" in block:
-            block = {**block, "toolResult": _changed(block["toolResult"], change, step)}
+            block = {**block, "toolResult": _map_media(block["toolResult"], change, step)}
         elif "guardContent" in block and media_kind(block["guardContent"]):
             guarded = change(block["guardContent"])
             block = block if guarded is block["guardContent"] else guarded

@@ -10,19 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-MOST = 8_000
+MAX_EXCERPT = 8_000
 """Most characters of an excerpt."""
 
 PIECE = 2_000
 """Most characters of a piece."""
 
-_AT_ONCE, _BEYOND = 4_000, 500
+_PART, _BEYOND = 4_000, 500
 """Characters of a part in which matches may begin, and characters behind the part into which
 matches may extend.
 """
 
 
-def head_and_tail(text: str, most: int = MOST, gap: str = "\n") -> str:
+def head_and_tail(text: str, most: int = MAX_EXCERPT, gap: str = "\n") -> str:
     """Shorten a long text by removing its middle, where pasted material usually is.
 
     A text of at most ``most`` characters is returned unchanged.
@@ -69,15 +69,13 @@ def find_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]
     of 4,000 characters. A match may be missed if it depends on text more than 500 characters after
     the part in which it begins.
     """
-    return (
-        pattern.finditer(text) if len(text) <= _AT_ONCE + _BEYOND else _by_stretches(pattern, text)
-    )
+    return pattern.finditer(text) if len(text) <= _PART + _BEYOND else _find_in_parts(pattern, text)
 
 
-def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def _find_in_parts(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     start = 0
     while start < len(text):
-        end = start + _AT_ONCE
+        end = start + _PART
         for match in pattern.finditer(text, start, end + _BEYOND):
             if match.start() >= end:
                 break
@@ -88,15 +86,15 @@ def _by_stretches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
         start = end
 
 
-def map_stretches(change: Callable[[str], str], text: str) -> str:
+def map_parts(change: Callable[[str], str], text: str) -> str:
     """Apply a function to a long text part by part, so that no call blocks other threads for long.
 
     Parts have at most 4,000 characters. The function must change each character independently of
     the other characters. Its results for the parts then form its result for the whole text.
     """
-    if len(text) <= _AT_ONCE:
+    if len(text) <= _PART:
         return change(text)
-    return "".join(change(text[at : at + _AT_ONCE]) for at in range(0, len(text), _AT_ONCE))
+    return "".join(change(text[at : at + _PART]) for at in range(0, len(text), _PART))
 
 
 # --- Tokens ---------------------------------------------------------------------------------------

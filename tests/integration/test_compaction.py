@@ -16,10 +16,10 @@ from strands.types.exceptions import ContextWindowOverflowException
 from strands_manga_memory import TieredCompactionConversationManager
 from strands_manga_memory.conversation import (
     MicroCompaction,
-    Reactive,
-    Snip,
+    OverflowReduction,
     SummarySchedule,
     ToolResultCap,
+    TurnEviction,
     VerifiedSummary,
     default_counter,
 )
@@ -142,7 +142,7 @@ def test_snip_drops_the_oldest_of_low_importance_and_nothing_else() -> None:
         *low[20:],
         *chat(5),
     ]
-    agent = compacted(Snip(), list(messages), window=2_048)
+    agent = compacted(TurnEviction(), list(messages), window=2_048)
     assert agent.messages[:2] == messages[:2]
     assert important[0] in agent.messages
     assert agent.messages[-10:] == messages[-10:]
@@ -167,7 +167,7 @@ def test_micro_compaction_compresses_oldest_results_until_it_is_enough() -> None
     assert tokens(agent.messages) <= goal
 
 
-@pytest.mark.parametrize("stage", [Snip(), MicroCompaction()])
+@pytest.mark.parametrize("stage", [TurnEviction(), MicroCompaction()])
 def test_the_latest_ten_and_pinned_messages_are_not_touched(stage: Any) -> None:
     messages = [
         *chat(28),
@@ -193,10 +193,10 @@ def test_later_stages_run_only_if_needed() -> None:
     stats = agent.conversation_manager.stats()
     assert {name: stage.runs for name, stage in stats.stages.items()} == {
         "tool-result cap": 1,
-        "snip": 0,
+        "turn eviction": 0,
         "micro-compaction": 0,
         "summary": 0,
-        "reactive": 0,
+        "overflow reduction": 0,
     }
     assert stats.stages["tool-result cap"].enough == 1
     assert stats.stages["tool-result cap"].freed > 4_000
@@ -205,7 +205,7 @@ def test_later_stages_run_only_if_needed() -> None:
 def test_the_summary_comes_last_and_in_the_background() -> None:
     summary = VerifiedSummary(model=lambda _: "They talked about the tower.")
     agent = made(
-        [ToolResultCap(), Snip(), MicroCompaction(), summary, Reactive()],
+        [ToolResultCap(), TurnEviction(), MicroCompaction(), summary, OverflowReduction()],
         model=ScriptedModel(lambda _: "word " * 150, usage=lambda _: 0),
     )
     for number in range(40):
@@ -313,12 +313,12 @@ def test_a_restart_restores_exactly(tmp_path: Path) -> None:
     def agent() -> Agent:
         stages = [
             ToolResultCap(),
-            Snip(),
+            TurnEviction(),
             MicroCompaction(),
             VerifiedSummary(
                 model=lambda _: "They talked.", schedule=SummarySchedule(strategy="inline")
             ),
-            Reactive(),
+            OverflowReduction(),
         ]
         session = FileSessionManager("s", storage_dir=str(tmp_path))
         return made(

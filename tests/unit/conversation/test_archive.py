@@ -32,17 +32,17 @@ def ids(archive: MessageArchive, question: str) -> list[str]:
     "retriever", [None, DenseRetriever(embed)], ids=["words", "words and vectors"]
 )
 def test_it_keeps_the_latest_replaces_and_forgets(retriever: Any) -> None:
-    archive = MessageArchive(retriever, most=3)
+    archive = MessageArchive(retriever, limit=3)
     archive.add(
         ArchivedMessage(str(number), "user", f"cat number {number}", 7.0) for number in range(5)
     )
     assert len(archive) == 3
     archive.add([ArchivedMessage("x", "user", "something else")])
     assert set(ids(archive, "cat")) == {"3", "4"}
-    assert set(archive.around(4)) == {5, 6}
+    assert set(archive.neighbours(4)) == {5, 6}
     archive.add([ArchivedMessage("4", "user", "nothing")])
     assert set(ids(archive, "cat")) == {"3"}
-    assert archive.around(4)[5] == ArchivedMessage(
+    assert archive.neighbours(4)[5] == ArchivedMessage(
         "4", "user", "nothing", 7.0
     )  # the time it was said is still known
     archive.forget("3")
@@ -80,7 +80,7 @@ class Flaky:
 @pytest.mark.parametrize("failing", ["put", "remove"])
 def test_a_retriever_gets_later_what_it_did_not_take(failing: str) -> None:
     retriever = Flaky()
-    archive = MessageArchive(retriever, most=2)
+    archive = MessageArchive(retriever, limit=2)
     archive.add([ArchivedMessage("1", "user", "cat"), ArchivedMessage("2", "user", "ship")])
     archive.add([])
     retriever.failing = failing
@@ -132,7 +132,7 @@ def test_vectors_find_what_shares_no_word() -> None:
 
 
 def test_a_dense_retriever_keeps_the_latest_texts() -> None:
-    retriever = DenseRetriever(embed, most=2)
+    retriever = DenseRetriever(embed, limit=2)
     retriever.put(enumerate(["cat", "kitten", "ship"]))
     assert list(retriever.search("feline", 3)) == [1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strands_manga_memory.conversation.background import Run
+from strands_manga_memory.conversation.background import BackgroundTask
 
 
 def test_a_stopped_run_raises_an_error_with_its_cause() -> None:
@@ -12,5 +12,5 @@ def test_a_stopped_run_raises_an_error_with_its_cause() -> None:
         raise SystemExit(3)
 
     with pytest.raises(RuntimeError, match="the run was stopped by SystemExit") as caught:
-        Run(stopped).result(10)
+        BackgroundTask(stopped).result(10)
     assert isinstance(caught.value.__cause__, SystemExit)

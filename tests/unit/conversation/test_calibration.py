@@ -29,9 +29,9 @@ def taught(
 def test_the_ratio_is_learned_and_the_budget_holds_by_both_counts() -> None:
     calibration = taught(1.25)
     assert calibration.ratio == pytest.approx(1.25, abs=0.01)
-    budget = calibration.budget(4_096)
+    budget = calibration.to_local_tokens(4_096)
     assert budget == pytest.approx(4_096 / 1.25, abs=30)
-    assert calibration.reported(budget) <= 4_096
+    assert calibration.to_model_tokens(budget) <= 4_096
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_ratio_is_learned_and_the_budget_holds_by_both_counts() -> None:
 def test_the_ratio_has_bounds(exact: bool, ratio: float, learned: float) -> None:
     calibration = taught(ratio, exact=exact)
     assert calibration.ratio == pytest.approx(learned, abs=0.01)
-    assert calibration.budget(1_000) <= 1_000
+    assert calibration.to_local_tokens(1_000) <= 1_000
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from strands.types.content import Message
 
 from strands_manga_memory import ImportanceWeightedConversationManager
 from strands_manga_memory.conversation import (
-    Snip,
     SummaryTrigger,
     TieredCompactionConversationManager,
+    TurnEviction,
     VerifiedSummarizingConversationManager,
     default_counter,
 )
@@ -29,7 +29,7 @@ MANAGERS: list[Any] = [
         trimmer=ImportanceWeightedConversationManager(500),
     ),
     lambda: TieredCompactionConversationManager(
-        [Snip()], trimmer=ImportanceWeightedConversationManager(500)
+        [TurnEviction()], trimmer=ImportanceWeightedConversationManager(500)
     ),
 ]
 

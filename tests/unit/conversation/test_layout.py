@@ -18,8 +18,8 @@ from tests.unit.conversation.messages import assistant, pinned, user
 def logged(messages: list[Any]) -> MessageLog:
     log = MessageLog()
     for message in messages:
-        log.adding(message)
-        log.added()
+        log.add_unconfirmed(message)
+        log.confirm()
     return log
 
 
@@ -100,9 +100,9 @@ def test_any_history_comes_back_over_generations(data: st.DataObject) -> None:
         for number in range(data.draw(st.integers(0, 6))):
             again = records and data.draw(st.integers(0, 9)) == 0
             message = copy.deepcopy(records[-1]) if again else user(f"{generation}.{number}")
-            log.adding(message)
+            log.add_unconfirmed(message)
             records.append(copy.deepcopy(message))
-            log.added()
+            log.confirm()
             history.append(message)
         history = [message for message in history if data.draw(st.integers(0, 3))]
         for at, message in enumerate(history):

@@ -27,9 +27,9 @@ def candidates(tail: LogTail, window: list[Any]) -> list[Any]:
 
 def begun(history: list[Any], selected: list[Any]) -> LogTail:
     tail = LogTail()
-    tail.follow(history)
+    tail.update(history)
     candidates(tail, history)
-    tail.show(history, selected)
+    tail.record_selection(history, selected)
     return tail
 
 
@@ -40,7 +40,7 @@ def test_evicted_messages_come_back_whole_and_in_order(kept: list[bool], more: i
     tail = begun(said, window)
     new = talk(more)
     window += new
-    tail.follow(window)
+    tail.update(window)
     assert candidates(tail, window) == [*said, *new]
 
 
@@ -55,7 +55,7 @@ def test_no_message_comes_back_once_something_was_taken_out_or_put_between() -> 
         tail = begun(said, window)
         change(window)
         window += talk(1)
-        tail.follow(window)
+        tail.update(window)
         assert candidates(tail, window) == window
         assert list(tail) == window
 
@@ -71,8 +71,8 @@ def test_the_largest_evicted_messages_are_forgotten_if_there_are_too_many() -> N
 def restored(said: list[Any], window: list[Any]) -> LogTail:
     """Return the tail of an agent that was restored with a window, once it has read its log."""
     tail = LogTail()
-    tail.notice(window)
-    tail.follow(window)
+    tail.discard_if_changed(window)
+    tail.update(window)
     tail.restore([dict(message) for message in said])
     return tail
 
@@ -90,14 +90,14 @@ def test_evicted_messages_come_back_from_the_log_in_order(kept: list[bool], unre
 def test_messages_from_before_a_foreign_change_of_the_history_do_not_return_from_the_log() -> None:
     said = talk(6)
     tail = LogTail()
-    tail.notice(said[:8])
-    tail.notice(said[:6])
-    assert tail.settled == said[7]["tracking_id"]
+    tail.discard_if_changed(said[:8])
+    tail.discard_if_changed(said[:6])
+    assert tail.discarded_until == said[7]["tracking_id"]
     window = [*said[:6], *said[10:]]
     later = LogTail()
-    later.notice(window)
-    later.settled = tail.settled
-    later.follow(window)
+    later.discard_if_changed(window)
+    later.discarded_until = tail.discarded_until
+    later.update(window)
     later.restore(said)
     assert candidates(later, window) == [*said[:6], *said[8:]]
 

@@ -120,4 +120,4 @@ def test_another_retriever_is_searched_in_addition_to_words() -> None:
     assert beside.search("red rent", 5)[0].message.id in ("b", "c")  # nothing alike
     beside.forget("a")
     assert all(hit.message.id != "a" for hit in beside.search("pet cat Momo", 5))
-    assert set(beside.around(2)) == {3}
+    assert set(beside.neighbours(2)) == {3}

@@ -123,7 +123,7 @@ def test_a_choice_that_is_to_last_keeps_no_tool_result_for_being_fresh() -> None
         assistant(words(5)),
         *exchange(),
     ]
-    now, later = chosen(history, 55), chosen(history, 55, lasting_turns=12)
+    now, later = chosen(history, 55), chosen(history, 55, turns_until_next=12)
     assert {7, 8} <= now.kept.keys()
     assert not {2, 3, 4, 5} <= now.kept.keys()
     assert not {7, 8} & later.kept.keys()

@@ -133,9 +133,9 @@ def test_a_history_is_taken_apart() -> None:
     recent = [user("one"), assistant("1"), user("two"), assistant("2")]
     fold = split_history([*shown, *kept, *fresh, *recent], 2)
     assert fold.summary == record_of(shown[0])
-    assert fold.fresh == tuple(fresh)
+    assert fold.unsummarized == tuple(fresh)
     assert fold.recent == tuple(recent)
     assert (fold.old, fold.uncovered_turns) == ((*shown, *kept, *fresh), 3)
-    assert split_history(recent, 3).fresh == ()
+    assert split_history(recent, 3).unsummarized == ()
     answer = assistant("to a question that was evicted")
-    assert split_history([*shown, answer, *kept, *recent], 2).fresh == (answer,)
+    assert split_history([*shown, answer, *kept, *recent], 2).unsummarized == (answer,)

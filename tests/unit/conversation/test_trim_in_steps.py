@@ -70,16 +70,16 @@ def test_a_cap_in_turns_goes_down_by_the_same_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("characters", "grow_to", "makes_room"),
+    ("characters", "high_water_mark", "makes_room"),
     [(3_200, 4_096, True), (1_200, 4_096, False), (3_200, 8_000, False)],
 )
 def test_large_results_of_a_turn_that_is_over_make_room_before_the_history_is_full(
-    characters: int, grow_to: int, *, makes_room: bool
+    characters: int, high_water_mark: int, *, makes_room: bool
 ) -> None:
     said = sentences(3)
     manager = ImportanceWeightedConversationManager(4_096, trim_every=7)
-    manager.history.grow_to = (
-        grow_to  # as a manager that summarizes does, so that it sees what is going to leave
+    manager.history.high_water_mark = (
+        high_water_mark  # as a manager that summarizes does, so that it sees what is going to leave
     )
     agent = Agent(
         model=ScriptedModel(lambda _: next(said), usage=lambda _: 0),

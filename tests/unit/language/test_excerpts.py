@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strands_manga_memory.language import SHOP
 from strands_manga_memory.language.pii import DEFAULT_RULES
-from strands_manga_memory.messages.texts import find_matches, head_and_tail, map_stretches
+from strands_manga_memory.messages.texts import find_matches, head_and_tail, map_parts
 
 PATTERNS = [*(type_.pattern for type_ in SHOP), *(rule.pattern for rule in DEFAULT_RULES)]
 PARTS = st.sampled_from(
@@ -52,7 +52,7 @@ def test_a_match_longer_than_a_stretch_is_one() -> None:
 @given(st.text(max_size=50), st.integers(1, 400))
 def test_a_text_that_is_changed_stretch_by_stretch_is_changed_whole(text: str, times: int) -> None:
     assert (
-        map_stretches(str.swapcase, "ab" * times * 20 + text.replace("ß", ""))
+        map_parts(str.swapcase, "ab" * times * 20 + text.replace("ß", ""))
         == ("ab" * times * 20 + text.replace("ß", "")).swapcase()
     )
 
