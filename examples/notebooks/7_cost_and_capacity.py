@@ -56,7 +56,7 @@ for name, cost in (("measured", ours), ("paper", paper)):
         f"{name:<9} Redis {cost.redis_usd_month:>4,.0f}   "
         f"DynamoDB {cost.dynamodb_usd_month:>4,.0f}   "
         f"tokens {cost.model_usd_month:>8,.0f} USD a month   "
-        f"on {cost.nodes} x {cost.node}, prices of {cost.prices_of}"
+        f"on {cost.nodes} x {cost.node}, prices of {cost.prices_date}"
     )
 share = (ours.redis_usd_month + ours.dynamodb_usd_month) / ours.total_usd_month
 print(f"\nthe stores are {share:.2%} of it; the tokens are the rest")
@@ -203,7 +203,7 @@ for name, seconds, colour in (
 ):
     minutes = seconds / 60
     axes.axvline(minutes, color=colour, linestyle="--", linewidth=1)
-    label = f"{name}: {minutes:,.0f} min, {advice.resumed(seconds):.0%}"
+    label = f"{name}: {minutes:,.0f} min, {advice.share_within(seconds):.0%}"
     axes.annotate(
         label,
         (minutes, 0.1),
@@ -224,9 +224,11 @@ axes.xaxis.set_major_formatter(lambda minutes, _: f"{minutes:g}")
 axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
 plt.show()
 
-resumed = [advice.resumed(60 * minutes) for minutes in (1, 5, 15, 30, 60, 240, 1440)]
+resumed = [
+    advice.share_within(60 * minutes) for minutes in (1, 5, 15, 30, 60, 240, 1440)
+]
 assert resumed == sorted(resumed)
-assert advice.resumed(advice.knee) > 0.85
+assert advice.share_within(advice.knee) > 0.85
 
 # %% [markdown]
 # Next: [8. Where the task stands](8_where_the_task_stands.ipynb)

@@ -80,7 +80,7 @@ def _options(
     """Inspect a deployment of strands_manga_memory, run its maintenance, estimate its cost."""
 
 
-def _not_loaded() -> None:
+def _placeholder() -> None:
     """Do nothing, as the placeholder of a command that was not called.
 
     Typer needs a function for each command in the help text. The real functions are not imported,
@@ -99,7 +99,7 @@ def _app(named: str | None) -> typer.Typer:
     )
     for name in COMMANDS:
         app.command(name, short_help=COMMANDS[name])(
-            command(name) if name == named else _not_loaded
+            command(name) if name == named else _placeholder
         )
     return app
 

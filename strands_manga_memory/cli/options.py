@@ -65,7 +65,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
-def settings_of(**options: Any) -> MangaMemorySettings:
+def read_settings(**options: Any) -> MangaMemorySettings:
     """Return the settings of a deployment, from command options and environment variables.
 
     Args:
@@ -77,7 +77,7 @@ def settings_of(**options: Any) -> MangaMemorySettings:
     )
 
 
-def unnamed_hot_tier(settings: MangaMemorySettings) -> list[str]:
+def hot_store_warnings(settings: MangaMemorySettings) -> list[str]:
     """Return a list with a warning if no hot store is set, or else an empty list.
 
     The list is also empty if the durable store is a SQLite file, which no other machine uses.
@@ -99,11 +99,11 @@ def open_memory(*, codec: str | None = None, **options: Any) -> MangaMemory:
         options: Settings, such as ``hot_url``, that override environment variables.
     """
     return MangaMemory.open(
-        defaults=settings_of(**options), create_tables=False, codec=codec_of(codec)
+        defaults=read_settings(**options), create_tables=False, codec=load_codec(codec)
     )
 
 
-def target_of(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
+def session_target(session: str, user: str | None, tenant: str | None) -> str | ConversationScope:
     """Return the session that a command's arguments name.
 
     The result is a ``ConversationScope`` if a user is given, or else the session id.
@@ -118,7 +118,7 @@ def target_of(session: str, user: str | None, tenant: str | None) -> str | Conve
     return session
 
 
-def missing_session(session: str, user: str | None, agent: str | None = None) -> str:
+def missing_session_text(session: str, user: str | None, agent: str | None = None) -> str:
     """Return the error text for a session that is not stored.
 
     The text suggests the option ``--user`` or ``--tenant``.
@@ -148,7 +148,7 @@ def open_conversation(
         BadParameter: The session has several agents, and ``agent`` is None.
         ValueError: The session is not stored, or does not have the given agent.
     """
-    target = target_of(session, user, tenant)
+    target = session_target(session, user, tenant)
     with open_memory(**options) as memory:
         manager = memory.session(target)
         agents = manager.agents()
@@ -162,11 +162,11 @@ def open_conversation(
                     f"session {session!r:.80} has no agent {agent!r:.80}; its agents are"
                     f" {', '.join(agents)}"
                 )
-            raise ValueError(missing_session(session, user))
+            raise ValueError(missing_session_text(session, user))
         yield manager, agent or agents[0]
 
 
-def loaded(option: str, name: str) -> Any:
+def load_object(option: str, name: str) -> Any:
     """Import the object that a command option names as ``module:name``.
 
     A function or class is called without arguments, and the result is returned.
@@ -185,7 +185,7 @@ def loaded(option: str, name: str) -> Any:
         ) from error
 
 
-def codec_of(name: str | None) -> Codec | None:
+def load_codec(name: str | None) -> Codec | None:
     """Import a codec by its name ``module:name``. Return None if no name is given.
 
     Raises:
@@ -193,7 +193,7 @@ def codec_of(name: str | None) -> Codec | None:
     """
     if name is None:
         return None
-    codec = loaded("--codec", name)
+    codec = load_object("--codec", name)
     if not isinstance(codec, Codec):
         raise typer.BadParameter(
             f"--codec {name!r:.80} must name a Codec of strands_manga_memory, got an object of type"

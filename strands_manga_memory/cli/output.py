@@ -147,7 +147,7 @@ def print_unchecked(not_looked_at: Sequence[str]) -> bool:
     return bool(not_looked_at)
 
 
-def confirmed(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Ask the user for confirmation, unless ``yes`` is true.
 
     Raises:

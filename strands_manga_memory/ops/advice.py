@@ -15,18 +15,18 @@ class TtlAdvice:
 
     Attributes:
         gaps: Number of recorded gaps. A gap is the time between two turns of a conversation.
-        enough: Whether at least 100 gaps were recorded, which are enough for a recommendation.
+        has_enough_gaps: Whether at least 100 gaps were recorded, enough for a recommendation.
         curve: Pairs of a time in seconds and the share of gaps that are not longer.
         knee: Recommended TTL in seconds. A longer TTL covers few further gaps, because ``curve``
             rises only slowly beyond this point.
     """
 
     gaps: int
-    enough: bool
+    has_enough_gaps: bool
     curve: tuple[tuple[float, float], ...]
     knee: float
 
-    def resumed(self, seconds: float) -> float:
+    def share_within(self, seconds: float) -> float:
         """Return the share of gaps between turns that are at most ``seconds`` long.
 
         The share is interpolated between the points of ``curve``.

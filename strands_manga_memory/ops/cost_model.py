@@ -124,7 +124,7 @@ class Cost:
         nodes: Number of nodes of the hot tier.
         node: Node type of the hot tier.
         use: Resources that the deployment uses per month.
-        prices_of: Date of the prices.
+        prices_date: Date of the prices.
     """
 
     redis_usd_month: float
@@ -135,7 +135,7 @@ class Cost:
     nodes: int
     node: str
     use: MonthlyUse
-    prices_of: str
+    prices_date: str
 
     @property
     def total_usd_month(self) -> float:
@@ -241,7 +241,7 @@ class CostModel:
             nodes=nodes,
             node=node,
             use=use,
-            prices_of=ask.date,
+            prices_date=ask.date,
         )
 
     def _nodes(self, use: MonthlyUse) -> tuple[str, int]:
@@ -347,7 +347,7 @@ def differences(workload: Workload | None = None) -> list[Difference]:
         ),
         (
             "USD per million write units",
-            lambda cost: prices(cost.prices_of).write_units_per_million,
+            lambda cost: prices(cost.prices_date).write_units_per_million,
             "DynamoDB on-demand was halved on 2024-11-01",
         ),
         ("USD per month for DynamoDB", lambda cost: cost.dynamodb_usd_month, "all of the above"),

@@ -19,9 +19,9 @@ from strands_manga_memory.ops.store_checks import (
     Finding,
     check_durable,
     check_hot,
-    not_opened,
     ok,
     problem,
+    unopened_store,
     warning,
 )
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
@@ -56,10 +56,10 @@ def diagnose(
     try:
         hot = open_hot_store(settings.hot_url)
     except (ValueError, StoreError) as error:
-        yield not_opened(error)
+        yield unopened_store(error)
     else:
         with closing(hot):
-            yield from check_hot(hot, shown=without_password(settings.hot_url), clock=clock)
+            yield from check_hot(hot, url=without_password(settings.hot_url), clock=clock)
     with ExitStack() as opened:
         try:
             durable = opened.enter_context(closing(open_table(settings.durable_url)))

@@ -187,17 +187,17 @@ def _read_repository(
         )
         raise CorruptRecordError(what, record=agent_id)
     history = _RestoredHistory() if conversation_manager is None else conversation_manager()
-    restored = _restored(agent_id, history, RepositorySessionManager(session_id, repository))
+    restored = _restore_agent(agent_id, history, RepositorySessionManager(session_id, repository))
     log = [
         (
-            _checked_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"),
-            _seconds(one.created_at),
+            _require_message(one.to_message(), record=f"{session_id}/{agent_id}/{one.message_id}"),
+            _parse_time(one.created_at),
         )
         for one in stored
     ]
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
     states["conversation_manager_state"] = managed
-    return _conversation(log, restored.messages, states, _seconds(session_agent.created_at))
+    return _to_conversation(log, restored.messages, states, _parse_time(session_agent.created_at))
 
 
 def _read_snapshot(
@@ -208,19 +208,19 @@ def _read_snapshot(
     The messages get the current time.
     """
     history = _RestoredHistory()
-    restored = _restored(agent_id, history, manager)
+    restored = _restore_agent(agent_id, history, manager)
     now = time.time()
     written = None if history.summary is None else history.summary.get("tracking_id")
     log = []
     for message in restored.messages:
-        _checked_message(message, record=f"{manager.session_id}/{agent_id}")
+        _require_message(message, record=f"{manager.session_id}/{agent_id}")
         if message.get("tracking_id") is None or message["tracking_id"] != written:
             log.append((message, now))
     states = restored.take_snapshot(preset="session", exclude=["messages"]).data
-    return _conversation(log, restored.messages, states, now)
+    return _to_conversation(log, restored.messages, states, now)
 
 
-def _restored(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
+def _restore_agent(agent_id: str, history: ConversationManager, source: SessionManager) -> Agent:
     """Create an agent whose history and state Strands restores from a stored session.
 
     The agent is never run. Its model has a fixed answer.
@@ -234,7 +234,7 @@ def _restored(agent_id: str, history: ConversationManager, source: SessionManage
     )
 
 
-def _conversation(
+def _to_conversation(
     log: list[tuple[Message, float]], window: list[Message], states: dict[str, Any], created: float
 ) -> TransferredConversation | None:
     """Combine log, history and states into a conversation that can be stored.
@@ -245,16 +245,16 @@ def _conversation(
         return None
     states = {name: state for name, state in states.items() if state}
     return TransferredConversation(
-        log=_distinct(log), window=window, states=states, created=created
+        log=_with_distinct_times(log), window=window, states=states, created=created
     )
 
 
-def _seconds(text: str) -> float:
+def _parse_time(text: str) -> float:
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _checked_message(value: object, *, record: str) -> Message:
+def _require_message(value: object, *, record: str) -> Message:
     """Return ``value`` if it is a Strands message.
 
     Args:
@@ -271,7 +271,7 @@ def _checked_message(value: object, *, record: str) -> Message:
     return value  # type: ignore[return-value]
 
 
-def _distinct(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
+def _with_distinct_times(log: Iterable[tuple[Message, float]]) -> list[tuple[Message, float]]:
     """Change the times of messages, so that no two messages have the same tracking id and time.
 
     Of two such messages, the second one gets a slightly later time.
@@ -400,14 +400,14 @@ def import_user(
         user, tenant = exported["user_id"], exported["tenant"]
         transfers: list[tuple[str, str, TransferredConversation | TransferredOrchestrator]] = [
             *(
-                (one["session_id"], one["agent_id"], _exported_conversation(one))
+                (one["session_id"], one["agent_id"], _parse_conversation(one))
                 for one in exported["sessions"]
             ),
             *(
                 (
                     run["session_id"],
                     str(run["id"]),
-                    TransferredOrchestrator(_value_of(run["state"])),
+                    TransferredOrchestrator(_decode(run["state"])),
                 )
                 for run in exported["orchestrators"]
             ),
@@ -415,8 +415,8 @@ def import_user(
         scopes = [
             ConversationScope(user, session, id_, tenant=tenant) for session, id_, _ in transfers
         ]
-        known = [_record(entry) for entry in exported["memories"]]
-        stated = [_statement(entry) for entry in exported["statements"]]
+        known = [_parse_memory(entry) for entry in exported["memories"]]
+        stated = [_parse_statement(entry) for entry in exported["statements"]]
     except (CorruptRecordError, *MALFORMED) as error:
         what = f"{type(error).__name__}: {error!s:.200}"
         raise ValueError(
@@ -446,7 +446,7 @@ def import_user(
             # Before the memories are stored, so that the list lacks none of them.
             partition.note_latest(*facts)
     became = Counter(
-        "left out" if partition is None else _remembered(record, partition) for record in known
+        "left out" if partition is None else _store_memory(record, partition) for record in known
     )
     # In a repeated call, too; after the log, whose change stops a list that is being made.
     if partition is not None:
@@ -460,7 +460,7 @@ def import_user(
     )
 
 
-def _remembered(
+def _store_memory(
     record: MemoryRecord, partition: UserPartition
 ) -> Literal["stored", "exists", "left out"]:
     """Store an imported memory, and return the outcome.
@@ -478,7 +478,7 @@ def _remembered(
     return "left out" if kept is None else "stored" if there == [None] else "exists"
 
 
-def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversation:
+def _parse_conversation(session: Mapping[str, Any]) -> TransferredConversation:
     """Convert an exported conversation to the argument of ``TieredSessionManager.transfer``.
 
     Invalid data raises errors such as ``KeyError`` or ``CorruptRecordError``, which the caller
@@ -486,17 +486,17 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
     """
     name = f"{session['session_id']}/{session['agent_id']}"
     log = [
-        (_checked_message(_value_of(record["message"]), record=name), float(record["at"]))
+        (_require_message(_decode(record["message"]), record=name), float(record["at"]))
         for record in session["records"]
     ]
     window = [
-        log[entry][0] if isinstance(entry, int) else _checked_message(_value_of(entry), record=name)
+        log[entry][0] if isinstance(entry, int) else _require_message(_decode(entry), record=name)
         for entry in session["window"]
     ]
-    metadata, states = session["metadata"], _value_of(session["states"])
+    metadata, states = session["metadata"], _decode(session["states"])
     entries_of(states)  # rejects states that are no mappings before anything is stored
     return TransferredConversation(
-        log=_distinct(log),
+        log=_with_distinct_times(log),
         window=window,
         states=states,
         metadata={key: value for key, value in metadata.items() if key not in _COUNTERS},
@@ -504,23 +504,23 @@ def _exported_conversation(session: Mapping[str, Any]) -> TransferredConversatio
     )
 
 
-def _value_of(exported: Any) -> Any:
+def _decode(exported: Any) -> Any:
     return load(json_bytes(exported))
 
 
-def _statement(entry: Mapping[str, Any]) -> Statement:
+def _parse_statement(entry: Mapping[str, Any]) -> Statement:
     preference = [entry["preference"][name] for name in ("slot", "value", "liked", "adds")]
     return Statement.of(
         [*preference, *(entry[name] for name in ("message_id", "at", "session_id", "is_set"))]
     )
 
 
-def _record(entry: Mapping[str, Any]) -> MemoryRecord:
+def _parse_memory(entry: Mapping[str, Any]) -> MemoryRecord:
     item = {
         name: entry[name]
         for name in ("memory_id", "content", "metadata", "created_at", "updated_at", "expires_at")
     }
-    item["metadata"] = _value_of(item["metadata"])
+    item["metadata"] = _decode(item["metadata"])
     return record_of(
         {**item, "memory_type": entry["type"], "importance_score": entry["importance"]},
         Owner("import"),

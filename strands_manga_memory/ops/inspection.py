@@ -182,14 +182,14 @@ def inspect(
         created=base.created,
         last_activity=base.last_used,
         metadata=conversation.meta,
-        messages=_messages(logged, window or [], scorer),
+        messages=_inspected_messages(logged, window or [], scorer),
         window_tokens=scorer.tokens(window or []),
         entities={
             entity.type: entity.value
             for _, _, message in logged
             for entity in SHOP.find(message_text(message))
         },
-        tools=_tools(entries, clock()),
+        tools=_tool_statistics(entries, clock()),
     )
 
 
@@ -232,7 +232,7 @@ def _durable_state(head: Record, base: Record, tier: DurableTier, tiers: Tiers) 
     }
 
 
-def _messages(
+def _inspected_messages(
     logged: list[tuple[int, int, Any]], window: list[Any], scorer: Trimmer
 ) -> list[InspectedMessage]:
     """Return the messages of a conversation for display, each with its outcome.
@@ -276,7 +276,7 @@ def display_text(message: Any) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]:
+def _tool_statistics(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]:
     """Return calls, errors and circuit breaker state of each tool in a log, keyed by tool name."""
     names: dict[str, str] = {}
     found: dict[str, dict[str, Any]] = {}
@@ -288,11 +288,11 @@ def _tools(entries: Iterable[LogEntry], now: float) -> dict[str, dict[str, Any]]
         elif "toolResult" in block and block["toolResult"]["toolUseId"] in names:
             tool, result = found[names[block["toolResult"]["toolUseId"]]], block["toolResult"]
             tool["errors"] += result.get("status") == "error"
-            tool.update(_breaker(result, at, now, is_guarded=tool["state"] is not None))
+            tool.update(_breaker_state(result, at, now, is_guarded=tool["state"] is not None))
     return found
 
 
-def _breaker(
+def _breaker_state(
     result: Mapping[str, Any], at: float, now: float, *, is_guarded: bool
 ) -> dict[str, Any]:
     """Return the state of a tool's circuit breaker after a call in the log; empty if unknown.

@@ -75,11 +75,11 @@ def _check_calls(tier: str, steps: Mapping[str, Callable[[], object]]) -> Findin
         try:
             work()
         except StoreError as error:
-            return _failure(tier, error, f"{name}: ")
+            return _failed_check(tier, error, f"{name}: ")
     return ok(f"{tier}.permission", f"{len(steps)} kinds of calls are allowed")
 
 
-def _clock_finding(check: str, skew: float, where: str) -> Finding:
+def _compare_clocks(check: str, skew: float, where: str) -> Finding:
     """Return the result of a comparison of a server's clock with the clock of this machine.
 
     Up to 2 seconds of difference are accepted, up to 30 seconds give a warning, and more a problem.
@@ -114,17 +114,17 @@ def check_durable(table: Table, *, tier: str, clock: Callable[[], float]) -> Ite
         try:
             described = table.client.describe_table(TableName=table.name)
         except (ClientError, BotoCoreError) as error:
-            yield _failure(tier, package_error(error, f"table=<{table.name}>"))
+            yield _failed_check(tier, package_error(error, f"table=<{table.name}>"))
             return
         yield ok(f"{tier}.reach", f"the table {table.name!r} answers")
-        yield from _shape(table, described["Table"], tier)
-        yield _ttl(table, tier)
+        yield from _check_schema(table, described["Table"], tier)
+        yield _check_ttl(table, tier)
         date = described.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date is not None:
             # The header has whole seconds.
             skew = parsedate_to_datetime(date).timestamp() + 0.5 - clock()
-            yield _clock_finding(f"{tier}.clock", 0.0 if abs(skew) < 1.5 else skew, "DynamoDB")
-    yield _table_calls(table, tier)
+            yield _compare_clocks(f"{tier}.clock", 0.0 if abs(skew) < 1.5 else skew, "DynamoDB")
+    yield _check_table_calls(table, tier)
 
 
 _CHECKS = {
@@ -142,7 +142,7 @@ _CONNECT = (
 )
 
 
-def _failure(tier: str, error: StoreError, step: str = "") -> Finding:
+def _failed_check(tier: str, error: StoreError, step: str = "") -> Finding:
     """Return the result of a check that failed with an error of the store.
 
     ``step`` is the beginning of the description, such as the name of the call.
@@ -154,7 +154,7 @@ def _failure(tier: str, error: StoreError, step: str = "") -> Finding:
     return problem(f"{tier}.{check}", f"{step}{error}", remedy)
 
 
-def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterator[Finding]:
+def _check_schema(table: DynamoDBTable, found: Mapping[str, Any], tier: str) -> Iterator[Finding]:
     """Check that a DynamoDB table has the keys and indexes that this package needs."""
     wanted = table_definition(table.schema, table.name)
 
@@ -163,7 +163,7 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
         names = ((each["AttributeName"], each["KeyType"]) for each in of["KeySchema"])
         return [f"{name} ({kinds.get(name)}, {role})" for name, role in names]
 
-    have, want = keys(there, there), keys(wanted, wanted)
+    have, want = keys(found, found), keys(wanted, wanted)
     if have != want:
         yield problem(
             f"{tier}.schema",
@@ -173,7 +173,7 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
         )
     else:
         yield ok(f"{tier}.schema", f"keys are {', '.join(have)}")
-    indexes = {index["IndexName"]: index for index in there.get("GlobalSecondaryIndexes", ())}
+    indexes = {index["IndexName"]: index for index in found.get("GlobalSecondaryIndexes", ())}
     for index in wanted.get("GlobalSecondaryIndexes", ()):
         name = index["IndexName"]
         if name not in indexes:
@@ -183,7 +183,7 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
                 f"aws dynamodb update-table --table-name {table.name} (the index as in {_CREATE}"
                 " --print)",
             )
-        elif keys(there, indexes[name]) != keys(wanted, index):
+        elif keys(found, indexes[name]) != keys(wanted, index):
             yield problem(
                 f"{tier}.index",
                 f"the index {name!r} has other keys",
@@ -193,7 +193,7 @@ def _shape(table: DynamoDBTable, there: Mapping[str, Any], tier: str) -> Iterato
             yield ok(f"{tier}.index", f"the index {name!r} exists")
 
 
-def _ttl(table: DynamoDBTable, tier: str) -> Finding:
+def _check_ttl(table: DynamoDBTable, tier: str) -> Finding:
     attribute = table.schema.ttl
     try:
         found = table.client.describe_time_to_live(TableName=table.name)["TimeToLiveDescription"]
@@ -219,7 +219,7 @@ def _ttl(table: DynamoDBTable, tier: str) -> Finding:
     return ok(f"{tier}.ttl", f"TTL is on for {attribute!r}")
 
 
-def _table_calls(table: Table, tier: str) -> Finding:
+def _check_table_calls(table: Table, tier: str) -> Finding:
     """Call each table method that this package uses, with temporary records, for the doctor."""
     schema = table.schema
     partition = f"doctor/{uuid.uuid4().hex}"
@@ -248,28 +248,28 @@ _FULL = 0.9
 _MEND = "redis-cli --cluster fix <node>, or restart the node that holds them"
 
 
-def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Iterator[Finding]:
+def check_hot(store: HotStore, *, url: str, clock: Callable[[], float]) -> Iterator[Finding]:
     """Check a hot store (such as Redis) for the doctor, and yield the result of each check.
 
     Args:
         store: Store to check.
-        shown: URL of the store without the password.
+        url: URL of the store without the password.
         clock: Function that returns seconds since 1970.
     """
     if not isinstance(store, RedisHotStore):
         yield warning(
             "hot.shared",
-            f"{shown} is the memory of one process: other processes cannot read it, and it is lost"
+            f"{url} is the memory of one process: other processes cannot read it, and it is lost"
             " when this one ends",
             "set MANGA_MEMORY_HOT_URL to a Redis or Valkey if more than one process serves users",
         )
-        yield _hot_calls(store)
+        yield _check_hot_calls(store)
         return
-    reached = _reached(store, shown)
+    reached = _check_reachable(store, url)
     yield reached
-    info = _info(store)
+    info = _read_info(store)
     if info is not None:
-        yield from _cluster(info, store)
+        yield from _check_cluster(info, store)
     if reached.remedy:
         return
     if info is None:
@@ -279,27 +279,27 @@ def check_hot(store: HotStore, *, shown: str, clock: Callable[[], float]) -> Ite
             "ACL SETUSER <user> +info, for this doctor only",
         )
     else:
-        yield from _server(info)
-    yield from _clock(store, clock)
-    yield _hot_calls(store)
+        yield from _check_server(info)
+    yield from _check_clock(store, clock)
+    yield _check_hot_calls(store)
 
 
-def not_opened(error: ValueError | StoreError) -> Finding:
+def unopened_store(error: ValueError | StoreError) -> Finding:
     """Return the result of a check for a hot store that could not be opened."""
     if "not covered" in str(error):
         return problem("hot.cluster", f"some slots are not served: {error}", _MEND)
     return problem("hot.reach", str(error), _CONNECT)
 
 
-def _reached(store: RedisHotStore, shown: str) -> Finding:
+def _check_reachable(store: RedisHotStore, url: str) -> Finding:
     try:
         store.read("doctor", ["none"])
     except StoreError as error:
-        return _failure("hot", error)
-    return ok("hot.reach", f"{shown} answers")
+        return _failed_check("hot", error)
+    return ok("hot.reach", f"{url} answers")
 
 
-def _one_node(client: Any) -> dict[str, Any]:
+def _node_arguments(client: Any) -> dict[str, Any]:
     """Return keyword arguments that send a Redis command to one node of a cluster.
 
     The dict is empty for a single server.
@@ -307,14 +307,14 @@ def _one_node(client: Any) -> dict[str, Any]:
     return {"target_nodes": client.get_random_node()} if isinstance(client, RedisCluster) else {}  # type: ignore[no-untyped-call]
 
 
-def _info(store: RedisHotStore) -> Mapping[str, Any] | None:
+def _read_info(store: RedisHotStore) -> Mapping[str, Any] | None:
     try:
-        return cast("Mapping[str, Any]", store.client.info(**_one_node(store.client)))
+        return cast("Mapping[str, Any]", store.client.info(**_node_arguments(store.client)))
     except RedisError:
         return None
 
 
-def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_server(info: Mapping[str, Any]) -> Iterator[Finding]:
     """Check a Redis server: its version, eviction policy, memory and persistence."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     text = str(info.get("valkey_version") or info.get("redis_version") or "0")
@@ -359,7 +359,7 @@ def _server(info: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
+def _check_cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]:
     """Check the slots and the URL of a Redis cluster; yield nothing for a single server.
 
     Each slot (part of the keys) must be served by a node, and the store's URL must be one for a
@@ -398,18 +398,18 @@ def _cluster(info: Mapping[str, Any], store: RedisHotStore) -> Iterator[Finding]
         )
 
 
-def _clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
+def _check_clock(store: RedisHotStore, clock: Callable[[], float]) -> Iterator[Finding]:
     client = store.client
     try:
         before = clock()
-        seconds, microseconds = client.time(**_one_node(client))
+        seconds, microseconds = client.time(**_node_arguments(client))
     except RedisError:
-        return  # _hot_calls reports a missing permission: scripts call TIME as well
+        return  # _check_hot_calls reports a missing permission: scripts call TIME as well
     skew = int(seconds) + int(microseconds) / 1e6 - (before + clock()) / 2
-    yield _clock_finding("hot.clock", skew, "the hot tier")
+    yield _compare_clocks("hot.clock", skew, "the hot tier")
 
 
-def _hot_calls(store: HotStore) -> Finding:
+def _check_hot_calls(store: HotStore) -> Finding:
     """Call each hot store method that this package uses, with a temporary conversation."""
     name = f"doctor:{uuid.uuid4().hex}:probe/A:probe"
     write = HotWrite(expect=None, epoch=1, version=1, fields={"window": b""}, ttl=0.001)

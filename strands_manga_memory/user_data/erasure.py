@@ -145,7 +145,7 @@ def forget_user(
             break
         for scope in found:
             progress(scope.storage_session_id)
-            tombstones += _forget_session(scope, tiers, counts)
+            tombstones += _delete_session(scope, tiers, counts)
             sessions.add(scope.storage_session_id)
     counts["sessions"] += len(sessions)
     own = ConversationScope(user_id, "-", tenant=tenant).storage_session_id.removesuffix("-")
@@ -160,14 +160,14 @@ def forget_user(
     if memories is not None:
         # waits for queued updates of access counts
         shared_writer(None, memories).submit(owner, lambda: None).result()
-        _forget_memories(memories, owner, counts)
-    remaining = list(_remaining(owner, hot, durable, memories, sessions))
+        _delete_memories(memories, owner, counts)
+    remaining = list(_find_remaining(owner, hot, durable, memories, sessions))
     if remaining:  # an agent of this process was saving: wait until it finds the tombstone
         lasting = hot if hot is not None and hot.survives_process else None
         shared_writer(lasting, durable).drain(_SETTLED_WITHIN)
         for scope in list(sessions_of(durable, owner)):
-            _forget_session(scope, tiers, Counter())
-        remaining = list(_remaining(owner, hot, durable, memories, sessions))
+            _delete_session(scope, tiers, Counter())
+        remaining = list(_find_remaining(owner, hot, durable, memories, sessions))
     not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
     logger.info(
         "sessions=<%d>, remaining=<%d> | deleted the data of a user", len(sessions), len(remaining)
@@ -182,7 +182,7 @@ def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
     yield from (one.scope for one in listed if not one.waits)
 
 
-def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
+def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
     """Delete a session of a user, and return the number of written tombstones.
 
     A tombstone is a record that keeps late writes from restoring the session.
@@ -214,14 +214,14 @@ def _forget_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     return len({*places, Place.of(session, "A", scope.agent_id)}) * (1 if hot is None else 2)
 
 
-def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
+def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     """Delete a user's records in the memory table, except the record of this deletion.
 
     The deleted records are memories, preferences that were not yet sent to another service, and
     internal records. Their numbers are added to ``counts``.
     """
     # First, because a list of words that is being made is stored only if this record is unchanged.
-    _forget_changes(memories, owner, counts)
+    _delete_preference_log(memories, owner, counts)
     for _ in range(_MOST_ROUNDS):
         rows = [str(row["memory_id"]) for row in memories.query(owner.partition, attributes=[])]
         rows = [id_ for id_ in rows if id_ != ERASED]
@@ -234,11 +234,11 @@ def _forget_memories(memories: Table, owner: Owner, counts: Counter[str]) -> Non
                 counts["memories"] += 1
                 counts[f"memories.{id_.partition('#')[0]}"] += 1
         memories.batch_write(deletes=[(owner.partition, id_) for id_ in rows])
-    _forget_changes(memories, owner, counts)  # again: a finalizer may have ended meanwhile
+    _delete_preference_log(memories, owner, counts)  # again: a finalizer may have ended meanwhile
     memories.delete(bucket_of(owner), owner.partition)
 
 
-def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None:
+def _delete_preference_log(memories: Table, owner: Owner, counts: Counter[str]) -> None:
     """Delete the log of a user's stated preferences, and the word list for memory searches."""
     rows = list(memories.query(owner.changes_partition, attributes=["waiting"]))
     counts["pending_preferences"] += sum(int(row.get("waiting") or 0) for row in rows)
@@ -247,7 +247,7 @@ def _forget_changes(memories: Table, owner: Owner, counts: Counter[str]) -> None
     memories.batch_write(deletes=changes)
 
 
-def _remaining(
+def _find_remaining(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
     """Yield the names of records that still contain data of a user after the deletion."""

@@ -22,7 +22,7 @@ _ANY_TIME = 10.0**12
 
 
 @dataclass(frozen=True)
-class SessionSummaryLine:
+class SessionEntry:
     """Entry in a list of sessions.
 
     Attributes:
@@ -50,12 +50,12 @@ class SessionPage:
         next: Argument ``after`` of ``list_sessions`` for the next page; None on the last page.
     """
 
-    sessions: tuple[SessionSummaryLine, ...]
+    sessions: tuple[SessionEntry, ...]
     next: str | None = None
 
 
 @dataclass(frozen=True)
-class UserLine:
+class UserEntry:
     """Entry in a list of users.
 
     Attributes:
@@ -79,7 +79,7 @@ class UserPage:
         next: Argument ``after`` of ``list_users`` for the next page; None on the last page.
     """
 
-    users: tuple[UserLine, ...]
+    users: tuple[UserEntry, ...]
     next: str | None = None
 
 
@@ -109,12 +109,12 @@ def list_sessions(
     whole("limit", limit, least=1)
     scopes = sorted(sessions_of(durable, owner), key=lambda scope: scope.session_id)
     left = [scope for scope in scopes if after is None or scope.session_id > after]
-    page = [_line(scope, open_session(scope)) for scope in left[:limit]]
+    page = [_list_entry(scope, open_session(scope)) for scope in left[:limit]]
     page.sort(key=lambda line: -(line.last_used or 0.0))
     return SessionPage(tuple(page), left[limit - 1].session_id if len(left) > limit else None)
 
 
-def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSummaryLine:
+def _list_entry(scope: ConversationScope, manager: TieredSessionManager) -> SessionEntry:
     """Return the entry of a session in a list of sessions.
 
     Its title comes from the oldest conversation of the session that has a title.
@@ -123,8 +123,8 @@ def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSum
     facts = [manager.metadata(agent) for agent in agents]
     last = max((float(each["last_activity"] or 0.0) for each in facts), default=0.0)
     earliest = sorted(zip(agents, facts, strict=True), key=lambda pair: pair[1]["created"] or 0.0)
-    title = next((found for agent, _ in earliest if (found := _title(manager, agent))), "")
-    return SessionSummaryLine(
+    title = next((found for agent, _ in earliest if (found := _find_title(manager, agent))), "")
+    return SessionEntry(
         scope.session_id,
         agents,
         title,
@@ -133,7 +133,7 @@ def _line(scope: ConversationScope, manager: TieredSessionManager) -> SessionSum
     )
 
 
-def _title(manager: TieredSessionManager, agent_id: str) -> str:
+def _find_title(manager: TieredSessionManager, agent_id: str) -> str:
     """Return the title of an agent's conversation; empty if the user has sent no message."""
     first = ""
     for message in manager.history(agent_id):
@@ -164,7 +164,7 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         if user := entry.ids.get("user"):
             tenant = entry.ids.get("tenant")
             owners.add(Owner(str(user), None if tenant is None else str(tenant)))
-    lines: list[UserLine] = []
+    lines: list[UserEntry] = []
     for owner in sorted(owners, key=lambda owner: owner.partition):
         if after is not None and owner.partition <= after:
             continue
@@ -173,5 +173,5 @@ def list_users(durable: Table, *, limit: int, after: str | None) -> UserPage:
         if sessions and len(lines) == limit:
             return UserPage(tuple(lines), Owner(lines[-1].user_id, lines[-1].tenant).partition)
         if sessions:
-            lines.append(UserLine(owner.user_id, owner.tenant, sessions))
+            lines.append(UserEntry(owner.user_id, owner.tenant, sessions))
     return UserPage(tuple(lines))

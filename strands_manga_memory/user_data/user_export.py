@@ -98,7 +98,7 @@ def export_user(
         for kind, id_ in member_ids(durable, scope.storage_session_id):
             with _skip_damaged(unreadable):
                 if kind == "A":
-                    conversation = _conversation(manager, id_)
+                    conversation = _export_conversation(manager, id_)
                     exported["sessions"].append({**session, "agent_id": id_, **conversation})
                     name = f"{scope.storage_session_id}/{kind}:{id_}"
                     lost = [
@@ -108,10 +108,10 @@ def export_user(
                     ]
                     unreadable += [f"{name}, messages {', '.join(lost)}"] if lost else []
                 elif (run := manager.transferred_orchestrator(id_)) is not None:
-                    state = {**session, "id": id_, "state": _plain(run.state)}
+                    state = {**session, "id": id_, "state": _json_ready(run.state)}
                     exported["orchestrators"].append(state)
     files = TieredStorage(durable=durable, hot=hot, user_id=user_id, tenant=tenant, codec=codec)
-    exported["stored_values"].extend(_stored_values(files, unreadable))
+    exported["stored_values"].extend(_export_values(files, unreadable))
     if memories is not None:
         for item in memories.query(owner.partition):
             with _skip_damaged(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
@@ -120,9 +120,9 @@ def export_user(
         with _skip_damaged(unreadable), trusted(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, place)
-                stated = [_plain(asdict(Statement.of(row))) for row in body["statements"]]
+                stated = [_json_ready(asdict(Statement.of(row))) for row in body["statements"]]
                 exported["statements"] += stated
-                exported["waiting_signals"] += map(_plain, body.get("signals", ()))
+                exported["waiting_signals"] += map(_json_ready, body.get("signals", ()))
     if hot is not None:
         profile = HotProfile(hot, owner, codec=memory_codec)
         exported["overrides"] = profile.state_of(profile.load()).overrides
@@ -146,10 +146,10 @@ def _export_memory(item: Item, owner: Owner, codec: Codec | None, exported: dict
             "updated_at",
             "expires_at",
         )
-        exported["memories"].append({name: _plain(getattr(record, name)) for name in names})
+        exported["memories"].append({name: _json_ready(getattr(record, name)) for name in names})
 
 
-def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
+def _export_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the keys and values of a user's ``TieredStorage``, for an export.
 
     The names of damaged values are added to ``unreadable``.
@@ -157,7 +157,7 @@ def _stored_values(storage: TieredStorage, unreadable: list[str]) -> Iterator[di
     for key in storage.keys():  # noqa: SIM118 - a storage is no mapping
         with _skip_damaged(unreadable):
             if (value := storage.value(key)) is not None:
-                yield {"key": key, "value": _plain(value)}
+                yield {"key": key, "value": _json_ready(value)}
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _skip_damaged(unreadable: list[str]) -> Iterator[None]:
         logger.warning("error=<%s> | an unreadable record is missing in the export", kind)
 
 
-def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
+def _export_conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any]:
     """Return an agent's conversation as JSON values, for an export.
 
     ``records`` is the log of all messages. ``window`` lists the messages of the agent's history: a
@@ -186,12 +186,12 @@ def _conversation(manager: TieredSessionManager, agent_id: str) -> dict[str, Any
     window, states = manager.restorable(agent_id)
     places = {dump(record["message"]): place for place, record in enumerate(records)}
     return {
-        "metadata": _plain(manager.metadata(agent_id)),
-        "records": [_plain(record) for record in records],
-        "window": [_plain(places.get(dump(message), message)) for message in window],
-        "states": _plain(states),
+        "metadata": _json_ready(manager.metadata(agent_id)),
+        "records": [_json_ready(record) for record in records],
+        "window": [_json_ready(places.get(dump(message), message)) for message in window],
+        "states": _json_ready(states),
     }
 
 
-def _plain(value: Any) -> Any:
+def _json_ready(value: Any) -> Any:
     return json_value(dump(value))

@@ -20,10 +20,10 @@ from strands_manga_memory.cli.options import (
     Json,
     ModelName,
     Users,
-    codec_of,
-    loaded,
+    load_codec,
+    load_object,
     open_memory,
-    settings_of,
+    read_settings,
 )
 from strands_manga_memory.cli.output import (
     FAILED,
@@ -56,9 +56,9 @@ def doctor(
 ) -> int:
     """Check a deployment and print problems with remedies. Exits with 1 if there is a problem."""
     found: list[Finding] = []
-    settings = settings_of(hot_url=hot, durable_url=durable, users_url=users)
+    settings = read_settings(hot_url=hot, durable_url=durable, users_url=users)
     with progress("checks") as advance:
-        for finding in diagnose(settings, codec=codec_of(codec)):
+        for finding in diagnose(settings, codec=load_codec(codec)):
             found.append(finding)
             advance()
     failed = any(finding.level is Level.PROBLEM for finding in found)
@@ -181,7 +181,7 @@ def sweep(
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
     memory = open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec)
-    sweeper = memory.sweeper(None if model is None else loaded("--model", model))
+    sweeper = memory.sweeper(None if model is None else load_object("--model", model))
     try:
         while True:
             start = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strands_manga_memory.cli.options import Durable, Json, settings_of
+from strands_manga_memory.cli.options import Durable, Json, read_settings
 from strands_manga_memory.cli.output import console, print_json, print_table
 from strands_manga_memory.ops.advice import LEAST_GAPS, TtlAdvice
 from strands_manga_memory.ops.advice import ttl_advice as advised
@@ -104,7 +104,7 @@ def _print_cost(workload: Workload, found: Cost, preset: str) -> None:
     rows.append(("hot tier and tables", f"{found.redis_usd_month + found.dynamodb_usd_month:,.2f}"))
     rows.append(("total", f"{found.total_usd_month:,.2f}"))
     print_table(
-        f"US dollars per month, preset {preset}, prices of {found.prices_of}",
+        f"US dollars per month, preset {preset}, prices of {found.prices_date}",
         ("item", "USD"),
         rows,
         right=(1,),
@@ -145,7 +145,7 @@ def ttl_advice(
 
     Show the share of users who return within various TTLs.
     """
-    url = settings_of(durable_url=durable).durable_url
+    url = read_settings(durable_url=durable).durable_url
     with closing(open_table(url)) as table:
         gaps = stored_gaps(table, since=time.time() - days * 86_400)
     if not gaps.total:
@@ -157,8 +157,8 @@ def ttl_advice(
     advice = advised(gaps)
     if as_json:
         shares = {
-            "resumed_now": advice.resumed(ttl_seconds),
-            "resumed_at_knee": advice.resumed(advice.knee),
+            "resumed_now": advice.share_within(ttl_seconds),
+            "resumed_at_knee": advice.share_within(advice.knee),
         }
         print_json({**asdict(advice), **shares})
     else:
@@ -166,7 +166,7 @@ def ttl_advice(
 
 
 def _print_advice(advice: TtlAdvice, now: float) -> None:
-    if not advice.enough:
+    if not advice.has_enough_gaps:
         console().print(
             f"{advice.gaps:,} gaps between two turns; a recommendation needs {LEAST_GAPS:,}"
         )
@@ -181,8 +181,8 @@ def _print_advice(advice: TtlAdvice, now: float) -> None:
         (
             name,
             _time(seconds),
-            f"{advice.resumed(seconds):.1%}",
-            "#" * round(_WIDTH * advice.resumed(seconds)),
+            f"{advice.share_within(seconds):.1%}",
+            "#" * round(_WIDTH * advice.share_within(seconds)),
         )
         for seconds, name in sorted(named.items())
     ]

@@ -20,14 +20,14 @@ from strands_manga_memory.cli.options import (
     Tenant,
     User,
     Yes,
-    missing_session,
+    missing_session_text,
     open_conversation,
     open_memory,
-    target_of,
+    session_target,
 )
 from strands_manga_memory.cli.output import (
     FAILED,
-    confirmed,
+    confirm,
     console,
     messages,
     print_json,
@@ -174,7 +174,7 @@ def rewind(
     with open_conversation(
         session, user, tenant, agent, hot_url=hot, durable_url=durable, codec=codec
     ) as (manager, agent_id):
-        confirmed(
+        confirm(
             f"Delete every turn of {session!r} after turn {at_turn}? This cannot be undone.",
             yes=yes,
         )
@@ -197,11 +197,11 @@ def delete_session(
 
     Memories of the user stay. The command can be repeated.
     """
-    target = target_of(session, user, tenant)
+    target = session_target(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         manager = memory.session(target)
         agents = manager.agents()
-        confirmed(f"Delete session {session!r}? This cannot be undone.", yes=yes)
+        confirm(f"Delete session {session!r}? This cannot be undone.", yes=yes)
         if user is None:
             manager.delete_session()
         else:
@@ -231,7 +231,7 @@ def inspect(
     as_json: Json = False,
 ) -> int:
     """Show a session's stored data: tiers, messages with outcome, entities, tools. Read-only."""
-    target_of(session, user, tenant)
+    session_target(session, user, tenant)
     with open_memory(hot_url=hot, durable_url=durable, codec=codec) as memory:
         every = places(session, user=user, tenant=tenant, agent=agent, durable=memory.durable)
         stores: dict[str, Any] = {"hot": memory.hot, "durable": memory.durable}
@@ -243,7 +243,7 @@ def inspect(
         for each in found:
             _print(each, last)
     if not found:
-        messages.print(missing_session(session, user, agent))
+        messages.print(missing_session_text(session, user, agent))
     return 0 if found else FAILED
 
 

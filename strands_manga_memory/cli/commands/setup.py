@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from strands_manga_memory.assembly.settings import MangaMemorySettings, rows
-from strands_manga_memory.cli.options import Durable, Json, Users, settings_of
+from strands_manga_memory.cli.options import Durable, Json, Users, read_settings
 from strands_manga_memory.cli.output import messages, print_json, print_lines
 from strands_manga_memory.ops.provisioning import cloudformation_yaml, iam_policy
 from strands_manga_memory.stores import SESSIONS, USER_MEMORY, open_table
@@ -29,7 +29,7 @@ def init_table(
     as_json: Json = False,
 ) -> None:
     """Create missing tables, indexes and TTL settings."""
-    urls = _table_urls(settings_of(durable_url=durable, users_url=users))
+    urls = _table_urls(read_settings(durable_url=durable, users_url=users))
     if print_:
         tables = [replace(schema, name=table_name(url, schema)) for schema, url in urls.items()]
         print(cloudformation_yaml(*tables), end="")  # noqa: T201
@@ -67,7 +67,7 @@ def permissions(
     ] = False,
 ) -> None:
     """Print the IAM policy with the least permissions that a worker needs."""
-    settings = settings_of(durable_url=durable, users_url=users)
+    settings = read_settings(durable_url=durable, users_url=users)
     arns = [
         f"arn:aws:dynamodb:{region}:{account}:table/{table_name(url, schema)}"
         for schema, url in _table_urls(settings).items()
@@ -79,7 +79,7 @@ def settings(as_json: Json = False) -> None:
     """Show every setting: its value, its source, and the accepted values."""
     values = {
         name: without_password(str(value)) if isinstance(value, str) else value
-        for name, value in settings_of()
+        for name, value in read_settings()
     }
     if as_json:
         print_json(values)

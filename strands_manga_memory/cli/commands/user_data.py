@@ -17,12 +17,12 @@ from strands_manga_memory.cli.options import (
     Tenant,
     Users,
     Yes,
+    hot_store_warnings,
     open_memory,
-    unnamed_hot_tier,
 )
 from strands_manga_memory.cli.output import (
     FAILED,
-    confirmed,
+    confirm,
     messages,
     print_json,
     print_table,
@@ -56,7 +56,7 @@ def export(
         messages.status("reading the data of the user"),
     ):
         found = memory.export_user(user, tenant=tenant)
-    found["not_looked_at"] += unnamed_hot_tier(memory.settings)
+    found["not_looked_at"] += hot_store_warnings(memory.settings)
     left_out = [
         *found["not_looked_at"],
         *(f"record {name} cannot be read" for name in found["unreadable"]),
@@ -96,7 +96,7 @@ def import_(
             " memories;"
             f" {type(error).__name__}: {error}"
         ) from error
-    confirmed(f"Store {count} conversations and {memories} memories of {who!r}?", yes=yes)
+    confirm(f"Store {count} conversations and {memories} memories of {who!r}?", yes=yes)
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users, codec=codec) as memory,
         progress("conversations") as advance,
@@ -141,13 +141,13 @@ def forget_user(
 
     Exits with 1 if data is left or a store was not checked.
     """
-    confirmed(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
+    confirm(f"Delete all sessions and memories of {user!r}? This cannot be undone.", yes=yes)
     with (
         open_memory(hot_url=hot, durable_url=durable, users_url=users) as memory,
         progress("conversations deleted") as advance,
     ):
         report = memory.forget_user(user, tenant=tenant, progress=advance)
-    unnamed = unnamed_hot_tier(memory.settings)
+    unnamed = hot_store_warnings(memory.settings)
     not_looked_at = [*report.not_looked_at, *unnamed]
     if as_json:
         print_json(

@@ -31,22 +31,22 @@ def test_the_curve_is_the_share_of_returns_within_a_time() -> None:
     chance = random.Random(7)
     values = [math.exp(chance.gauss(5, 1)) for _ in range(5_000)]
     advice = ttl_advice(gaps(*values))
-    assert advice.enough
+    assert advice.has_enough_gaps
     assert advice.curve[-1][1] == 1.0
     for seconds in (60, 120, 300, 600, 1800, 3600, 86_400):
         exact = sum(value <= seconds for value in values) / len(values)
-        assert advice.resumed(seconds) == pytest.approx(exact, abs=0.05)
+        assert advice.share_within(seconds) == pytest.approx(exact, abs=0.05)
 
 
 def test_the_knee_is_where_talks_end_and_absences_begin() -> None:
     values = [60.0] * 700 + [600.0] * 200 + [40_000.0] * 100  # a talk, an interruption, another day
     advice = ttl_advice(gaps(*values))
     assert 600 / 1.25 <= advice.knee <= 600 * 1.25
-    assert advice.resumed(advice.knee) == pytest.approx(0.9)
+    assert advice.share_within(advice.knee) == pytest.approx(0.9)
 
 
 def test_few_gaps_are_not_enough_and_none_are_refused() -> None:
-    assert not ttl_advice(gaps(1.0, 2.0)).enough
+    assert not ttl_advice(gaps(1.0, 2.0)).has_enough_gaps
     with pytest.raises(ValueError, match="at least one gap"):
         ttl_advice(LogHistogram())
 
