@@ -255,12 +255,12 @@ def signals_of(features: MessageFeatures, *, service: float, age: float) -> dict
             "instruction": features.act == DialogueAct.INSTRUCTION,
             "constraint": features.act == DialogueAct.CONSTRAINT,
             "answers": features.answers,
-            "number": traits.number,
-            "names": math.log1p(traits.names),
-            "time": traits.time,
-            "wants": traits.wants,
-            "asks": traits.asks,
-            "tells": traits.tells,
+            "number": traits.has_number,
+            "names": math.log1p(traits.name_count),
+            "time": traits.has_time,
+            "wants": traits.has_wish,
+            "asks": traits.ends_with_question,
+            "tells": traits.is_about_speaker,
             "new": math.log1p(features.new),
             "size": math.log(features.tokens + 2),
             "recency": fresh,
@@ -438,7 +438,7 @@ class FeatureCache:
             features.traits, words = _text_features(text)
             features.answers = (
                 before is not None
-                and before[1].traits.asks
+                and before[1].traits.ends_with_question
                 and before[1].act != DialogueAct.RECOMMENDATION
             )
             revokes = role == "user" and act in _ENDING_ACTS and revokes_instruction(text)
@@ -453,12 +453,12 @@ class FeatureCache:
             ):
                 answers = features.answers and bool(words)
                 features.act = act_of_reply(
-                    text, message_text(before[0]), act, features.traits, answers=answers
+                    text, message_text(before[0]), act, features.traits, answers_question=answers
                 )
                 if features.act != act:
                     features.score = self._score(message, features.act, history)
             features.new = self.vocabulary.learn(
-                role, words, tells=features.traits.tells, tokens=features.tokens
+                role, words, tells=features.traits.is_about_speaker, tokens=features.tokens
             )
         self._features[key] = features
         return features

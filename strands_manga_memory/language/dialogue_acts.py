@@ -77,11 +77,11 @@ def dialogue_act(text: str, role: str) -> DialogueAct:
     Returns:
         The dialogue act, or ``DialogueAct.UNMATCHED`` if no rule matches.
     """
-    text = plain(text)
+    text = normalize_message(text)
     return small_talk_act(text, role) or _act_by_rule(text, role) or DialogueAct.UNMATCHED
 
 
-def plain(text: str) -> str:
+def normalize_message(text: str) -> str:
     """Normalize a message for the rules that determine its dialogue act (purpose).
 
     The result is in lower case, with ASCII apostrophes and standard spelling ("i'm" for "im"). Of a
@@ -109,7 +109,11 @@ def _act_by_rule(text: str, role: str) -> DialogueAct | None:
         if not has_cue or not _is_match(rule, text, starts):
             continue
         act = DialogueAct(rule.key)
-        if role != "user" or act not in _STATING or rule.pattern.search(statements(text)):
+        if (
+            role != "user"
+            or act not in _STATING
+            or rule.pattern.search(without_questions_about_oneself(text))
+        ):
             return act
     return None
 
@@ -236,7 +240,7 @@ def _japanese_small_talk(text: str) -> DialogueAct | None:
 _SENTENCE_WITH_END = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]?")
 
 
-def statements(text: str) -> str:
+def without_questions_about_oneself(text: str) -> str:
     """Remove questions of users about themselves, such as "what is my favorite genre", from a text.
 
     Such a question mentions a preference, but does not state a preference.
@@ -308,48 +312,55 @@ _OPEN_TO_CHANGE = frozenset({DialogueAct.CONSTRAINT, DialogueAct.DECISION, Dialo
 
 
 def act_of_reply(
-    text: str, answer: str, act: str, shown: TextFeatures, *, answers: bool = False
+    text: str, answer: str, act: str, features: TextFeatures, *, answers_question: bool = False
 ) -> str:
     """Correct the dialogue act (purpose) of a user's message by the assistant's previous message.
 
-        The act ``act`` was found by the words of the user's message alone. It is "unmatched" if the
-    words show no purpose. The act changes in these cases:
+    The act ``act`` was found by the words of the user's message alone. It changes in these cases:
 
-        - A constraint, a decision or an unmatched message is a correction if it proposes something
-    else after a refusal: "how about eight?" after "there is no table at seven". - A decision with a
-    number or a time is a constraint. - An unmatched message with a number, a time or a name is a
-    constraint. - "No, just the address" only declines an offer. Its act is the act of "just the
-    address". - A Japanese message that only declines, or only withdraws a condition ("any day is
-    fine"), is unmatched.
+    - A constraint, a decision or an unmatched message that proposes something else after a refusal
+      is a correction: "how about eight?" after "there is no table at seven".
+    - A decision with a number or a time is a constraint.
+    - An unmatched message with a number, a time or a name is a constraint.
+    - "No, just the address" only declines an offer. Its act is the act of "just the address".
+    - A Japanese message that only declines, or only withdraws a condition ("any day is fine"), is
+      unmatched.
 
-        Args: text: Text of the user's message. answer: Text of the assistant's previous message.
-    act: Dialogue act of the user's message, from ``dialogue_act``. shown: Features of the user's
-    message, from ``text_features``. answers: Whether the user's message answers a question. If it
-    is unmatched, it is then a constraint, unless it ends with a question.
+    Args:
+        text: Text of the user's message.
+        answer: Text of the assistant's previous message.
+        act: Dialogue act of the user's message, from ``dialogue_act``.
+        features: Features of the user's message, from ``text_features``.
+        answers_question: Whether the user's message answers a question. If it is unmatched, it is
+            then a constraint, unless it ends with a question.
 
-        Returns: The corrected dialogue act, or ``"unmatched"``.
+    Returns:
+        The corrected dialogue act, or ``"unmatched"``.
     """
-    said, before = plain(text), plain(answer if len(answer) <= _SHORT else answer[-_END:])
+    said, before = (
+        normalize_message(text),
+        normalize_message(answer if len(answer) <= _SHORT else answer[-_END:]),
+    )
     if act == DialogueAct.CORRECTION:
         return _without_refusal(said, before)
     if (
         act in _OPEN_TO_CHANGE
         and not ANY.replies.continues.search(said)
-        and _changes(said, before, act, shown)
+        and _changes(said, before, act, features)
     ):
         return DialogueAct.CORRECTION.value
-    if _gives_value(text, act, shown) or (
-        act == DialogueAct.UNMATCHED and answers and not shown.asks
+    if _gives_value(text, act, features) or (
+        act == DialogueAct.UNMATCHED and answers_question and not features.ends_with_question
     ):
         act = DialogueAct.CONSTRAINT.value
     return (
         DialogueAct.UNMATCHED.value
-        if act == DialogueAct.CONSTRAINT and _only_lets_go(said)
+        if act == DialogueAct.CONSTRAINT and _only_withdraws_condition(said)
         else act
     )
 
 
-def _only_lets_go(said: str) -> bool:
+def _only_withdraws_condition(said: str) -> bool:
     """Return whether a Japanese message only withdraws a condition: "any day is fine"."""
     if said.isascii() or not JA.replies.lets_go.search(said):
         return False
@@ -360,7 +371,7 @@ def _only_lets_go(said: str) -> bool:
     )
 
 
-def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
+def _gives_value(text: str, act: str, features: TextFeatures) -> bool:
     """Return whether a user's message gives a value, such as a time, and is therefore a constraint.
 
     A decision gives a value if it has a number or a time. A message without a dialogue act gives a
@@ -368,8 +379,8 @@ def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
     Messages with other dialogue acts give no value.
     """
     if act == DialogueAct.DECISION:
-        return shown.number or shown.time
-    if act != DialogueAct.UNMATCHED or not _has_value(shown):
+        return features.has_number or features.has_time
+    if act != DialogueAct.UNMATCHED or not _has_value(features):
         return False
     own = [
         one
@@ -379,18 +390,18 @@ def _gives_value(text: str, act: str, shown: TextFeatures) -> bool:
     return any(_has_value(text_features(one)[0]) for one in own)
 
 
-def _has_value(shown: TextFeatures) -> bool:
-    return shown.number or shown.time or shown.names > 0
+def _has_value(features: TextFeatures) -> bool:
+    return features.has_number or features.has_time or features.name_count > 0
 
 
-def _changes(said: str, before: str, act: str, shown: TextFeatures) -> bool:
+def _changes(said: str, before: str, act: str, features: TextFeatures) -> bool:
     """Return whether a user proposes something else, as in "how about eight?", after a refusal."""
     if ANY.replies.declines.search(before) is None:
         return False
     if said.isascii():
         return (
             act == DialogueAct.CONSTRAINT
-            or _has_value(shown)
+            or _has_value(features)
             or EN.replies.tries.search(said) is not None
         )
     return (
@@ -417,8 +428,8 @@ def _without_refusal(said: str, before: str) -> str:
         return DialogueAct.CORRECTION.value
     rest = said[refuses.end() :]
     asked, told = text_features(question)[0], text_features(rest)[0]
-    if (asked.number and told.number) or (
-        asked.time and told.time
+    if (asked.has_number and told.has_number) or (
+        asked.has_time and told.has_time
     ):  # "On Monday?" - "No, on Friday."
         return DialogueAct.CORRECTION.value
     return dialogue_act(rest, "user").value

@@ -27,7 +27,7 @@ _ENDS_OF_QUESTIONS = (
 )
 
 
-def says_something(text: str, role: str = "user") -> bool:
+def has_content(text: str, role: str = "user") -> bool:
     """Return whether a message says more than small talk, such as greetings and thanks."""
     return bool(text.strip()) and dialogue_act(text, role) not in SMALL_TALK_ACTS
 
@@ -49,7 +49,7 @@ def find_open_questions(lines: Sequence[Line]) -> list[str]:
     found: dict[str, None] = {}
     question = ""
     for at, (role, text) in enumerate(lines):
-        if role != "user" or not says_something(text):
+        if role != "user" or not has_content(text):
             continue
         said = head_and_tail(text)
         asks = any(_asks(each) for each in split_sentences(said))
@@ -98,7 +98,7 @@ def _is_no_answer(text: str, question: str) -> bool:
     for a value, such as a date.
     """
     return not text or (
-        not says_something(text, "assistant")
+        not has_content(text, "assistant")
         and any(kind in _KINDS for kind in _asked_kinds(question)[0])
         and not _GIVEN["yes_or_no"].search(text)
     )
@@ -175,7 +175,7 @@ def _is_answer_in_session(answer: str, question: str, asked: str) -> bool:
 def _repeats(asked: str, question: str) -> bool:
     """Return whether a message only repeats a question, with or without a question mark."""
     questions = [each for each in split_sentences(question) if is_question(each)] or [question]
-    said = [each for each in split_sentences(asked) if says_something(each)]
+    said = [each for each in split_sentences(asked) if has_content(each)]
     if len(questions) != 1 or len(said) != 1:
         return False
     first, again = (
@@ -213,7 +213,7 @@ def _is_news(answer: str, question: str, asked: str) -> bool:
     return (
         bool(subject and (kinds or not is_question(question)))
         and subject <= _terms(question)
-        and says_something(answer, "assistant")
+        and has_content(answer, "assistant")
         and not any(
             each.search(answer)
             for each in (ANY.answers.postponed, ANY.given.promise, ANY.given.no_news)

@@ -10,7 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from strands_manga_memory.language.dialogue_acts import DialogueAct, dialogue_act, statements
+from strands_manga_memory.language.dialogue_acts import (
+    DialogueAct,
+    dialogue_act,
+    without_questions_about_oneself,
+)
 from strands_manga_memory.language.instructions import revokes_instruction
 from strands_manga_memory.language.packs import ANY, EN, JA
 from strands_manga_memory.language.preference_slots import (
@@ -87,7 +91,7 @@ def extract_preferences(texts: Iterable[str], before: Iterable[str] = ()) -> lis
                 stated = extract_preferences(list(split_sentences(earlier[-1]))[-1:])
             is_first = False
             stated = (
-                _of_sentence(own, stated)
+                _sentence_preferences(own, stated)
                 or _changed_budget(sentence, found.values() if has_budget else (), earlier)
                 or _changed_name(sentence, stated)
             )
@@ -157,7 +161,7 @@ def _changes_taste(clause: str) -> bool:
     return any(pattern.search(clause) for pattern in (BOTH.likes_now, BOTH.bears_now))
 
 
-def _ended(found: Sequence[Preference], clause: str) -> list[Preference]:
+def _with_ended_dislikes(found: Sequence[Preference], clause: str) -> list[Preference]:
     dislikes = [replace(each, slot=DISLIKES) for each in found]
     # A user who says "Forget about horror" may mean a like or a dislike, so both end.
     if BOTH.withdrawn.search(clause):
@@ -221,7 +225,7 @@ def _name_of(statement: str) -> str:
     return shorten_line(statement.rstrip(".!。！").lower(), 40)
 
 
-def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
+def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> list[Preference]:
     """Return the preferences in a sentence, given those in the previous sentence (``before``)."""
     if len(sentence) > _READ or not _SAYS.search(sentence):
         return []
@@ -235,11 +239,11 @@ def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Prefe
         if changed := _changed_taste(part, found or before):
             found[-1:] = changed
             continue
-        said = (_replacement_wishes(part) if after_dislike else []) or _of_clause(part)
+        said = (_replacement_wishes(part) if after_dislike else []) or _clause_preferences(part)
         new = (
             [
                 each
-                for each in _of_no_slot(part)
+                for each in _whole_sentence_preferences(part)
                 if each.slot == STYLE and (found or not has_condition)
             ]
             if not said
@@ -252,7 +256,9 @@ def _of_sentence(sentence: str, before: Sequence[Preference] = ()) -> list[Prefe
     if ENGLISH.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
     is_known = any(map(_is_known, parts))
-    return found or [each for each in _of_no_slot(sentence) if each.slot == STYLE or not is_known]
+    return found or [
+        each for each in _whole_sentence_preferences(sentence) if each.slot == STYLE or not is_known
+    ]
 
 
 def _is_known(clause: str) -> bool:
@@ -268,9 +274,9 @@ def _is_known(clause: str) -> bool:
     ) or bool(ENGLISH.not_said.search(clause) and clause.rstrip().endswith("?"))
 
 
-def _of_clause(clause: str) -> list[Preference]:
+def _clause_preferences(clause: str) -> list[Preference]:
     is_request = BOTH.request.search(clause) is not None
-    if not (said := clause if is_request else statements(clause)).strip():
+    if not (said := clause if is_request else without_questions_about_oneself(clause)).strip():
         return []
     asked = said.rstrip().endswith(("?", "？")) and not is_request
     key = match[match.lastindex or 0] if (match := BOTH.forget.search(said)) is not None else ""
@@ -337,7 +343,7 @@ def _names_a_value(sentence: str) -> bool:
     return any(pattern.search(sentence) for _, pattern in _VALUES)
 
 
-def _of_no_slot(sentence: str) -> Iterator[Preference]:
+def _whole_sentence_preferences(sentence: str) -> Iterator[Preference]:
     """Yield a whole sentence of a user as a preference if no more specific rule matches.
 
     A standing instruction gets the key ``style``, and any other preference or fact an empty key.
@@ -433,18 +439,20 @@ def _english_preferences(clause: str, *, asked: bool) -> list[Preference]:
             rest, *others = turn.split(said[match.end() :], maxsplit=1)
             adds = BOTH.adds.search(said) is not None
             asked = asked or ENGLISH.moment.search(match[0]) is not None
-            found = _of_object(rest, liked=liked, adds=adds, asked=asked)
+            found = _object_preferences(rest, liked=liked, adds=adds, asked=asked)
             if liked is None:
-                return _ended(found, said)
+                return _with_ended_dislikes(found, said)
             return found + [
                 each
                 for other in others
-                for each in _of_object(other, liked=liked is False, adds=True, asked=True)
+                for each in _object_preferences(other, liked=liked is False, adds=True, asked=True)
             ]
-    return [] if asked else _of_evaluated_values(said)
+    return [] if asked else _evaluation_preferences(said)
 
 
-def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> list[Preference]:
+def _object_preferences(
+    rest: str, *, liked: bool | None, adds: bool, asked: bool
+) -> list[Preference]:
     """Return the preferences in the object of a verb such as "love".
 
     They are the known values, such as genres, in the object. Without any, it is the whole object.
@@ -460,13 +468,13 @@ def _of_object(rest: str, *, liked: bool | None, adds: bool, asked: bool) -> lis
         or asked
         or ENGLISH.empty_object.match(thing)
         or len(thing) > _LONGEST_THING
-        or _is_at_hand(thing)
+        or _is_particular_item(thing)
     ):
         return found
     return [Preference(LIKES, thing, liked, adds=True)]
 
 
-def _is_at_hand(thing: str) -> bool:
+def _is_particular_item(thing: str) -> bool:
     """Return whether an object is a particular item ("this volume") or a service of the shop.
 
     Such an object does not show the user's taste.
@@ -487,7 +495,7 @@ def _replacement_wishes(clause: str) -> list[Preference]:
     )
 
 
-def _of_evaluated_values(said: str) -> list[Preference]:
+def _evaluation_preferences(said: str) -> list[Preference]:
     """Return the preferences in a clause that evaluates known values: "horror is great".
 
     Known values are, for example, genres. A positive clause gives likes, a negative one dislikes.
@@ -498,10 +506,10 @@ def _of_evaluated_values(said: str) -> list[Preference]:
         return []
     rest = _without_values(said, named)
     if BOTH.ended_dislike.search(rest):
-        return _ended(_as_preferences(named, liked=None, adds=False), rest)
+        return _with_ended_dislikes(_as_preferences(named, liked=None, adds=False), rest)
     score = sentiment_score(rest)
     if not score and not is_evaluative(rest):
-        score = _side_by_habit(rest, {slot for slot, _, _ in named})
+        score = _habit_score(rest, {slot for slot, _, _ in named})
     return (
         _as_preferences(named, liked=score > 0, adds=BOTH.adds.search(said) is not None)
         if score
@@ -518,7 +526,7 @@ def _is_the_speakers(text: str, named: Sequence[tuple[str, str, int]]) -> bool:
     )
 
 
-def _side_by_habit(rest: str, slots: set[str]) -> int:
+def _habit_score(rest: str, slots: set[str]) -> int:
     """Return 1 if a habit shows that a user likes a value, -1 if it shows a dislike, or 0.
 
     A habit ("I read horror on the train") shows a like, and so does "I need it in English". A
@@ -546,16 +554,16 @@ def _japanese_preferences(sentence: str) -> list[Preference]:
             continue
         if carried and not _find_values(clause):
             clause = f"{carried}{clause}"
-        said = _of_japanese_clause(clause, is_last=at == len(parts) - 1)
+        said = _japanese_clause_preferences(clause, is_last=at == len(parts) - 1)
         said = said or (_replacement_wishes(clause) if found and found[-1].liked is False else [])
         carried = "" if said else clause if _find_values(clause) else ""
         found += said
     return found
 
 
-def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
+def _japanese_clause_preferences(clause: str, *, is_last: bool) -> list[Preference]:
     excepted, _, others = clause.partition("以外")
-    if others and (side := _japanese_side(others, is_last=is_last)) and _find_values(excepted):
+    if others and (side := _japanese_score(others, is_last=is_last)) and _find_values(excepted):
         return [
             each
             for part, liked in ((excepted, side < 0), (others, side > 0))
@@ -569,7 +577,7 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
     if BOTH.ended_dislike.search(rest):  # "I can read Japanese now" keeps the language
         named = [each for each in named if each[0] != "language"]
     has_ended = JAPANESE.once.search(rest) or BOTH.ended_dislike.search(rest)
-    side = _japanese_side(rest, is_last=is_last)
+    side = _japanese_score(rest, is_last=is_last)
     if not (has_ended or side) or BOTH.shop.search(rest):
         return []
     liked = None if has_ended else side > 0
@@ -577,10 +585,10 @@ def _of_japanese_clause(clause: str, *, is_last: bool) -> list[Preference]:
     thing = JAPANESE.thing.search(plain) if not found else None
     if thing is not None and not JAPANESE.no_thing.search(thing[1]):
         found = [Preference(LIKES, thing[1], liked, adds=True)]
-    return _ended(found, rest) if has_ended else found
+    return _with_ended_dislikes(found, rest) if has_ended else found
 
 
-def _japanese_side(clause: str, *, is_last: bool) -> int:
+def _japanese_score(clause: str, *, is_last: bool) -> int:
     """Return a number above 0 if a Japanese clause states a like, below 0 for a dislike, or 0."""
     if JAPANESE.not_disliked.search(clause):
         return 0

@@ -230,10 +230,10 @@ def _pieces(passage: str) -> list[str]:
 
 def excerpt_for_query(
     text: str,
-    asked: Collection[str],
-    most: int,
+    terms: Collection[str],
+    max_tokens: int,
     count: Callable[[str], int],
-    known: Callable[[str], bool] | None = None,
+    is_excluded: Callable[[str], bool] | None = None,
     *,
     records: bool = False,
     follows: bool = True,
@@ -247,10 +247,10 @@ def excerpt_for_query(
 
     Args:
         text: Text to quote.
-        asked: Terms of the question, from ``content_terms``.
-        most: Maximum number of tokens of the result.
+        terms: Terms of the question, from ``content_terms``.
+        max_tokens: Maximum number of tokens of the result.
         count: Function that counts the tokens of a text.
-        known: Function that returns True for passages to omit. Default: none.
+        is_excluded: Function that returns True for passages to omit. Default: none.
         records: Whether each line has named fields, such as ``title: Uzumaki, price: 19.90``. The
             search ignores the names.
         follows: Whether a passage may be chosen because it follows a passage that shares terms with
@@ -259,21 +259,25 @@ def excerpt_for_query(
     parts = split_passages(text)
     starts = _record_starts(parts) if records else range(len(parts))
     gap = count(GAP)
-    left, misses = most - gap, 0
+    remaining, misses = max_tokens - gap, 0
     chosen: set[int] = set()
     searched = [without_field_names(part) for part in parts] if records else parts
-    for at in _ranked(searched, asked, _CONTEXT if follows and not records else 0.0):
-        if known is not None and known(parts[at]):
+    for at in _ranked(searched, terms, _CONTEXT if follows and not records else 0.0):
+        if is_excluded is not None and is_excluded(parts[at]):
             continue
         size = count(parts[at]) + gap * (2 - (at - 1 in chosen) - (at + 1 in chosen))
         if at != starts[at] and chosen.isdisjoint(range(starts[at], at)):
-            size += count(_lead(parts[starts[at]]))
-        if size <= left:
-            left -= size
+            size += count(_first_fields(parts[starts[at]]))
+        if size <= remaining:
+            remaining -= size
             chosen.add(at)
         elif (misses := misses + 1) > _MOST_MISSES:
             break
-    return _listed(parts, sorted(chosen), starts) if records else _joined(parts, sorted(chosen))
+    return (
+        _join_records(parts, sorted(chosen), starts)
+        if records
+        else _join_passages(parts, sorted(chosen))
+    )
 
 
 _FIELD_NAME = re.compile(r"(?:\A|(?<=[,;] )|(?<=\n))[^\W\d][\w.-]{0,60}: ")
@@ -287,14 +291,14 @@ def without_field_names(text: str) -> str:
     return _FIELD_NAME.sub("", text)
 
 
-def _ranked(parts: Sequence[str], asked: Collection[str], context: float) -> list[int]:
+def _ranked(parts: Sequence[str], terms: Collection[str], context: float) -> list[int]:
     """Return the positions of the passages that answer a question, the best passage first.
 
-    A passage has a score for the terms of the question, ``asked``, that it contains. Rare terms
+    A passage has a score for the terms of the question, ``terms``, that it contains. Rare terms
     count more. A share of the previous passage's score, ``context``, is added. Passages with the
     score 0 are left out. If no passage contains a term, all positions are returned in order.
     """
-    shared = [evidence_terms(part).intersection(asked) for part in parts]
+    shared = [evidence_terms(part).intersection(terms) for part in parts]
     in_passages = Counter(term for found in shared for term in found)
     worth = {term: math.log1p(len(parts) / number) for term, number in in_passages.items()}
     own = [sum(worth[term] for term in sorted(found)) for found in shared]
@@ -311,7 +315,7 @@ def _record_starts(parts: Sequence[str]) -> list[int]:
     return starts
 
 
-def _lead(record: str) -> str:
+def _first_fields(record: str) -> str:
     """Return the first two fields of a line such as ``title: Uzumaki, price: 19.90, stock: 3``.
 
     A quote from the middle of the line begins with them, because they usually name the item. The
@@ -321,7 +325,7 @@ def _lead(record: str) -> str:
     return lead + GAP if len(lead) <= _LEAD_CHARACTERS else ""
 
 
-def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
+def _join_records(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) -> str:
     """Join chosen passages of a text whose lines have named fields, as in ``title: Uzumaki``.
 
     Passages of one line stay on one line. If the beginning of a line was not chosen, the first two
@@ -340,13 +344,13 @@ def _listed(parts: Sequence[str], chosen: Sequence[int], starts: Sequence[int]) 
                 else lines[-1].rstrip(" ,;") + GAP + parts[at]
             )
         else:
-            lines.append(_lead(parts[starts[at]]) + parts[at].lstrip())
+            lines.append(_first_fields(parts[starts[at]]) + parts[at].lstrip())
         before = at
     text = "\n".join(line.strip().rstrip(",;") for line in lines)
     return text + GAP.rstrip() if 0 < len(chosen) < len(parts) else text
 
 
-def _joined(parts: Sequence[str], chosen: Sequence[int]) -> str:
+def _join_passages(parts: Sequence[str], chosen: Sequence[int]) -> str:
     text, end = "", 0
     for at in chosen:
         if at != end:
@@ -488,7 +492,7 @@ class LexicalIndex(Generic[_Name]):
             limit: Maximum number of texts to return. None for all texts.
         """
         with self._lock:
-            wanted = self._rarest(query_terms(query))
+            wanted = self._rarest_terms(query_terms(query))
             if not wanted:
                 return {}
             match = " OR ".join(f'"{term}"' for term in wanted)
@@ -502,7 +506,7 @@ class LexicalIndex(Generic[_Name]):
                 for row, rank in rows
             }
 
-    def _rarest(self, asked: Sequence[str]) -> list[str]:
+    def _rarest_terms(self, asked: Sequence[str]) -> list[str]:
         """Return the terms of a question to search for in the index, the rarest term first.
 
         Common terms are left out to keep the search fast: the numbers of texts with each term must

@@ -27,8 +27,8 @@ from strands_manga_memory.language.open_questions import (
     MOST_OPEN,
     Line,
     find_open_questions,
+    has_content,
     is_question,
-    says_something,
 )
 from strands_manga_memory.language.packs import ANY, EN, JA, canonical_words
 from strands_manga_memory.language.preferences import collect_preferences, extract_preferences
@@ -179,7 +179,7 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
         for at, (role, text) in enumerate(lines)
         if role == "user"
         for each in split_sentences(head_and_tail(text))
-        if says_something(each)
+        if has_content(each)
     ]
     said = [(at, each) for at, each in said if not ANY.summaries.reason.search(each)] or said
     requests = [
@@ -196,19 +196,23 @@ def _summary_text(lines: Sequence[Line], max_tokens: int) -> str:
     has_question = any(is_question(each) for where, each in said if where == at)
     has_answer = (
         role == "assistant"
-        and says_something(text, role)
+        and has_content(text, role)
         and (is_question(last) or (_is_long(text) and not has_question))
     )
-    answer = _quote(_telling_sentence(text)) if has_answer else ""
+    answer = _quote(_informative_sentence(text)) if has_answer else ""
     quotes = list(dict.fromkeys(_quote(request) for _, request in chosen))
-    variants = [_quoting(quotes, answer), _quoting(quotes[-1:], answer), _quoting(quotes[-1:], "")]
+    variants = [
+        _render_quotes(quotes, answer),
+        _render_quotes(quotes[-1:], answer),
+        _render_quotes(quotes[-1:], ""),
+    ]
     return next(
         (each for each in variants if estimate_tokens(each) <= max_tokens),
         truncate_to_tokens(variants[-1], max_tokens),
     )
 
 
-def _quoting(requests: Sequence[str], answer: str) -> str:
+def _render_quotes(requests: Sequence[str], answer: str) -> str:
     """Write a summary that quotes one or two requests, and the answer, if there is one.
 
     The summary is in the language of the requests.
@@ -223,7 +227,7 @@ def _quoting(requests: Sequence[str], answer: str) -> str:
     return f"The user said {asked}." + (f' The answer was "{answer}".' if answer else "")
 
 
-def _telling_sentence(answer: str) -> str:
+def _informative_sentence(answer: str) -> str:
     """Return the first informative sentence of an answer.
 
     A sentence of one or two short words, such as "Sorry.", is not informative. If there is no
@@ -325,12 +329,12 @@ def classify_sentiment(texts: Any) -> Sentiment:
 
     The last text counts twice. Preferences, such as "I hate horror", do not count.
     """
-    scores = [sum(map(_feeling, split_sentences(head_and_tail(text)))) for text in texts]
+    scores = [sum(map(_sentence_sentiment, split_sentences(head_and_tail(text)))) for text in texts]
     score = sum(scores) + sum(scores[-1:])
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
 
 
-def _feeling(sentence: str) -> int:
+def _sentence_sentiment(sentence: str) -> int:
     """Return the user's sentiment towards the assistant in a sentence.
 
     The result is above 0 if positive, below 0 if negative, and 0 if neutral. Preferences, such as
@@ -530,10 +534,12 @@ def missing_facts(summary: SessionSummary, required: Sequence[Fact]) -> list[Fac
     preferences = (f"{key} {value}" for key, value in summary.preferences.items())
     text = "\n".join((summary.text, *preferences, *summary.open_questions))
     said = SearchableText(text)
-    return [slot for slot in required if not (said.mentions(slot) or _says(said, text, slot))]
+    return [
+        slot for slot in required if not (said.mentions(slot) or _states_fact(said, text, slot))
+    ]
 
 
-def _says(said: SearchableText, text: str, slot: Fact) -> bool:
+def _states_fact(said: SearchableText, text: str, slot: Fact) -> bool:
     """Return whether a summary contains all values of a fact and 75 % of its words."""
     found = said.types.find(slot.text)
     if not all(said.mentions_value(entity.type, entity.value, entity.text) for entity in found):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strands_manga_memory.language.dialogue_acts import statements
+from strands_manga_memory.language.dialogue_acts import without_questions_about_oneself
 from strands_manga_memory.language.packs import ANY, EN
 from strands_manga_memory.language.preference_slots import DISLIKES, FACTS, STYLE, TASTES
 from strands_manga_memory.language.text_features import split_sentences
@@ -71,7 +71,9 @@ class SubjectTracker:
         asks = len(clauses) > 1 and sentence.endswith(("?", "？"))
         self._is_occasional = (
             ANY.subjects.occasion.search(
-                statements(sentence.removesuffix(clauses[-1]) if asks else sentence)
+                without_questions_about_oneself(
+                    sentence.removesuffix(clauses[-1]) if asks else sentence
+                )
             )
             is not None
         )

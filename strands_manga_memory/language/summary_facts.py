@@ -24,8 +24,8 @@ from strands_manga_memory.language.text_features import (
     information_weight,
     normalized,
     split_sentences,
+    with_pauses,
     words,
-    yielding,
 )
 from strands_manga_memory.messages.injection import message_text
 from strands_manga_memory.messages.texts import shorten_line
@@ -105,7 +105,7 @@ def select_facts(
     return [fact for fact in facts if fact in chosen]
 
 
-OF_USERS = frozenset(
+USER_KINDS = frozenset(
     {FactKind.CORRECTION, FactKind.PREFERENCE, FactKind.DECISION, FactKind.STATEMENT}
 )
 
@@ -126,7 +126,7 @@ _COMPARED = frozenset(
 """Entity types whose values a correction replaces."""
 
 
-def _values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
+def _correctable_values(text: str, types: EntityTypes) -> dict[tuple[str, str], Entity]:
     """Return the values in a text that the user may correct, such as dates and prices.
 
     If a later message corrects a value, the new value replaces the old value with the same key in
@@ -163,10 +163,12 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     changed = list(facts)
     for at in range(since, len(changed)):
         new_values = (
-            _values(changed[at].text, types) if changed[at].kind is FactKind.CORRECTION else {}
+            _correctable_values(changed[at].text, types)
+            if changed[at].kind is FactKind.CORRECTION
+            else {}
         )
         for kind, new in new_values.items():
-            before, old = _latest(changed, at, kind, types)
+            before, old = _find_corrected_fact(changed, at, kind, types)
             if old is None or old.value == new.value:
                 continue
             # The old value may itself come from a correction, which has changed earlier facts to
@@ -178,7 +180,7 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
                 before,
                 *(number for number in range(before) if changed[number].source in sources),
             ):
-                known = _values(changed[place].text, types).get(kind)
+                known = _correctable_values(changed[place].text, types).get(kind)
                 if known is not None and known.value == old.value:
                     text = changed[place].text
                     changed[place] = replace(
@@ -187,7 +189,7 @@ def apply_corrections(facts: Sequence[Fact], types: EntityTypes, *, since: int =
     return changed
 
 
-def _latest(
+def _find_corrected_fact(
     facts: Sequence[Fact], at: int, kind: tuple[str, str], types: EntityTypes
 ) -> tuple[int, Entity | None]:
     """Find the earlier fact whose value a correction replaces, as ``apply_corrections`` describes.
@@ -208,7 +210,7 @@ def _latest(
     most = -1
     for before in range(at - 1, -1, -1):
         fact = facts[before]
-        if fact.source == facts[at].source or fact.kind not in OF_USERS:
+        if fact.source == facts[at].source or fact.kind not in USER_KINDS:
             continue
         is_far = before < at - _REACH
         if (is_far and found[1] is not None) or not (
@@ -218,7 +220,7 @@ def _latest(
         shared = len(topic & _topic(fact.text))
         if is_far and shared < shared_words:
             continue
-        if shared > most and (old := _values(fact.text, types).get(kind)) is not None:
+        if shared > most and (old := _correctable_values(fact.text, types).get(kind)) is not None:
             found, most = (before, old), shared
     return found
 
@@ -233,7 +235,7 @@ def _topic(text: str) -> frozenset[str]:
 def _is_next(before: int, at: int, facts: Sequence[Fact]) -> bool:
     """Return whether the user stated no other fact in a message between those of two facts."""
     ends = {facts[before].source, facts[at].source}
-    return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in OF_USERS)
+    return all(fact.source in ends for fact in facts[before + 1 : at] if fact.kind in USER_KINDS)
 
 
 EMPTY_WORDS = EN.words("facts.empty")
@@ -289,7 +291,7 @@ class RuleFactExtractor:
         open_questions: list[Fact] = []
         spoken: list[tuple[DialogueAct, str, str]] = []
         answer = ""
-        for message in yielding(messages):
+        for message in with_pauses(messages):
             source = message.get("tracking_id") or ""
             if message["role"] == "user":
                 text = redact_identifiers(message_text(message))
@@ -301,7 +303,7 @@ class RuleFactExtractor:
                 ]
                 spoken += sentences
                 said = list(
-                    self._of_user(
+                    self._user_facts(
                         sentences,
                         answer,
                         continues=ANY.replies.continues.search(text.lower()) is not None,
@@ -325,12 +327,12 @@ class RuleFactExtractor:
                 found += open_questions
             if text:
                 open_questions = []
-            found += self._of_assistant(text, source)
-            found += self._of_calls(message, source)
+            found += self._assistant_facts(text, source)
+            found += self._call_facts(message, source)
         ended = _revoked(spoken)
         return [fact for fact in found if (fact.source, fact.text) not in ended] + open_questions
 
-    def _of_user(
+    def _user_facts(
         self, sentences: Sequence[tuple[DialogueAct, str, str]], answer: str, *, continues: bool
     ) -> Iterator[Fact]:
         corrects, was_declined = (
@@ -347,14 +349,14 @@ class RuleFactExtractor:
                 or ANY.facts.instead.search(lower) is not None
             )
             said, worth, entities = (
-                _cut(sentence),
+                _shorten_sentence(sentence),
                 information_weight(sentence),
                 self.types.find(sentence),
             )
             if not (worth or entities) and _is_empty(sentence):
                 continue
             if (corrects and act is DialogueAct.CORRECTION) or (
-                (corrects or was_declined) and _values(said, self.types)
+                (corrects or was_declined) and _correctable_values(said, self.types)
             ):
                 kind = FactKind.CORRECTION  # also the sentence after "No, sorry."
             elif act in (DialogueAct.PREFERENCE, DialogueAct.INSTRUCTION):
@@ -380,7 +382,7 @@ class RuleFactExtractor:
             return ""  # two orders have two numbers
         return normalized(match[1])
 
-    def _of_assistant(self, text: str, source: str) -> Iterator[Fact]:
+    def _assistant_facts(self, text: str, source: str) -> Iterator[Fact]:
         for sentence in split_sentences(text) if text else ():
             exact = [
                 entity for entity in self.types.find(sentence) if self.types[entity.type].is_exact
@@ -388,7 +390,7 @@ class RuleFactExtractor:
             worth = information_weight(sentence)
             kind = self._kind_of_assistant(sentence, worth, names_something=bool(exact))
             if kind is not None:
-                yield Fact(kind, _cut(sentence), source, weight=worth + 2 * len(exact))
+                yield Fact(kind, _shorten_sentence(sentence), source, weight=worth + 2 * len(exact))
 
     def _kind_of_assistant(
         self, sentence: str, worth: float, *, names_something: bool
@@ -404,7 +406,7 @@ class RuleFactExtractor:
             )
         return FactKind.FINDING if names_something else None
 
-    def _of_calls(self, message: Message, source: str) -> Iterator[Fact]:
+    def _call_facts(self, message: Message, source: str) -> Iterator[Fact]:
         for block in message["content"]:
             if "toolUse" in block:
                 use = block["toolUse"]
@@ -428,7 +430,7 @@ def _revoked(spoken: Sequence[tuple[DialogueAct, str, str]]) -> frozenset[tuple[
     """
     stands = are_instructions_active([(act, sentence) for act, sentence, _ in spoken])
     return frozenset(
-        (source, _cut(sentence))
+        (source, _shorten_sentence(sentence))
         for (act, sentence, source), still in zip(spoken, stands, strict=True)
         if act is DialogueAct.INSTRUCTION and not still
     )
@@ -441,7 +443,7 @@ def _is_empty(sentence: str) -> bool:
     )
 
 
-def _cut(sentence: str) -> str:
+def _shorten_sentence(sentence: str) -> str:
     sentence = sentence.strip(" .,;:|-。、")
     if len(sentence) <= _LONGEST:
         return sentence
@@ -475,10 +477,10 @@ def merge_facts(
         types: Entity types whose values are compared.
     """
     together = apply_corrections([*earlier, *facts], types, since=len(earlier))
-    return _newest(together, since=len(earlier))
+    return _without_outdated(together, since=len(earlier))
 
 
-def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
+def _without_outdated(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     """Remove the facts that a later fact contains or replaces, by the rules of ``merge_facts``.
 
     A fact of the user stays, even if the assistant repeats it. Facts before position ``since`` are
@@ -489,9 +491,9 @@ def _newest(facts: Sequence[Fact], *, since: int) -> list[Fact]:
     later: list[
         tuple[frozenset[str], bool]
     ] = []  # the words of each later fact, and whether it is the user's
-    for at in yielding(range(len(facts) - 1, -1, -1)):
+    for at in with_pauses(range(len(facts) - 1, -1, -1)):
         fact = facts[at]
-        is_of_user = fact.kind in OF_USERS
+        is_of_user = fact.kind in USER_KINDS
         group = FactKind.STATEMENT if is_of_user else fact.kind
         said = frozenset(words(without_leading_no(fact.text))) - FILLER_WORDS or frozenset(
             (fact.text,)

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 _WORK, _PAUSE = 0.001, 0.000_1
 
 
-def yielding(items: Iterable[_T]) -> Iterator[_T]:
+def with_pauses(items: Iterable[_T]) -> Iterator[_T]:
     """Yield items with short pauses, in which other threads can run.
 
     A pause follows each millisecond of work. Without pauses, long work would delay the event loop
@@ -213,21 +213,22 @@ class TextFeatures:
     """Properties of a text that are recognized by its wording, such as a wish or a question.
 
     Attributes:
-        number: Whether the text contains a number in digits or in words.
-        names: Number of names: capitalized words within a sentence, or in Japanese runs of katakana
-            and quoted titles.
-        time: Whether the text mentions a day, a date or a time.
-        wants: Whether the speaker states a wish or a need.
-        asks: Whether the text ends with a question.
-        tells: Whether speakers talk about themselves, such as about their possessions or actions.
+        has_number: Whether the text contains a number in digits or in words.
+        name_count: Number of names: capitalized words within a sentence, or in Japanese runs of
+            katakana and quoted titles.
+        has_time: Whether the text mentions a day, a date or a time.
+        has_wish: Whether the speaker states a wish or a need.
+        ends_with_question: Whether the text ends with a question.
+        is_about_speaker: Whether speakers talk about themselves, such as about their possessions
+            or actions.
     """
 
-    number: bool = False
-    names: int = 0
-    time: bool = False
-    wants: bool = False
-    asks: bool = False
-    tells: bool = False
+    has_number: bool = False
+    name_count: int = 0
+    has_time: bool = False
+    has_wish: bool = False
+    ends_with_question: bool = False
+    is_about_speaker: bool = False
 
 
 STOP_WORDS = EN.words("features.stop_words")
@@ -243,12 +244,13 @@ def text_features(text: str) -> tuple[TextFeatures, frozenset[str]]:
     low = text.lower().replace("\u2019", "'").replace(" '", "'").replace(" n't", "n't")
     features = (JA if JA.features.text.search(text) else EN).features
     found = TextFeatures(
-        number=features.number.search(low) is not None,
-        names=len(features.name.findall(text)),
-        time=features.time.search(low) is not None,
-        wants=features.wants.search(low) is not None,
-        asks=features.asks.search(low) is not None,
-        tells=features.tells.search(low) is not None and not EN.features.serves.search(low),
+        has_number=features.number.search(low) is not None,
+        name_count=len(features.name.findall(text)),
+        has_time=features.time.search(low) is not None,
+        has_wish=features.wants.search(low) is not None,
+        ends_with_question=features.asks.search(low) is not None,
+        is_about_speaker=features.tells.search(low) is not None
+        and not EN.features.serves.search(low),
     )
     return found, frozenset(features.word.findall(low)) - STOP_WORDS
 

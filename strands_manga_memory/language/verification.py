@@ -18,7 +18,7 @@ from strands_manga_memory.language.summary_facts import (
     Fact,
     without_leading_no,
 )
-from strands_manga_memory.language.text_features import normalized, words, yielding
+from strands_manga_memory.language.text_features import normalized, with_pauses, words
 from strands_manga_memory.messages.injection import escape_tags
 from strands_manga_memory.messages.texts import split_pieces
 
@@ -38,11 +38,11 @@ class SearchableText:
 
     def __init__(self, text: str, types: EntityTypes = SHOP) -> None:
         pieces = list(split_pieces(text))
-        self.form = "\n".join(map(normalized, yielding(pieces)))
+        self.form = "\n".join(map(normalized, with_pauses(pieces)))
         self.types = types
-        self.entities = [entity for piece in yielding(pieces) for entity in types.find(piece)]
+        self.entities = [entity for piece in with_pauses(pieces) for entity in types.find(piece)]
         self._values = {_comparable(entity.type, entity.value) for entity in self.entities}
-        self._words = {word for piece in yielding(pieces) for word in words(piece)}
+        self._words = {word for piece in with_pauses(pieces) for word in words(piece)}
         self._stems = {word[:_STEM] for word in self._words}
         self._has_negation = any(map(_is_negative, self._words))
 

@@ -10,7 +10,7 @@ import pytest
 from strands_manga_memory.language import SHOP, dialogue_act
 from strands_manga_memory.language.dialogue_acts import (
     changes_subject,
-    plain,
+    normalize_message,
     small_talk_act,
 )
 from strands_manga_memory.language.entities import ENTITIES
@@ -97,7 +97,7 @@ def test_a_counterexample_is_left_alone(kind: str, text: str) -> None:
         "revocation": revokes_instruction(text),
         "correction": dialogue_act(text, "user") == "correction",
         "recommendation": dialogue_act(text, "assistant") == "recommendation",
-        "small_talk": small_talk_act(plain(text), "user") is not None,
+        "small_talk": small_talk_act(normalize_message(text), "user") is not None,
         "subject_change": changes_subject(text),
     }
     assert not found[kind]

@@ -49,7 +49,7 @@ def test_a_condition_that_is_let_go_sets_none_unless_another_is_set_beside_it(
             "申し訳ございません。いかがなさいますか。",
             said,
             text_features(text)[0],
-            answers=True,
+            answers_question=True,
         )
         == expected
     )

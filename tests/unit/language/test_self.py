@@ -6,7 +6,7 @@ import pytest
 
 from strands_manga_memory.conversation import RuleScorer
 from strands_manga_memory.language import DialogueAct, dialogue_act
-from strands_manga_memory.language.dialogue_acts import statements
+from strands_manga_memory.language.dialogue_acts import without_questions_about_oneself
 from strands_manga_memory.language.preferences import collect_preferences
 from tests.lines import rows
 
@@ -68,8 +68,11 @@ def test_a_courtesy_stays_one(text: str) -> None:
 
 
 def test_only_what_asks_is_left_out() -> None:
-    assert statements("I love horror. What do I hate?").strip() == "I love horror."
     assert (
-        statements("Nothing is asked here; I love horror.")
+        without_questions_about_oneself("I love horror. What do I hate?").strip()
+        == "I love horror."
+    )
+    assert (
+        without_questions_about_oneself("Nothing is asked here; I love horror.")
         == "Nothing is asked here; I love horror."
     )

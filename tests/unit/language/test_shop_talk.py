@@ -58,12 +58,22 @@ def test_terms_are_stems_and_pairs_of_characters() -> None:
 
 def test_traits_of_a_text() -> None:
     found, said = text_features("On Friday I bought 3 books by Naoki Urasawa, do you have more?")
-    assert (found.number, found.time, found.asks, found.tells) == (True, True, True, True)
-    assert found.names >= 2
+    assert (found.has_number, found.has_time, found.ends_with_question, found.is_about_speaker) == (
+        True,
+        True,
+        True,
+        True,
+    )
+    assert found.name_count >= 2
     assert {"books", "bought"} <= said
-    assert text_features("I have booked the table for you.")[0].tells is False
+    assert text_features("I have booked the table for you.")[0].is_about_speaker is False
     japanese, said = text_features("私は来週、『夏の塔』を三冊買いたいです。")
-    assert (japanese.number, japanese.time, japanese.wants, japanese.tells) == (
+    assert (
+        japanese.has_number,
+        japanese.has_time,
+        japanese.has_wish,
+        japanese.is_about_speaker,
+    ) == (
         True,
         True,
         True,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from strands_manga_memory.language import text_features as module
-from strands_manga_memory.language.text_features import yielding
+from strands_manga_memory.language.text_features import with_pauses
 
 
 def test_everything_comes_in_order() -> None:
-    assert list(yielding(range(1_000))) == list(range(1_000))
-    assert list(yielding([])) == []
+    assert list(with_pauses(range(1_000))) == list(range(1_000))
+    assert list(with_pauses([])) == []
 
 
 def test_it_pauses_after_each_stretch_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_it_pauses_after_each_stretch_of_work(monkeypatch: pytest.MonkeyPatch) -
             slept.append(seconds)
 
     monkeypatch.setattr(module, "time", Clock)
-    for _ in yielding(range(10)):
+    for _ in with_pauses(range(10)):
         now[0] += 0.0004
     assert len(slept) == 3
     assert set(slept) == {0.000_1}
