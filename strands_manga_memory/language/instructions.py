@@ -114,17 +114,17 @@ def contradicts_instruction(text: str, earlier: str) -> bool:
     before, *others = _clauses(earlier)
     if any(dialogue_act(each, "user") is DialogueAct.INSTRUCTION for each in others):
         return False
-    said = [each for each in _clauses(text) if _forbids(each)] or _clauses(text)[:1]
+    said = [each for each in _clauses(text) if forbids(each)] or _clauses(text)[:1]
     sides = _sides(before) if others else _sides(earlier)
     if any(side != sides.get(topic, side) for each in said for topic, side in _sides(each).items()):
         return True
     replaced = ANY.instructions.replaced.search(text)
     terms = subject_terms(next(filter(None, replaced.groups()))) if replaced else frozenset()
     subject = subject_terms(before)
-    if terms and terms <= subject and 2 * len(terms) >= len(subject) and not _forbids(before):
+    if terms and terms <= subject and 2 * len(terms) >= len(subject) and not forbids(before):
         return True
     return any(
-        _forbids(each) != _forbids(before) and _is_about_same(each, text, before, earlier)
+        forbids(each) != forbids(before) and _is_about_same(each, text, before, earlier)
         for each in said
     )
 
@@ -165,7 +165,7 @@ def _is_about_same(clause: str, text: str, before: str, earlier: str) -> bool:
     The order must contain all subject words of the prohibition, and few other subject words.
     """
     later, first = subject_terms(clause), subject_terms(before)
-    forbidden, ordered = (later, first) if _forbids(clause) else (first, later)
+    forbidden, ordered = (later, first) if forbids(clause) else (first, later)
     shared = subject_terms(text) & subject_terms(earlier)
     return bool(forbidden) and forbidden <= ordered and 2 * len(shared & ordered) > len(ordered)
 
@@ -179,8 +179,7 @@ def _sides(text: str) -> dict[str, bool]:
     if subject_terms(_SIDE_WORDS.sub(" ", text)) - _OF_ANSWERS:
         return {}
     return {
-        topic[:-1]: topic.endswith("+") != _forbids(text)
-        for topic in _topics_in(text, _TOPIC_SIDES)
+        topic[:-1]: topic.endswith("+") != forbids(text) for topic in _topics_in(text, _TOPIC_SIDES)
     }
 
 
@@ -195,8 +194,8 @@ def subject_terms(text: str) -> frozenset[str]:
     return frozenset((*english, *japanese)) - _COMMON_TERMS
 
 
-def _forbids(text: str) -> bool:
-    """Return whether an instruction forbids something.
+def forbids(text: str) -> bool:
+    """Return whether an instruction forbids something, or a statement denies something.
 
     "Never without tax" requires tax, and so forbids nothing.
     """

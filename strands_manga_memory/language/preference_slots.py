@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from strands_manga_memory.language.instructions import (
     contradicts_instruction,
+    forbids,
     instruction_terms,
     subject_terms,
 )
@@ -135,7 +136,11 @@ def contradicts_statement(said: Preference, statement: str) -> bool:
     """
     side, terms = _taste(said.value)
     before, earlier = _taste(statement)
-    if not terms or not before:
+    if not terms or not earlier:
+        return False
+    if not before and not said.slot:  # "I eat pork again" ends "I don't eat pork"
+        return earlier <= terms and forbids(statement) and not forbids(said.value)
+    if not before:
         return False
     if not said.slot:
         return side == -before and 2 * len(terms & earlier) >= min(len(terms), len(earlier))

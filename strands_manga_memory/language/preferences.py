@@ -255,10 +255,16 @@ def _sentence_preferences(sentence: str, before: Sequence[Preference] = ()) -> l
         found = []  # a single rule is kept with the clauses around it
     if ENGLISH.company.search(sentence):
         found = [said for said in found if said.slot != "hometown"]
+    if len(parts) > 1 and _is_asking(parts[-1]) and not _is_asking(parts[0]):
+        sentence, parts = parts[0], parts[:1]  # "I'm vegetarian, what do you suggest?"
     is_known = any(map(_is_known, parts))
     return found or [
         each for each in _whole_sentence_preferences(sentence) if each.slot == STYLE or not is_known
     ]
+
+
+def _is_asking(clause: str) -> bool:
+    return clause.rstrip().endswith(("?", "？"))
 
 
 def _is_known(clause: str) -> bool:
