@@ -20,7 +20,7 @@ from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session import TtlPolicy
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.session_sweeper import EndedConversation
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, HotRecord, HotStore
 from strands_manga_memory.stores.table import USER_MEMORY, Table
@@ -119,19 +119,19 @@ class SessionFinalizer:
                 (process that ends expired sessions) finalizes the conversation later.
             StoreUnavailableError: A store does not answer.
         """
-        place = Place.of(scope.storage_session_id, "A", scope.agent_id)
+        conversation_key = ConversationKey.of(scope.storage_session_id, "A", scope.agent_id)
         self._tiers.writer.drain(_SETTLED_SECONDS)  # pending saves of this process
         lease = _CLAIM_SECONDS
         for pause in _PAUSES:
             with suppress(ConflictError):  # another save is under way, and ends soon
-                claimed = self._claim(place, lease)
-                # the next attempt replaces the claim of this one
+                claimed = self._claim(conversation_key, lease)
+                # the next attempt reconversation_keys the claim of this one
                 lease = _CLAIM_SECONDS if claimed is None else 0.0
-                return self._run(place, claimed)
+                return self._run(conversation_key, claimed)
             time.sleep(pause)
-        return self._run(place, self._claim(place, lease))
+        return self._run(conversation_key, self._claim(conversation_key, lease))
 
-    def _claim(self, place: Place, lease: float) -> HotRecord | None:
+    def _claim(self, conversation_key: ConversationKey, lease: float) -> HotRecord | None:
         """Reserve a conversation in the hot tier, so that no other process finalizes it now.
 
         The result is the reserved record, or None if the hot tier does not have the conversation. A
@@ -143,13 +143,15 @@ class SessionFinalizer:
         """
         if self._tiers.hot is None:
             return None
-        claimed = self._tiers.hot.claim(place.conversation, lease=lease, expired_only=False)
-        if claimed is None and hot_copy_of(self._tiers.hot, place.conversation) is not None:
+        claimed = self._tiers.hot.claim(conversation_key.name, lease=lease, expired_only=False)
+        if claimed is None and hot_copy_of(self._tiers.hot, conversation_key.name) is not None:
             raise ConflictError("the conversation is being finalized by someone else")
         return claimed
 
-    def _run(self, place: Place, claimed: HotRecord | None) -> MemoryRecord | None:
-        conversation = EndedConversation(place, self._tiers)
+    def _run(
+        self, conversation_key: ConversationKey, claimed: HotRecord | None
+    ) -> MemoryRecord | None:
+        conversation = EndedConversation(conversation_key, self._tiers)
         is_flushed = claimed is not None and conversation.flush(
             claimed=(claimed.epoch, claimed.version)
         )
@@ -160,9 +162,9 @@ class SessionFinalizer:
             stored = self._finalized(transcript)
         if self._tiers.hot is not None and claimed is not None and self._tiers.durable is not None:
             if is_flushed:
-                conversation.hold.empty_hot()
+                conversation.storage.empty_hot()
             else:  # an empty record, or a tombstone
-                self._tiers.hot.drop(place.conversation, expect=(claimed.epoch, claimed.version))
+                self._tiers.hot.drop(conversation_key.name, expect=(claimed.epoch, claimed.version))
         return stored
 
     def _finalized(self, transcript: Transcript) -> MemoryRecord | None:
@@ -178,7 +180,7 @@ class SessionFinalizer:
         """
         if self._tiers.hot is None:
             return False
-        name = Place.of(scope.storage_session_id, "A", scope.agent_id).conversation
+        name = ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name
         if hot_copy_of(self._tiers.hot, name) is None:
             return False
         record = self._tiers.hot.load(name, [], touch=True)

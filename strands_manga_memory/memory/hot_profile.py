@@ -28,7 +28,7 @@ from strands_manga_memory.memory.statements import (
     merged,
     recent,
 )
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import (
     ACTIVE,
     DELETED,
@@ -151,7 +151,7 @@ class HotProfile:
         self.name = cache_name(owner)
         # Keeps the writer alive: a new writer would have another ``hot_health``.
         self.writer = shared_writer(hot, None)
-        self.health = TierHealth(whole=self.writer.hot_health)
+        self.health = TierHealth(shared=self.writer.hot_health)
         self._places = {field: f"{self.name}#{field}" for field in (_STATE, MEMORIES)}
 
     def load(self, *, touch: bool = False) -> HotRecord | None:
@@ -297,7 +297,7 @@ class HotProfile:
                 return None, None
             return self._memories_of(record), (record.epoch, record.version)
 
-        return self.health.tried(lambda: self.health.ask(read, PATIENCE)) or (None, None)
+        return self.health.call(lambda: self.health.call_in_thread(read, PATIENCE)) or (None, None)
 
     def store_memories(self, loaded: PartitionContent, seen: tuple[int, int]) -> bool:
         """Cache memories of the user in the hot tier, and return whether this succeeded.
@@ -326,7 +326,7 @@ class HotProfile:
         data = self._field(record, MEMORIES, list)
         if data is None:
             return None
-        with trusted(self._places[MEMORIES]):
+        with parsing(self._places[MEMORIES]):
             read_at, content = data
             # The limit matters if a removal could not be published.
             return None if time.time() - read_at >= TTL else _CONTENT.validate_python(content)
@@ -352,5 +352,5 @@ class HotProfile:
         if name not in record.fields:
             return None
         data = self._codec.decode(record.fields[name], self._places[name])
-        with trusted(self._places[name]):
+        with parsing(self._places[name]):
             return read(data)

@@ -84,7 +84,7 @@ class MemoryReader:
         self._cleaning = cleaning
         self._clock = partition.clock
         self._writer = writer
-        self._health = TierHealth(whole=writer.durable_health)
+        self._health = TierHealth(shared=writer.durable_health)
         self.older = OlderMemories(partition)
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
@@ -225,7 +225,7 @@ class MemoryReader:
         cached, seen = (None, None) if hot is None else hot.load_memories()
         loaded = cached
         if loaded is None:
-            loaded = self._health.ask(self._partition.load_start, _START_PATIENCE)
+            loaded = self._health.call_in_thread(self._partition.load_start, _START_PATIENCE)
         profile = (
             None
             if self._profiles is None
@@ -254,7 +254,7 @@ class MemoryReader:
         if snapshot.content.is_partial and not snapshot.answers(query, hits):
             try:
                 add = partial(self._add_older, snapshot, query, frozenset())
-                self._health.ask(add, _PATIENCE)
+                self._health.call_in_thread(add, _PATIENCE)
                 hits = snapshot.ranked(now, query=query, wanted=_SEARCHED, matching=True)
             except StoreError as error:
                 logger.debug(
@@ -308,7 +308,7 @@ class MemoryReader:
         snapshot, recent = self._current(), self._with_recent()
         try:
             if recent is not None:
-                recent.result(timeout=self._health.patience(_PATIENCE))
+                recent.result(timeout=self._health.wait_limit(_PATIENCE))
         except (StoreError, TimeoutError) as error:
             logger.debug(
                 "error=<%s> | failed to read the recent memories of a user", type(error).__name__

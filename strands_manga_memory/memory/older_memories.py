@@ -31,7 +31,7 @@ from strands_manga_memory.memory.records import (
     MemoryType,
     place_of,
 )
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.table import Item, Write
 
 logger = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class OlderMemories:
         items = self._items(names)
         if not items:
             return None
-        with trusted(place_of(self._partition.owner, _WORDS)):
+        with parsing(place_of(self._partition.owner, _WORDS)):
             made_at = float(next(iter(items.values()))["made_at"])
 
         def read(names: Iterable[str]) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class OlderMemories:
 
     def _part(self, name: str, items: Mapping[str, Item], made_at: float) -> Any:
         place = place_of(self._partition.owner, f"{_WORDS}{name}")
-        with trusted(place):
+        with parsing(place):
             made, body = self._codec.decode(items[name]["data"], place)
             if made != made_at:
                 raise ValueError("it is a part of another list")

@@ -40,7 +40,7 @@ from strands_manga_memory.memory.records import (
     summary_id,
     type_range,
 )
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Table, Write
 
 logger = logging.getLogger(__name__)
@@ -349,7 +349,7 @@ class UserPartition:
         name = place_of(self.owner, str(item["memory_id"]))
         with skip_unreadable():
             try:
-                with trusted(name):
+                with parsing(name):
                     yield
             except CorruptRecordError:
                 unreadable.append(str(item["memory_id"]))
@@ -434,7 +434,7 @@ class UserPartition:
         stored: Item = {"user_id": self.owner.partition, "memory_id": f"{_SUMMARY_NAME}{name}"}
         stored |= {} if expires_at is None else {"expires_at": expires_at}
         known = self.table.get(self.owner.partition, stored["memory_id"])
-        with trusted(place_of(self.owner, stored["memory_id"])):
+        with parsing(place_of(self.owner, stored["memory_id"])):
             id_ = summary_id(name, self.clock()) if known is None else str(known["summary_id"])
         if not self.table.put(
             {**stored, "summary_id": id_}, when=ABSENT if known is None else None

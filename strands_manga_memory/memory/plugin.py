@@ -433,7 +433,7 @@ class UserContext(Plugin):
         # In the queue after this turn's own extractions, so that the turn's model calls include
         # them.
         refreshed = asyncio.wrap_future(self._writer.submit(self._cache.lane, self._refreshed))
-        patience = self._writer.hot_health.patience(PATIENCE)
+        patience = self._writer.hot_health.wait_limit(PATIENCE)
         done, _ = await asyncio.wait([refreshed], timeout=patience)
         if not done:
             count_missed_deadline("hot")

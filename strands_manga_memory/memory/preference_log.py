@@ -55,7 +55,7 @@ from strands_manga_memory.memory.statements import (
     fold,
     message_digest,
 )
-from strands_manga_memory.stores.codec import trusted
+from strands_manga_memory.stores.codec import parsing
 from strands_manga_memory.stores.table import Item, Write
 from strands_manga_memory.stores.writer import shared_writer
 
@@ -471,7 +471,7 @@ class PreferenceLog:
         for item in self.partition.table.query(owner.partition, first=first, last=last):
             id_ = str(item["memory_id"])
             stored[id_] = item, None
-            with skip_unreadable(), trusted(place_of(owner, id_)):
+            with skip_unreadable(), parsing(place_of(owner, id_)):
                 record = record_of(item, owner, self.partition.codec)
                 _bases(record)  # may be damaged
                 stored[id_] = item, record
@@ -481,7 +481,7 @@ class PreferenceLog:
         if item is None:
             return LoggedChanges()
         place = place_of(self.partition.owner, CHANGES)
-        with trusted(place):
+        with parsing(place):
             body = opened_body(item, self.partition.codec, place)
             statements = tuple(Statement.of(row) for row in body["statements"])
             removals = tuple(Removal.of(row) for row in body["removals"])
@@ -538,7 +538,7 @@ def erased_at(marker: Item | None) -> float:
     """
     if marker is None:
         return -math.inf
-    with trusted(f"{marker['user_id']}/{marker['memory_id']}"):
+    with parsing(f"{marker['user_id']}/{marker['memory_id']}"):
         return float(marker["at"])
 
 

@@ -189,17 +189,17 @@ class ProfileCache:
         """
         load = partial(self._profile.load, touch=touch)
         # A refresh runs in the background, so only the caller of ``load`` needs a deadline.
-        read = partial(self._health.ask, load, PATIENCE) if touch else load
-        loaded = self._health.tried(lambda: [read()])
+        read = partial(self._health.call_in_thread, load, PATIENCE) if touch else load
+        loaded = self._health.call(lambda: [read()])
         if loaded is None:
             return None
         state: ProfileState | None = self._profile.state_of(loaded[0])
         if state and not (state.exists or state.is_erased):
             # Without a record, this agent would not notice removals by other processes.
-            state = self._health.tried(lambda: self._profile.update(_created))
+            state = self._health.call(lambda: self._profile.update(_created))
         if not (state and state.exists and self._reads_revision):
             return state
-        return self._health.tried(lambda: self._followed(state))
+        return self._health.call(lambda: self._followed(state))
 
     def _followed(self, state: ProfileState) -> ProfileState:
         """Copy changes of preferences from the memory table to the user's record in the hot tier.
@@ -249,7 +249,7 @@ class ProfileCache:
                 return replace(now, context=context) if now.exists and is_same else None
 
             if state.exists:
-                self._health.tried(lambda: self._profile.update(stored))
+                self._health.call(lambda: self._profile.update(stored))
         self._take(state, context)
 
     def _take(self, state: ProfileState, context: AgentContext) -> None:

@@ -35,7 +35,7 @@ from strands_manga_memory.memory.statements import (
     Removal,
     message_digest,
 )
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.table import Condition, Item, Table
 from strands_manga_memory.stores.writer import Writer, shared_writer
 
@@ -493,7 +493,7 @@ class PreferenceOutbox:
         for bucket in range(BUCKETS):
             for item in list(self._table.query(f"spool/{bucket:02d}")):
                 try:
-                    with trusted(f"spool/{bucket:02d}/{item['memory_id']}"):
+                    with parsing(f"spool/{bucket:02d}/{item['memory_id']}"):
                         owner = Owner(item["owner"]["user"], item["owner"]["tenant"])
                     sent += self.drain(owner)
                 except Exception as error:  # noqa: BLE001 - a sink may raise anything; other users' signals must be sent

@@ -23,7 +23,7 @@ from pydantic import AfterValidator, ConfigDict, Field, InstanceOf, Strict, Type
 from strands_manga_memory.arguments import seconds
 from strands_manga_memory.exceptions import CorruptRecordError, KeyMissingError
 from strands_manga_memory.scope import checked_id, encoded_id, encoded_user
-from strands_manga_memory.stores.codec import Codec, is_json, trusted
+from strands_manga_memory.stores.codec import Codec, is_json, parsing
 from strands_manga_memory.stores.table import Item
 
 _Value = TypeVar("_Value")
@@ -452,7 +452,7 @@ def opened_body(item: Item, codec: Codec | None, place: str) -> Any:
 
 def _fits_a_table(body: Mapping[str, Any]) -> bool:
     # DynamoDB rejects deep nesting, NaN and lone surrogates.
-    if not is_json(body, levels=_MOST_LEVELS, bits=_MOST_BITS, exponents=_MOST_BITS):
+    if not is_json(body, levels=_MOST_LEVELS, bits=_MAX_BITS, exponents=_MAX_BITS):
         return False
     try:
         json.dumps(body, ensure_ascii=False).encode("utf-8")
@@ -484,12 +484,12 @@ def record_of(item: Item, owner: Owner, codec: Codec | None) -> MemoryRecord:
     unknown = {name: value for name, value in item.items() if name not in _KNOWN}
     given = {name: value for name, value in item.items() if name in _KNOWN and value is not None}
     fields = {"updated_at": given.get("created_at", 0.0), "created_at": 0.0, **given}
-    with trusted(place):
+    with parsing(place):
         body = {"content": body["content"], "metadata": body.get("metadata") or {}}
         return _STORED.validate_python({**fields, **body, "unknown": unknown})
 
 
-_MOST_LEVELS, _MOST_BITS = 20, 63
+_MOST_LEVELS, _MAX_BITS = 20, 63
 """Limits of nesting levels and number bits for values that are stored in clear text."""
 
 

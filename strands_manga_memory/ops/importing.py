@@ -35,9 +35,9 @@ from strands_manga_memory.ops.stand_in import StandInModel
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_snapshot import entries_of
 from strands_manga_memory.session.conversation_transfer import (
-    Standing,
     TransferredConversation,
     TransferredOrchestrator,
+    TransferResult,
 )
 from strands_manga_memory.stores.codec import MALFORMED, json_bytes, load
 
@@ -424,7 +424,7 @@ def import_user(
             f" memories; {what}"
         ) from error
     stored = messages = 0
-    names: dict[Standing, list[str]] = {"exists": [], "ended": []}
+    names: dict[TransferResult, list[str]] = {"exists": [], "ended": []}
     for scope, (session, id_, transferred) in zip(scopes, transfers, strict=True):
         progress(session)
         if (standing := memory.session(scope).transfer(transferred, id_)) != "new":

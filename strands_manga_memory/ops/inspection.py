@@ -23,7 +23,7 @@ from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record
 from strands_manga_memory.session.session_log import LogEntry
-from strands_manga_memory.session.tiers import HOT, Place, Tiers, members
+from strands_manga_memory.session.tiers import HOT, ConversationKey, Tiers, members
 from strands_manga_memory.stores.codec import Codec
 from strands_manga_memory.stores.hot import ACTIVE, DELETED, HotStore
 from strands_manga_memory.stores.table import Table
@@ -111,7 +111,7 @@ def places(
     tenant: str | None = None,
     agent: str | None = None,
     durable: Table,
-) -> list[Place]:
+) -> list[ConversationKey]:
     """Return the storage key of each agent's conversation in a session.
 
     Args:
@@ -128,13 +128,17 @@ def places(
     else:
         storage = session if session.count(":") == 2 else encoded_id(session)
     if agent is not None:
-        return [Place.of(storage, "A", agent)]
-    found = [place for place in members(durable, storage) if place.member.startswith("A:")]
-    return found or [Place.of(storage, "A", "default")]
+        return [ConversationKey.of(storage, "A", agent)]
+    found = [
+        conversation_key
+        for conversation_key in members(durable, storage)
+        if conversation_key.member.startswith("A:")
+    ]
+    return found or [ConversationKey.of(storage, "A", "default")]
 
 
 def inspect(
-    place: Place,
+    conversation_key: ConversationKey,
     *,
     hot: HotStore | None,
     durable: Table | None,
@@ -147,7 +151,7 @@ def inspect(
     The time to live of the conversation is not extended.
 
     Args:
-        place: Storage key of the conversation, as returned by ``places``.
+        conversation_key: Storage key of the conversation, as returned by ``places``.
         hot: Hot store, if there is one.
         durable: Durable table, if there is one.
         codec: Codec of the session managers.
@@ -159,24 +163,24 @@ def inspect(
         CorruptRecordError: A record is damaged.
     """
     tiers = Tiers.of(hot, durable, codec=codec, clock=clock, ttl=ttl)
-    conversation = AgentConversation(place, tiers, ids={})
+    conversation = AgentConversation(conversation_key, tiers, ids={})
     window = conversation.open(inspect=True)
-    hold = conversation.hold
-    hot_state = None if hold.hot is None else _hot_state(hold.hot, tiers, place)
-    head = hold.durable.record if hold.durable is not None else None
+    storage = conversation.storage
+    hot_state = None if storage.hot is None else _hot_state(storage.hot, tiers, conversation_key)
+    head = storage.durable.record if storage.durable is not None else None
     if window is None and hot_state is None and head is None:
         return None
     entries = () if window is None else conversation.history()
     logged = [(entry.seq, entry.turn, entry.message) for entry in entries]
     scorer = ImportanceWeightedConversationManager().history
-    base = hold.local.base
+    base = storage.local.base
     return Inspection(
-        conversation=place.conversation,
+        conversation=conversation_key.name,
         hot=hot_state,
         durable=(
             None
-            if head is None or hold.durable is None
-            else _durable_state(head, base, hold.durable, tiers)
+            if head is None or storage.durable is None
+            else _durable_state(head, base, storage.durable, tiers)
         ),
         turns=base.turn_count,
         created=base.created,
@@ -193,7 +197,9 @@ def inspect(
     )
 
 
-def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | None:
+def _hot_state(
+    tier: HotTier, tiers: Tiers, conversation_key: ConversationKey
+) -> dict[str, Any] | None:
     """Return state, version and time to live of a conversation in the hot store.
 
     Return None if the hot store does not have the conversation.
@@ -204,7 +210,7 @@ def _hot_state(tier: HotTier, tiers: Tiers, place: Place) -> dict[str, Any] | No
     assert tiers.hot is not None  # noqa: S101 - the tier has a store
     if not tier.is_known:
         raise StoreUnavailableError("the hot tier does not answer")
-    found = tiers.hot.load(place.conversation, [], touch=False)
+    found = tiers.hot.load(conversation_key.name, [], touch=False)
     if found is None or tier.record is None:
         return None
     state = DELETED if tier.record.is_empty else found.state

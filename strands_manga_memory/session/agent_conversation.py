@@ -38,8 +38,8 @@ from strands_manga_memory.session.protocol.record import (
     is_nothing,
 )
 from strands_manga_memory.session.session_log import LogEntry, LogPosition, log_entries
-from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.codec import dump, load, trusted
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
+from strands_manga_memory.stores.codec import dump, load, parsing
 from strands_manga_memory.stores.writer import TierHealth, cause_of
 from strands_manga_memory.telemetry import RESTORE, measured, watch_deadline
 
@@ -99,14 +99,14 @@ class AgentConversation:
     The object reads the conversation from the stores, and saves changes in the background.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores, shared with the other conversations of the session manager.
         ids: Unescaped ids ``session``, ``user``, ``tenant``, ``member`` (agent, Graph or Swarm).
         keeps_window: Whether ``agent.messages`` is stored as the agent's history. False for a Graph
             or Swarm, and for a model that keeps the messages itself.
 
     Attributes:
-        hold: Access to the conversation in the two stores.
+        storage: Access to the conversation in the two stores.
         local: This process's copy of the conversation, with its unsaved changes.
         saver: Background writer of the changes.
         lock: Lock that guards ``local``. It is never held during I/O.
@@ -114,9 +114,14 @@ class AgentConversation:
     """
 
     def __init__(
-        self, place: Place, tiers: Tiers, *, ids: Mapping[str, Any], keeps_window: bool = True
+        self,
+        conversation_key: ConversationKey,
+        tiers: Tiers,
+        *,
+        ids: Mapping[str, Any],
+        keeps_window: bool = True,
     ) -> None:
-        self.place, self.tiers, self.keeps_window = place, tiers, keeps_window
+        self.key, self.tiers, self.keeps_window = conversation_key, tiers, keeps_window
         self._ids = {name: value for name, value in ids.items() if value is not None}
         self.renew_after_fork()
         renew_in_child(self)
@@ -126,17 +131,17 @@ class AgentConversation:
 
         Only the child process does this. Its parent process saves the unsaved changes.
         """
-        self.hold = Conversation(self.place, self.tiers, ids=self._ids, check_merge=_check_merge)
-        self.local = self.hold.local
+        self.storage = Conversation(self.key, self.tiers, ids=self._ids, check_merge=_check_merge)
+        self.local = self.storage.local
         self.lock: threading.RLock = self.local.lock
-        self.saver = ConversationSaver(self.place, self.tiers, self.hold)
+        self.saver = ConversationSaver(self.key, self.tiers, self.storage)
         self.possible_loss = False
         self._resets = self.local.resets
         self._last: Mapping[str, Any] | None = None
         self._turn_slots: dict[str, list[Slot]] = {}
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
-        self._announced: dict[str, Any] = {}
+        self._agent_meta: dict[str, Any] = {}
         self._live: AgentConversation | None = None
 
     # Opening
@@ -162,19 +167,19 @@ class AgentConversation:
         return messages
 
     def _open(self, *, inspect: bool) -> list[Message] | None:
-        hold, local = self.hold, self.local
-        start = partial(self.tiers.writer.submit, (self.place, "hot"))
-        error = hold.load(touch=not inspect, read=self._read_tier, start=start)
+        storage, local = self.storage, self.local
+        start = partial(self.tiers.writer.submit, (self.key, "hot"))
+        error = storage.load(touch=not inspect, read=self._read_tier, start=start)
         if error is not None:
             logger.warning("error=<%s> | the other tier is used", cause_of(error))
-        if hold.hot is not None:
+        if storage.hot is not None:
             head, base = local.head_copy, local.base
             if head is None or head.is_empty or head.incarnation != base.incarnation:
-                self.possible_loss = not hold.hot.is_known
+                self.possible_loss = not storage.hot.is_known
             else:
-                self.possible_loss = is_nothing(hold.hot.record) and not head.is_closed
+                self.possible_loss = is_nothing(storage.hot.record) and not head.is_closed
         if not local.base.is_empty:
-            stored, record = local.base.ids, self.place.conversation
+            stored, record = local.base.ids, self.key.name
             if stored and any(stored.get(name) != str(id_) for name, id_ in self._ids.items()):
                 raise CorruptRecordError(
                     f"record={record!r} belongs to other ids than those asked for", record=record
@@ -183,7 +188,7 @@ class AgentConversation:
         if local.base.is_empty:  # otherwise another writer may have begun the next incarnation
             self._resets = local.resets
             return None
-        hold.complete()
+        storage.complete()
         with self.lock:
             self._resets = local.resets
             return messages_of(local.adopt_window(), local.message)
@@ -191,22 +196,22 @@ class AgentConversation:
     def _read_tier(self, tier: str, read: Callable[[], Record | None]) -> Record | None:
         if tier == "hot":
             with watch_deadline(tier, self.tiers.hot_deadline):
-                return self.saver.hot_health.ask(read, _HOT_SECONDS)
+                return self.saver.hot_health.call_in_thread(read, _HOT_SECONDS)
         try:
             with watch_deadline(tier, self.tiers.durable_deadline):
                 return read()
         except StoreUnavailableError as error:
-            self.saver.durable_health.failed(error)
+            self.saver.durable_health.record_failure(error)
             raise
 
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired; with ``inspect``, only in memory."""
-        hold, local, base = self.hold, self.local, self.local.base
-        hot, unused_until = hold.hot, base.last_used + self.tiers.ttl.session
+        storage, local, base = self.storage, self.local, self.local.base
+        hot, unused_until = storage.hot, base.last_used + self.tiers.ttl.session
         expires_in = None if hot is None or hot.stored is None else hot.stored.expires_in
         has_expired = expires_in is not None and expires_in <= 0
         is_over = has_expired
-        if hold.durable is not None:
+        if storage.durable is not None:
             is_in_hot = hot is not None and not is_nothing(hot.record) and not has_expired
             is_unused = bool(base.last_used) and unused_until <= self.tiers.clock()
             is_over = is_unused and not is_in_hot
@@ -217,7 +222,7 @@ class AgentConversation:
                 local.begin_after(after)
         elif is_over:
             with suppress(StoreUnavailableError):
-                hold.expire(unused_since=base.last_used)
+                storage.expire(unused_since=base.last_used)
 
     # The agent's side
 
@@ -283,7 +288,7 @@ class AgentConversation:
         """
         identity = message.get("tracking_id")
         with self.lock:
-            found = list(self._held_messages(identity))
+            found = list(self._messages_in_memory(identity))
         if not found and identity:
             logged = (entry for entry in log if entry.message.get("tracking_id") == identity)
             found = [(entry.key, entry.number) for entry in logged]
@@ -295,7 +300,7 @@ class AgentConversation:
                 self.local.redact(key, {number: dump(message)})
         return bool(found)
 
-    def _held_messages(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
+    def _messages_in_memory(self, identity: str | None) -> Iterator[tuple[TurnKey, int]]:
         """Yield turn key and index of each message in memory with the given ``tracking_id``."""
         if not identity:
             return
@@ -317,7 +322,7 @@ class AgentConversation:
             local = self.local
             if self._resets != local.resets:
                 return  # history and states are of a deleted or expired conversation
-            view = slots_of(messages, local.view, local.message, self._held_messages)
+            view = slots_of(messages, local.view, local.message, self._messages_in_memory)
             local.set_view(view if self.keeps_window else ())
             entries, notes = entries_of(snapshot)
             if (entries, notes) == self._captured and not local.has_work():
@@ -337,7 +342,7 @@ class AgentConversation:
             if self._resets == self.local.resets:
                 self.local.set_states({name: load(dump(value))})
 
-    def built_with(self, snapshot: Mapping[str, Any]) -> None:
+    def note_agent_states(self, snapshot: Mapping[str, Any]) -> None:
         """Remember the states of an agent after its creation or restore, to notice later changes.
 
         Args:
@@ -347,7 +352,7 @@ class AgentConversation:
             self._given = given_entries(self.local.states)
             self._captured = entries_of(snapshot)
 
-    def announce(self, told: Mapping[str, Any]) -> None:
+    def set_changed_meta(self, told: Mapping[str, Any]) -> None:
         """Store those metadata values of an agent that have changed, such as the user's intent.
 
         Nothing is stored before the conversation's first message. A later call then stores the
@@ -356,14 +361,14 @@ class AgentConversation:
         Args:
             told: All present metadata values of the agent, keyed by name.
         """
-        before = self._announced
+        before = self._agent_meta
         changes = {
             name: value
             for name, value in told.items()
             if value != before.get(name) and (value or name in before)
         }
         if changes and self.local.message_count and self._resets == self.local.resets:
-            self._announced |= changes
+            self._agent_meta |= changes
             known = self.meta
             self.set_meta({name: one for name, one in changes.items() if one != known.get(name)})
 
@@ -383,7 +388,7 @@ class AgentConversation:
             is_changed = self.local.has_news or has_ended
             return is_changed or given_entries(self.local.states) != self._given
 
-    def take_over(self, live: Sequence[Message]) -> list[Message] | None:
+    def adopt_changes(self, live: Sequence[Message]) -> list[Message] | None:
         """Return the agent's history with the changes of other processes. Called before each turn.
 
         Args:
@@ -396,11 +401,11 @@ class AgentConversation:
         self._turn_slots = {}
         if not self.has_news:
             return None
-        self.hold.complete()
+        self.storage.complete()
         with self.lock:
             local = self.local
             if self._resets != local.resets:
-                self._last, self._announced, self._resets = None, {}, local.resets
+                self._last, self._agent_meta, self._resets = None, {}, local.resets
             elif any(local.message(slot) is None for slot in set(local.window) - set(local.view)):
                 return None
             before = local.view
@@ -423,7 +428,7 @@ class AgentConversation:
         Raises:
             CorruptRecordError: A state is malformed.
         """
-        with self.lock, trusted(self.place.conversation):
+        with self.lock, parsing(self.key.name):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
     def include_unsaved(self, live: AgentConversation) -> None:
@@ -512,7 +517,7 @@ class AgentConversation:
             The messages in order, numbered from 1, and the number of messages that were found.
             Placeholders for missing messages are not counted.
         """
-        read = self.hold.history(newest=newest, until=until)
+        read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}
         if self._live is not None and until is None:
             self._live.local.keep_evicted(log)
@@ -534,9 +539,11 @@ class AgentConversation:
         """
         usage = getattr(agent.conversation_manager, "usage", None) if agent else None
         used = usage(agent) if callable(usage) else {}
-        now, saver, hold = self.tiers.clock(), self.saver, self.hold
-        hot, hot_error = _state_of(None if hold.hot is None else saver.hot_health)
-        durable, durable_error = _state_of(None if hold.durable is None else saver.durable_health)
+        now, saver, storage = self.tiers.clock(), self.saver, self.storage
+        hot, hot_error = _state_of(None if storage.hot is None else saver.hot_health)
+        durable, durable_error = _state_of(
+            None if storage.durable is None else saver.durable_health
+        )
         with self.lock:
             local, created = self.local, self.local.base.created
             unchanged = [slot for slot in local.window if slot.key and slot.body is None]

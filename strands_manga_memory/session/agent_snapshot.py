@@ -33,7 +33,7 @@ STATE, META = "agent.", "meta."
 """Beginnings of the names of state entries: keys of ``agent.state``, and metadata."""
 
 _WHOLE = {"interrupt_state": INTERRUPTS, "model_state": MODEL}
-NOTES = "conversation_manager_state"
+MANAGER_STATE = "conversation_manager_state"
 """Name of the conversation manager's state in a Strands snapshot."""
 
 
@@ -85,10 +85,10 @@ def slots_of(
         identity = identity_of(message)
         if identity and edited.get(identity):
             return edited[identity].pop(0)._replace(body=data)
-        place = next(iter(found(identity)), None) if identity else None
-        if place is None or place in shown:
+        position = next(iter(found(identity)), None) if identity else None
+        if position is None or position in shown:
             return Slot(None, 0, data)
-        returned = shown[place] = Slot(*place)
+        returned = shown[position] = Slot(*position)
         return returned if stored(returned) == data else returned._replace(body=data)
 
     matches = zip(unchanged, messages, dumped, strict=True)
@@ -173,7 +173,7 @@ def entries_of(snapshot: Mapping[str, Any]) -> tuple[dict[str, bytes], bytes | N
         one for the interrupts, and one for the state of the model. The second is the serialized
         state of the conversation manager, or None.
     """
-    state, notes = snapshot.get("state") or {}, snapshot.get(NOTES)
+    state, notes = snapshot.get("state") or {}, snapshot.get(MANAGER_STATE)
     entries = {f"{STATE}{key}": dump([value]) for key, value in state.items()}
     for name, entry in _WHOLE.items():
         if (found := snapshot.get(name)) is not None:
@@ -212,7 +212,7 @@ def snapshot_of(states: Mapping[str, Any], notes: Any) -> dict[str, Any]:
     if kept:
         found["state"] = {key: value[0] for key, value in kept.items() if value}
     if notes is not None:
-        found[NOTES] = notes
+        found[MANAGER_STATE] = notes
     for name, value in found.items():
         if not isinstance(value, dict):
             raise ValueError(f"{name} must be an object, got {type(value).__name__}")

@@ -25,7 +25,7 @@ from strands_manga_memory.exceptions import (
 )
 from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.record import is_nothing
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.writer import TierHealth, Writer, cause_of
 from strands_manga_memory.telemetry import count_missed_deadline, in_current_context
 
@@ -42,9 +42,9 @@ class ConversationSaver:
     while the next turn is saved.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores and their background writer.
-        hold: Access to the conversation in the two stores, with this process's copy of it.
+        storage: Access to the conversation in the two stores, with this process's copy of it.
 
     Attributes:
         tiers: The stores and their background writer.
@@ -58,10 +58,12 @@ class ConversationSaver:
             then needs no newer data from the hot tier.
     """
 
-    def __init__(self, place: Place, tiers: Tiers, hold: Conversation) -> None:
-        self._place, self.tiers, self._hold = place, tiers, hold
-        self.hot_health = TierHealth(tier="hot", whole=tiers.writer.hot_health)
-        self.durable_health = TierHealth(tier="durable", whole=tiers.writer.durable_health)
+    def __init__(
+        self, conversation_key: ConversationKey, tiers: Tiers, storage: Conversation
+    ) -> None:
+        self._key, self.tiers, self._storage = conversation_key, tiers, storage
+        self.hot_health = TierHealth(tier="hot", shared=tiers.writer.hot_health)
+        self.durable_health = TierHealth(tier="durable", shared=tiers.writer.durable_health)
         self.error: StoreError | None = None
         self.asked_at: float | None = None
         self.is_closing = False
@@ -93,7 +95,7 @@ class ConversationSaver:
         if self.asked_at is None:  # else the caller also waits for the running call
             self._waits_for_durable = is_slow
         work = in_current_context(partial(self._commit, flush=flush))
-        return self.tiers.writer.submit(self._place, work, slow=is_slow, is_needed=self.is_unsaved)
+        return self.tiers.writer.submit(self._key, work, slow=is_slow, is_needed=self.is_unsaved)
 
     def request_flush(self) -> Future[None]:
         """Write all changes of the conversation to the durable tier, in the background.
@@ -102,8 +104,8 @@ class ConversationSaver:
             Future that ends when the durable tier has all changes. Without a durable tier, it ends
             when the hot tier has them.
         """
-        is_slow = self._hold.durable is not None
-        return self.tiers.writer.submit(self._place, self.commit_all, slow=is_slow)
+        is_slow = self._storage.durable is not None
+        return self.tiers.writer.submit(self._key, self.commit_all, slow=is_slow)
 
     def request_soon(self, delay: float) -> None:
         """Plan a save of the conversation in ``delay`` seconds, unless one is planned already."""
@@ -121,13 +123,13 @@ class ConversationSaver:
         def refresh() -> None:
             self._waits_for_durable, self.asked_at = False, time.monotonic()
             try:
-                self._hold.refresh()
+                self._storage.refresh()
             finally:
                 self.asked_at = None
 
         if self.asked_at is None:
             self._waits_for_durable = False
-        return self.tiers.writer.submit(self._place, refresh)
+        return self.tiers.writer.submit(self._key, refresh)
 
     # Waiting
 
@@ -137,11 +139,11 @@ class ConversationSaver:
 
         While this tier is down, a turn does not wait, and the value is ``nothing``.
         """
-        if self._hold.hot is not None and not self._waits_for_durable:
+        if self._storage.hot is not None and not self._waits_for_durable:
             return "hot" if self.hot_health.is_up else "nothing"
         return "durable" if self.durable_health.is_up else "nothing"
 
-    def left(self, deadline: float) -> float:
+    def remaining_seconds(self, deadline: float) -> float:
         """Return how many more seconds a turn may wait for a tier; 0 while the tier is down.
 
         Args:
@@ -157,12 +159,12 @@ class ConversationSaver:
 
         Without a durable tier, the hot tier counts instead.
         """
-        local = self._hold.local
+        local = self._storage.local
         with local.lock:
             if local.is_dirty:
                 return True
             head = local.head_copy
-            if self._hold.durable is None or not local.base.incarnation:
+            if self._storage.durable is None or not local.base.incarnation:
                 return False
             return head is None or head.version[:2] != local.base.version[:2]
 
@@ -170,66 +172,68 @@ class ConversationSaver:
 
     @property
     def _begins_durably(self) -> bool:
-        hold = self._hold
-        return hold.hot is not None and hold.hot.is_known and hold.begins_durably
+        storage = self._storage
+        return storage.hot is not None and storage.hot.is_known and storage.begins_durably
 
     def commit_all(self) -> None:
         """Write all changes of the conversation to both tiers, in the calling thread.
 
         If a tier fails, the write is repeated later in the background.
         """
-        hold, local = self._hold, self._hold.local
+        storage, local = self._storage, self._storage.local
         try:
             self._save()
         except StoreUnavailableError:
-            if hold.durable is None:
+            if storage.durable is None:
                 raise
         with local.lock:
             is_empty = not local.base.incarnation and not local.has_work()
-        if hold.durable is not None and not is_empty:
-            work = partial(hold.flush, writes_hot=self.hot_health.is_up, closes=self.is_closing)
+        if storage.durable is not None and not is_empty:
+            work = partial(storage.flush, writes_hot=self.hot_health.is_up, closes=self.is_closing)
             self._attempt(work, self.durable_health, must=True)
         self._catch_up_hot()
 
     def _commit(self, *, flush: bool) -> None:
-        hold, submit = self._hold, self.tiers.writer.submit
+        storage, submit = self._storage, self.tiers.writer.submit
         try:
             self._save()
         except StoreUnavailableError:
-            if hold.hot is not None and hold.durable is not None:
-                submit(self._place, partial(self._quietly, hold.save_durably), slow=True)
+            if storage.hot is not None and storage.durable is not None:
+                submit(self._key, partial(self._attempt_quietly, storage.save_durably), slow=True)
             raise
-        if hold.durable is not None and (flush or self._needs_flush or hold.is_flush_due):
+        if storage.durable is not None and (flush or self._needs_flush or storage.is_flush_due):
             # A flush runs at the same time as the next turn's save, so that no turn waits for the
             # durable tier.
             self._needs_flush = False
-            work = partial(self._quietly, lambda: hold.flush(writes_hot=self.hot_health.is_up))
-            submit((self._place, "flush"), work, slow=True, is_needed=self.is_unsaved)
+            work = partial(
+                self._attempt_quietly, lambda: storage.flush(writes_hot=self.hot_health.is_up)
+            )
+            submit((self._key, "flush"), work, slow=True, is_needed=self.is_unsaved)
 
     def _save(self) -> None:
         self.check()
-        hold = self._hold
-        if not hold.local.is_dirty:
+        storage = self._storage
+        if not storage.local.is_dirty:
             self._catch_up_hot()
             return
         self._waits_for_durable, self.asked_at = self._begins_durably, time.monotonic()
         try:
-            if hold.hot is not None:
-                if self._attempt(hold.save_hot, self.hot_health):
+            if storage.hot is not None:
+                if self._attempt(storage.save_hot, self.hot_health):
                     return
                 self._waits_for_durable, self.asked_at = True, time.monotonic()
-            self._attempt(hold.save_durably, self.durable_health)
+            self._attempt(storage.save_durably, self.durable_health)
         finally:
             self.asked_at = None
-        if hold.durable is not None and hold.local.head_copy is None:
+        if storage.durable is not None and storage.local.head_copy is None:
             self._needs_flush = True  # begun in the hot tier: the durable tier does not answer
 
     def _catch_up_hot(self) -> None:
-        if self._hold.hot is not None and not self.hot_health.is_up:
+        if self._storage.hot is not None and not self.hot_health.is_up:
             with suppress(StoreUnavailableError):  # the durable tier has everything
-                self._attempt(self._hold.catch_up_hot, self.hot_health)
+                self._attempt(self._storage.catch_up_hot, self.hot_health)
 
-    def _quietly(self, work: Callable[[], object]) -> None:
+    def _attempt_quietly(self, work: Callable[[], object]) -> None:
         try:
             self._attempt(work, self.durable_health)
         except StoreError as error:
@@ -247,32 +251,32 @@ class ConversationSaver:
                 it.
             CorruptRecordError: A stored record is damaged. The attribute ``error`` keeps it.
         """
-        if not must and not health.may_try():
+        if not must and not health.may_call():
             self._retry(health)
             raise StoreUnavailableError(f"the tier is down and tried again soon: {health.error}")
         try:
             found = work()
         except OvertakenError:
-            health.overtaken()
+            health.record_conflict()
             self._retry(health)
             raise
         except (ConflictError, CorruptRecordError) as error:
             self.error = error
             raise
         except StoreError as error:
-            health.failed(error)
+            health.record_failure(error)
             self._retry(health)
             if isinstance(error, StoreUnavailableError):
                 raise
             raise StoreUnavailableError(
                 f"the tier rejected the change, which is kept: {cause_of(error)}"
             ) from error
-        health.succeeded()
-        if self._hold.hot is not None and self._hold.durable is not None:
-            self._note_unflushed(is_saved=health is self.hot_health)
+        health.record_success()
+        if self._storage.hot is not None and self._storage.durable is not None:
+            self._update_unflushed(is_saved=health is self.hot_health)
         return found
 
-    def _note_unflushed(self, *, is_saved: bool) -> None:
+    def _update_unflushed(self, *, is_saved: bool) -> None:
         """Update the list of conversations whose latest changes only the hot tier has.
 
         A save in the hot tier adds this conversation, and a complete write to the durable tier
@@ -280,13 +284,13 @@ class ConversationSaver:
         """
         unflushed = self.tiers.writer.unflushed
         if is_saved:
-            unflushed.pop(self._place, None)  # the latest save is the last in the dict
-            ids = self._hold.local.base.ids
-            unflushed[self._place] = partial(Conversation, self._place, self.tiers, ids=ids)
-            for place in list(unflushed)[:-_MOST_UNFLUSHED]:
-                unflushed.pop(place, None)
+            unflushed.pop(self._key, None)  # the latest save is the last in the dict
+            ids = self._storage.local.base.ids
+            unflushed[self._key] = partial(Conversation, self._key, self.tiers, ids=ids)
+            for conversation_key in list(unflushed)[:-_MAX_UNFLUSHED]:
+                unflushed.pop(conversation_key, None)
         elif not self.is_unsaved():
-            unflushed.pop(self._place, None)
+            unflushed.pop(self._key, None)
 
     def _retry(self, health: TierHealth) -> None:
         # Keyed by this object, because each object for a conversation has its own retry.
@@ -295,7 +299,7 @@ class ConversationSaver:
         self.tiers.writer.later(key, delay, self.request, is_needed=self.is_unsaved)
 
 
-_MOST_UNFLUSHED = 1_000
+_MAX_UNFLUSHED = 1_000
 _FLUSH_SECONDS = 5.0
 
 
@@ -311,28 +315,31 @@ def flush_saved(writer: Writer, *others: Future[None]) -> None:
     """
     unflushed, end = writer.unflushed, time.monotonic() + _FLUSH_SECONDS
 
-    def flush(place: Place) -> None:
-        opened = unflushed.get(place)
+    def flush(conversation_key: ConversationKey) -> None:
+        opened = unflushed.get(conversation_key)
         if opened is None or time.monotonic() >= end:
             return
-        hold = opened()
-        if not is_nothing(hold.read_hot(touch=False)):
-            hold.flush(writes_hot=False)
-        if unflushed.get(place) is opened:  # else it was saved again meanwhile
-            unflushed.pop(place, None)
+        storage = opened()
+        if not is_nothing(storage.read_hot(touch=False)):
+            storage.flush(writes_hot=False)
+        if unflushed.get(conversation_key) is opened:  # else it was saved again meanwhile
+            unflushed.pop(conversation_key, None)
 
     submit = partial(writer.submit, slow=True, is_needed=lambda: False)
-    flushes = [submit(place, partial(flush, place)) for place in list(unflushed)]
+    flushes = [
+        submit(conversation_key, partial(flush, conversation_key))
+        for conversation_key in list(unflushed)
+    ]
     wait([*others, *flushes], timeout=_FLUSH_SECONDS)
     if unflushed:
         logger.warning("sessions=<%d> | not flushed yet, a sweeper flushes them", len(unflushed))
 
 
-_MOST_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 5.0
 """Longest wait of a turn while the tier answers, but other writers are always faster."""
 
 
-async def saved(saver: ConversationSaver, future: Future[None]) -> None:
+async def wait_for_save(saver: ConversationSaver, future: Future[None]) -> None:
     """Wait for a save of a conversation, at most for the deadline of the tier that stores it.
 
     A save that takes longer is completed in the background, and a warning is logged. If the tier is
@@ -357,12 +364,12 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
         # The deadline counts from the request to the tier.
         held_up = await wait_while(
             future,
-            lambda held_up: saver.left(deadline + held_up),
-            most=max(deadline, _MOST_SECONDS),
+            lambda held_up: saver.remaining_seconds(deadline + held_up),
+            most=max(deadline, _MAX_WAIT_SECONDS),
         )
         if not future.done():
-            if not saver.left(deadline + held_up):
-                health.failed(since=saver.asked_at)
+            if not saver.remaining_seconds(deadline + held_up):
+                health.record_failure(since=saver.asked_at)
             count_missed_deadline(tier)
             raise StoreUnavailableError(f"the {tier} tier did not answer within {deadline} s")
         future.result()
@@ -373,7 +380,7 @@ async def saved(saver: ConversationSaver, future: Future[None]) -> None:
         del future  # avoids a reference cycle of error, traceback, frame and future
 
 
-def wait_for(
+def block_until_saved(
     future: Future[None], tiers: Tiers, *, must: bool = False, has_waited: bool = False
 ) -> None:
     """Block the thread until a save ends, or until a deadline.

@@ -25,11 +25,11 @@ from strands_manga_memory.session.protocol.record import (
 )
 from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.session_log import turn_numbers
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 
 _ENDED = "the conversation was deleted or rewound, or has expired, meanwhile"
 
-Standing = Literal["new", "exists", "ended"]
+TransferResult = Literal["new", "exists", "ended"]
 """State of a conversation in the tiers; ``ended``: it has expired or was deleted."""
 
 
@@ -68,11 +68,18 @@ class TransferredOrchestrator:
     state: Mapping[str, Any]
 
 
-def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[str, Any]) -> None:
+def fork(
+    conversation_key: ConversationKey,
+    tiers: Tiers,
+    *,
+    at_turn: int,
+    to: ConversationKey,
+    ids: Mapping[str, Any],
+) -> None:
     """Begin a new conversation with a copy of another conversation's first turns.
 
     Args:
-        place: Storage key of the conversation to copy; it is not changed.
+        conversation_key: Storage key of the conversation to copy; it is not changed.
         tiers: The stores.
         at_turn: Number of the last turn to copy, counted from 1.
         to: Storage key of the new conversation.
@@ -86,7 +93,7 @@ def fork(place: Place, tiers: Tiers, *, at_turn: int, to: Place, ids: Mapping[st
         CorruptRecordError: A turn to copy cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
-    content = content_at(_loaded(place, tiers), at_turn, now=tiers.clock())
+    content = content_at(_loaded(conversation_key, tiers), at_turn, now=tiers.clock())
     known = {name: str(value) for name, value in ids.items() if value is not None}
     seen = {key: content.seen[key] for key in content.turns}
     content = replace(content, seen=seen, ids=known, created=tiers.clock())
@@ -120,14 +127,14 @@ def _with_new_keys(content: Record) -> Record:
     )
 
 
-def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
+def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> None:
     """Remove all turns of a conversation after the turn ``at_turn``.
 
     A turn that another process saves during this call stays. With ``at_turn`` 0, it is removed,
     too. A running agent keeps its old history until its process reads the conversation again.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores.
         at_turn: Number of the last turn to keep, counted from 1; 0 deletes the whole conversation
             and its stored states.
@@ -138,15 +145,15 @@ def rewind(place: Place, tiers: Tiers, *, at_turn: int) -> None:
         CorruptRecordError: A turn to keep cannot be read.
         StoreUnavailableError: A tier does not answer; call ``rewind`` again.
     """
-    hold = _loaded(place, tiers)
-    if at_turn == 0 and not hold.local.base.is_empty:
-        hold.delete()
+    storage = _loaded(conversation_key, tiers)
+    if at_turn == 0 and not storage.local.base.is_empty:
+        storage.delete()
         return
-    if not begin_with(hold, content_at(hold, at_turn, now=tiers.clock()), replaces=True):
+    if not begin_with(storage, content_at(storage, at_turn, now=tiers.clock()), replaces=True):
         raise ConflictError(_ENDED)
 
 
-def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
+def content_at(storage: Conversation, at_turn: int, *, now: float) -> Record:
     """Return the content that a conversation had at the end of the turn ``at_turn``.
 
     For the last turn, this is the present history and states. For an earlier turn, the history has
@@ -154,7 +161,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     values are stored.
 
     Args:
-        hold: The conversation, loaded from its tiers.
+        storage: The conversation, loaded from its tiers.
         at_turn: Number of the last turn in the content, counted from 1.
         now: The time in seconds since 1970.
 
@@ -168,9 +175,9 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
         CorruptRecordError: A turn up to ``at_turn`` cannot be read.
         StoreUnavailableError: A tier does not answer.
     """
-    base = hold.local.base
-    logged = [] if hold.durable is None else hold.durable.logged_keys(base.incarnation)
-    log = dict(hold.history())  # later, as other processes may log turns meanwhile
+    base = storage.local.base
+    logged = [] if storage.durable is None else storage.durable.logged_keys(base.incarnation)
+    log = dict(storage.history())  # later, as other processes may log turns meanwhile
     numbers = turn_numbers({**dict.fromkeys(logged, Turn()), **log})
     last = max(numbers.values(), default=0)
     if not last:
@@ -189,7 +196,7 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
             f"turn {at_turn} is still open: wait until it has ended, or choose an earlier one"
         )
     if damaged := sorted(wanted - turns.keys()):
-        durable = hold.durable
+        durable = storage.durable
         if durable is not None and damaged[0] not in durable.logged_keys(base.incarnation):
             raise ConflictError(_ENDED)  # the log was deleted between the two reads
         raise CorruptRecordError(
@@ -229,19 +236,19 @@ def content_at(hold: Conversation, at_turn: int, *, now: float) -> Record:
     )
 
 
-def _loaded(place: Place, tiers: Tiers) -> Conversation:
-    hold = Conversation(place, tiers, ids={})
-    hold.load(touch=False)
-    return hold
+def _loaded(conversation_key: ConversationKey, tiers: Tiers) -> Conversation:
+    storage = Conversation(conversation_key, tiers, ids={})
+    storage.load(touch=False)
+    return storage
 
 
-def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
+def begin_with(storage: Conversation, content: Record, *, replaces: bool) -> bool:
     """Store the given content as a new run of a conversation, for a fork, rewind or transfer.
 
     A conversation has numbered runs (incarnations). A run lasts until a deletion, expiry or rewind.
 
     Args:
-        hold: Access to the conversation, created for this call and used by no agent.
+        storage: Access to the conversation, created for this call and used by no agent.
         content: The content. Its turns are moved to the log.
         replaces: True for a rewind: the new run replaces the run from which ``content`` was read,
             and keeps turns that were stored since. False: the conversation must not exist yet.
@@ -250,57 +257,57 @@ def begin_with(hold: Conversation, content: Record, *, replaces: bool) -> bool:
         Whether the content was stored. False if the conversation exists already or, with
         ``replaces``, if the run of ``content`` has ended.
     """
-    for _ in attempts("hot" if hold.durable is None else "durable"):
-        found = [hold.read_hot(touch=False)] if hold.hot is not None else []
-        found += [hold.read_head()] if hold.durable is not None else []
-        base = hold.local.base
+    for _ in attempts("hot" if storage.durable is None else "durable"):
+        found = [storage.read_hot(touch=False)] if storage.hot is not None else []
+        found += [storage.read_head()] if storage.durable is not None else []
+        base = storage.local.base
         if base.incarnation != content.incarnation if replaces else not base.is_empty:
             return False
-        incarnation = hold.local.next_incarnation()
+        incarnation = storage.local.next_incarnation()
         # also above the content's versions: a fork's states have versions of the source
-        version = hold.local.next_version(*found, content)
+        version = storage.local.next_version(*found, content)
         record = replace(content, version=version, incarnation=incarnation)
         if replaces:
             record = replace(record, carries_from=base.carries_from, last_rewind=incarnation)
-            record = join(record, _with_new_unlogged(hold, content))
+            record = join(record, _with_new_unlogged(storage, content))
         else:
             record = replace(record, carries_from=incarnation)
-        first = hold.durable or hold.hot
+        first = storage.durable or storage.hot
         assert first is not None  # noqa: S101 - a conversation has a tier
         if first.write(record.normalize()):
             break
-    with hold.local.lock:
-        hold.local.begin_after(Record(version=record.version, incarnation=incarnation))
+    with storage.local.lock:
+        storage.local.begin_after(Record(version=record.version, incarnation=incarnation))
         # so that messages that the conversation manager edited or wrote stay in the history
-        hold.local.is_overruled = True
-        hold.local.take_in(record, {})
+        storage.local.is_overruled = True
+        storage.local.take_in(record, {})
     try:
-        if replaces and hold.hot is not None:
+        if replaces and storage.hot is not None:
             # also an empty one, which a writer may be about to fill with the old content
-            hold.save_hot(fills=True)
-        hold.flush(closes=True)
-        if hold.durable is not None:
-            hold.durable.purge(hold.local.base.incarnation)
+            storage.save_hot(fills=True)
+        storage.flush(closes=True)
+        if storage.durable is not None:
+            storage.durable.purge(storage.local.base.incarnation)
     except StoreUnavailableError:
         if replaces:  # the hot tier may still have the replaced content
             raise
     return True
 
 
-def _with_new_unlogged(hold: Conversation, content: Record) -> Record:
+def _with_new_unlogged(storage: Conversation, content: Record) -> Record:
     """Return the stored state of a conversation, changed so that a rewind keeps the newest turns.
 
     The newest turns were stored after ``content`` was read. They are listed as missing in the log,
     because only such turns are taken over after a rewind.
 
     Args:
-        hold: Access to the conversation, with its stored state.
+        storage: Access to the conversation, with its stored state.
         content: An earlier copy of the conversation's content.
     """
-    base = hold.local.base
+    base = storage.local.base
     new = {key for key, length in base.seen.items() if length > content.seen.get(key, 0)}
     turns = dict(base.turns)
     short = {key for key in new if len(turns.get(key, Turn()).messages) < base.seen[key]}
-    for key, turn in hold.read_turns(base.incarnation, short).items():
+    for key, turn in storage.read_turns(base.incarnation, short).items():
         turns[key] = turn.merge(turns.get(key, turn))
     return replace(base, turns=turns, unlogged=dict.fromkeys(new, 0))

@@ -23,11 +23,11 @@ from strands_manga_memory.exceptions import StoreError, StoreUnavailableError
 from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages import calls_tools, for_model, is_repair, tool_result_ids
 from strands_manga_memory.session.agent_conversation import AgentConversation, check_messages
-from strands_manga_memory.session.agent_snapshot import NOTES
-from strands_manga_memory.session.conversation_saver import saved, wait_for
+from strands_manga_memory.session.agent_snapshot import MANAGER_STATE
+from strands_manga_memory.session.conversation_saver import block_until_saved, wait_for_save
 from strands_manga_memory.session.session_log import LogEntry
 from strands_manga_memory.session.ttl import gaps_of
-from strands_manga_memory.stores.codec import dump, trusted
+from strands_manga_memory.stores.codec import dump, parsing
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ class SessionAgent:
         self.agent = weakref.ref(agent)
         self.conversation = conversation
         self._initial_states = _states_of(agent)
-        self._unsettled: list[Future[None]] = []
-        self._redactions: list[Future[None]] = []
+        self._awaited_redactions: list[Future[None]] = []
+        self._logged_redactions: list[Future[None]] = []
         self.in_turn = False
         renew_in_child(self)
 
@@ -90,7 +90,7 @@ class SessionAgent:
                 messages = []
             self._restore(agent, messages, {})
             self._refill_stash(agent)
-        conversation.built_with(_states_of(agent))
+        conversation.note_agent_states(_states_of(agent))
         if has_log:
             return
         check_messages(agent.messages)
@@ -118,15 +118,15 @@ class SessionAgent:
         """
         data = {**built, **self.conversation.snapshot}
         used = type(agent.conversation_manager).__name__
-        if (notes := data.get(NOTES)) is not None and notes.get("__name__") != used:
+        if (notes := data.get(MANAGER_STATE)) is not None and notes.get("__name__") != used:
             logger.warning(
                 "saved=<%s>, used=<%s> | another conversation manager takes over, it begins without"
                 " state",
                 notes.get("__name__"),
                 used,
             )
-            del data[NOTES]
-        with trusted(self.conversation.place.conversation):
+            del data[MANAGER_STATE]
+        with parsing(self.conversation.key.name):
             snapshot = Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})
             _with_empty_stack(partial(agent.load_snapshot, snapshot))
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
@@ -175,13 +175,13 @@ class SessionAgent:
         """
         conversation = self.conversation
         conversation.saver.check()
-        await self._settle()
+        await self._await_redactions()
         if conversation.local.is_dirty or conversation.has_news:
             self._capture(agent)
             if conversation.local.is_dirty:
-                await saved(conversation.saver, conversation.saver.request())
-        if conversation.tiers.refresh == "turn" or conversation.hold.is_silent:
-            await saved(conversation.saver, conversation.saver.request_refresh())
+                await wait_for_save(conversation.saver, conversation.saver.request())
+        if conversation.tiers.refresh == "turn" or conversation.storage.is_silent:
+            await wait_for_save(conversation.saver, conversation.saver.request_refresh())
         unsaved = conversation.local.unsaved_messages
         if unsaved >= conversation.tiers.max_unsaved:
             healths = (conversation.saver.hot_health, conversation.saver.durable_health)
@@ -189,9 +189,9 @@ class SessionAgent:
             raise StoreUnavailableError(
                 f"{unsaved} messages could not be saved; no store answers: {causes}"
             )
-        take_over = partial(conversation.take_over, agent.messages)
+        adopt_changes = partial(conversation.adopt_changes, agent.messages)
         is_read = bool(conversation.local.base.lacking)
-        messages = await asyncio.to_thread(take_over) if is_read else take_over()
+        messages = await asyncio.to_thread(adopt_changes) if is_read else adopt_changes()
         if messages is not None:
             built = copy.deepcopy(dict(self._initial_states))
             if conversation.local.message_count:  # another process has begun it, with other states
@@ -278,11 +278,13 @@ class SessionAgent:
                 return
             conversation.saver.request_flush().add_done_callback(end)
 
-        self._redactions = [one for one in self._redactions if not one.done()] + [stored]
+        self._logged_redactions = [one for one in self._logged_redactions if not one.done()] + [
+            stored
+        ]
         conversation.tiers.writer.repeat((self, "redact"), redact)
         return stored
 
-    def settle_later(self, future: Future[None]) -> None:
+    def await_before_turn(self, future: Future[None]) -> None:
         """Make the next beginning or end of a turn wait until a redaction is stored.
 
         The wait takes at most ``durable_deadline``.
@@ -290,8 +292,8 @@ class SessionAgent:
         Args:
             future: Ends when the redaction is stored.
         """
-        left = [one for one in self._unsettled if not one.done() or one.exception()]
-        self._unsettled = [*left, future]
+        left = [one for one in self._awaited_redactions if not one.done() or one.exception()]
+        self._awaited_redactions = [*left, future]
 
     def wait_for_redactions(self) -> None:
         """Block the thread until pending redactions of messages in the log are stored.
@@ -301,27 +303,27 @@ class SessionAgent:
         Raises:
             StoreUnavailableError: A redaction takes longer. It is completed in the background.
         """
-        pending, tiers = self._redactions, self.conversation.tiers
+        pending, tiers = self._logged_redactions, self.conversation.tiers
         wait(pending, timeout=tiers.durable_deadline)
         for future in pending:
             if not future.done():
-                wait_for(future, tiers, must=True, has_waited=True)
+                block_until_saved(future, tiers, must=True, has_waited=True)
 
     def renew_after_fork(self) -> None:
         """Discard the list of pending redactions in a child process. The parent completes them."""
-        self._redactions, self._unsettled = [], []
+        self._logged_redactions, self._awaited_redactions = [], []
 
-    async def _settle(self) -> None:
-        futures, self._unsettled = self._unsettled, []
+    async def _await_redactions(self) -> None:
+        futures, self._awaited_redactions = self._awaited_redactions, []
         tiers = self.conversation.tiers
         for future in futures:
             await asyncio.wait([awaitable(future)], timeout=tiers.durable_deadline)
-            wait_for(future, tiers, has_waited=True)
+            block_until_saved(future, tiers, has_waited=True)
 
     def end_turn(self, agent: Agent) -> None:
         """Mark the end of the agent's turn in its conversation. The turn is saved later."""
         self.in_turn = False
-        self._announce(agent)  # the intent at the end of the turn is stored with the turn
+        self._set_changed_meta(agent)  # the intent at the end of the turn is stored with the turn
         self.conversation.end_turn()
 
     async def after_turn(self, event: AfterInvocationEvent) -> None:
@@ -329,11 +331,11 @@ class SessionAgent:
 
         A turn that ended with an interrupt or checkpoint is also written to the durable tier.
         """
-        await self._settle()
+        await self._await_redactions()
         self._capture(event.agent)
         saver, result = self.conversation.saver, event.result
         is_paused = result is not None and result.stop_reason in ("interrupt", "checkpoint")
-        await saved(saver, saver.request(flush=is_paused))
+        await wait_for_save(saver, saver.request(flush=is_paused))
 
     # State between turns
 
@@ -348,10 +350,10 @@ class SessionAgent:
 
     def _capture(self, agent: Agent) -> None:
         self.conversation.capture(agent.messages, _states_of(agent))
-        self._announce(agent)
+        self._set_changed_meta(agent)
 
-    def _announce(self, agent: Agent) -> None:
-        self.conversation.announce(attachments(agent).get("metadata", dict)())
+    def _set_changed_meta(self, agent: Agent) -> None:
+        self.conversation.set_changed_meta(attachments(agent).get("metadata", dict)())
 
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:

@@ -27,9 +27,9 @@ from strands_manga_memory.session.session_log import turn_numbers
 from strands_manga_memory.session.tiers import (
     BUCKETS,
     TOMBSTONE,
+    ConversationKey,
     ExpiryEntry,
     ExpiryIndex,
-    Place,
     Tiers,
     directory_key,
     due_key,
@@ -51,29 +51,33 @@ class EndedConversation:
     A finalizer is a function that processes ended conversations, such as a summarizer.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores of the conversation.
         ids: Unescaped ids of session, user, tenant and member (agent or orchestrator), from the
             index of expiring conversations. They are used if no tier has the ids.
 
     Attributes:
-        hold: Access to the conversation in the two stores, with this process's copy of it.
+        storage: Access to the conversation in the two stores, with this process's copy of it.
         durable: Access to the conversation in the durable tier (such as DynamoDB); None without
             one.
     """
 
     def __init__(
-        self, place: Place, tiers: Tiers, *, ids: Mapping[str, str | None] | None = None
+        self,
+        conversation_key: ConversationKey,
+        tiers: Tiers,
+        *,
+        ids: Mapping[str, str | None] | None = None,
     ) -> None:
-        self.place = place
+        self.key = conversation_key
         self._ids = {name: value for name, value in (ids or {}).items() if value is not None}
-        self.hold = Conversation(place, tiers, ids=self._ids)
-        self.durable = self.hold.durable
+        self.storage = Conversation(conversation_key, tiers, ids=self._ids)
+        self.durable = self.storage.durable
 
     @property
     def record(self) -> Record:
         """Stored state of the conversation, as last read from a tier."""
-        return self.hold.local.base
+        return self.storage.local.base
 
     @property
     def ids(self) -> Mapping[str, str]:
@@ -98,12 +102,12 @@ class EndedConversation:
             StoreUnavailableError: A tier does not answer.
             CorruptRecordError: The record in a tier cannot be read.
         """
-        found, hot = self.hold.read_hot(touch=False), self.hold.hot
+        found, hot = self.storage.read_hot(touch=False), self.storage.hot
         stored = None if hot is None else hot.stored
         if found is None or found.is_empty or stored is None or stored.expect != claimed:
             return False
         if self.durable is not None:
-            self.hold.flush(writes_hot=False, closes=True)
+            self.storage.flush(writes_hot=False, closes=True)
         return True
 
     def read(self) -> None:
@@ -116,9 +120,9 @@ class EndedConversation:
             CorruptRecordError: The record cannot be read.
         """
         if self.durable is not None:
-            self.hold.read_head(is_alone=True)
+            self.storage.read_head(is_alone=True)
         else:
-            self.hold.read_hot(touch=False)
+            self.storage.read_hot(touch=False)
 
     @property
     def ended_incarnations(self) -> list[int]:
@@ -148,7 +152,7 @@ class EndedConversation:
         Nothing is yielded without messages, or if the user or session is not known.
         """
         if not self.record.is_empty:
-            yield from self._transcript(self.hold.history(), turns=self.record.turn_count)
+            yield from self._transcript(self.storage.history(), turns=self.record.turn_count)
 
     def _transcript(
         self, log: Sequence[tuple[TurnKey, Turn]], *, turns: int | None = None
@@ -280,7 +284,7 @@ class SessionSweeper:
         if name.count("/") > 1:  # cached data, not a conversation
             hot.drop(name, expect=expect)
             return False
-        return _tried(partial(self._finish, hot, name, expect))
+        return _run_logged(partial(self._finish, hot, name, expect))
 
     def _finish(self, hot: HotStore, name: str, expect: tuple[int, int]) -> bool:
         """Finish an expired conversation in the hot tier that this sweeper has claimed (reserved).
@@ -297,7 +301,7 @@ class SessionSweeper:
         Returns:
             Whether the conversation was removed.
         """
-        conversation = EndedConversation(Place.named(name), self._tiers)
+        conversation = EndedConversation(ConversationKey.parse(name), self._tiers)
         if not conversation.flush(claimed=expect):
             hot.drop(name, expect=expect)  # a tombstone or an empty record
             return False
@@ -305,8 +309,8 @@ class SessionSweeper:
             self._finalizer(conversation)
         if conversation.durable is None:
             return hot.drop(name, expect=expect)
-        self._mark(conversation.place, conversation.durable)
-        return conversation.hold.empty_hot()
+        self._mark_finalized(conversation.key, conversation.durable)
+        return conversation.storage.empty_hot()
 
     # The durable tier
 
@@ -316,17 +320,20 @@ class SessionSweeper:
         index, now = self._index, self._tiers.clock()
         due = index.due(now, start=secrets.randbelow(BUCKETS))
         claimed = (entry for entry in due if index.claim(entry, now=now, lease=self._lease))
-        return sum(_tried(partial(self._look, entry, index)) for entry in islice(claimed, limit))
+        return sum(
+            _run_logged(partial(self._check_entry, entry, index))
+            for entry in islice(claimed, limit)
+        )
 
-    def _look(self, entry: ExpiryEntry, index: ExpiryIndex) -> bool:
-        due, is_finalized = self._attend(entry)
+    def _check_entry(self, entry: ExpiryEntry, index: ExpiryIndex) -> bool:
+        due, is_finalized = self._check_conversation(entry)
         if due is None:
             index.remove(entry)
         else:
             index.move(entry, due=due)
         return is_finalized
 
-    def _attend(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
+    def _check_conversation(self, entry: ExpiryEntry) -> tuple[float | None, bool]:
         """Check a conversation in the durable tier, and do the work that is due.
 
         - While the hot tier has a copy of the conversation, nothing is due.
@@ -340,15 +347,15 @@ class SessionSweeper:
             finalizer was called.
         """
         now, ttl, hot = self._tiers.clock(), self._tiers.ttl, self._tiers.hot
-        if hot is not None and (copy := hot_copy_of(hot, entry.place.conversation)) is not None:
+        if hot is not None and (copy := hot_copy_of(hot, entry.key.name)) is not None:
             wait = 0.0 if copy.state == CLOSING else max(0.0, copy.expires_in)
             return now + wait + self._lease, False
-        conversation = EndedConversation(entry.place, self._tiers, ids=entry.ids)
+        conversation = EndedConversation(entry.key, self._tiers, ids=entry.ids)
         conversation.read()
         durable, record = conversation.durable, conversation.record
         assert durable is not None  # noqa: S101 - for the type checker
         if record.is_empty:
-            return self._attend_ended(entry, conversation, durable)
+            return self._remove_remains(entry, conversation, durable)
         due = record.last_used + ttl.ttl(record.turn_count)
         if now < due:
             return due, False
@@ -362,7 +369,7 @@ class SessionSweeper:
             return min(max(over_at, now + self._lease), now + 2 * away), is_finalized
         # A log may be deleted only after a tombstone was put. A writer that continues the
         # conversation finds the tombstone, and moves its unsaved turns to the next incarnation.
-        if conversation.hold.expire(unused_since=now - ttl.session):
+        if conversation.storage.expire(unused_since=now - ttl.session):
             durable.purge(conversation.record.incarnation)
         return now + ttl.grace + self._lease, is_finalized
 
@@ -374,26 +381,26 @@ class SessionSweeper:
         """
         if self._finalizer is None:
             return False
-        mark = self._table.get(*finalized_key(conversation.place))
+        mark = self._table.get(*finalized_key(conversation.key))
         if mark is not None and mark.get("of") == [durable.head_item.get("v")]:
             return False
         self._finalizer(conversation)
-        self._mark(conversation.place, durable)
+        self._mark_finalized(conversation.key, durable)
         return True
 
-    def _mark(self, place: Place, durable: DurableTier) -> None:
+    def _mark_finalized(self, conversation_key: ConversationKey, durable: DurableTier) -> None:
         """Store which version of a conversation the finalizer has processed.
 
         A later sweep does not give that version to the finalizer again.
         """
         if not durable.head_item:
             return
-        partition, sort = finalized_key(place)
+        partition, sort = finalized_key(conversation_key)
         until = int(self._tiers.clock() + 2 * self._tiers.ttl.session)
         names = {"session_id": partition, "sk": sort}
         self._table.put({**names, "of": [durable.head_item["v"]], self._table.schema.ttl: until})
 
-    def _attend_ended(
+    def _remove_remains(
         self, entry: ExpiryEntry, conversation: EndedConversation, durable: DurableTier
     ) -> tuple[float | None, bool]:
         """Remove the remains of a deleted or expired conversation from the durable tier.
@@ -411,7 +418,7 @@ class SessionSweeper:
             has_ended = bool(conversation.ended_incarnations)
             is_finalized = has_ended and self._finalized(conversation, durable)
             if max(there) >= record.incarnation:  # the table's own TTL deleted the head
-                local = conversation.hold.local
+                local = conversation.storage.local
                 after = record.expire(local.next_version(), local.next_incarnation(max(there)))
                 if not durable.write(after):
                     return now + self._lease, is_finalized
@@ -423,9 +430,9 @@ class SessionSweeper:
             return expires_at, False
         if not durable.remove_head():
             return now + self._lease, False
-        self._table.batch_write(deletes=[due_key(entry.place), finalized_key(entry.place)])
-        key = directory_key(entry.place.session, entry.ids)
-        rows = self._table.query(entry.place.session, attributes=[])
+        self._table.batch_write(deletes=[due_key(entry.key), finalized_key(entry.key)])
+        key = directory_key(entry.key.session, entry.ids)
+        rows = self._table.query(entry.key.session, attributes=[])
         if key is not None and all(row["sk"] == TOMBSTONE for row in rows):
             self._table.delete(*key)
         return None, False
@@ -436,7 +443,7 @@ class SessionSweeper:
         return self._tiers.durable
 
 
-def _tried(work: Callable[[], bool]) -> bool:
+def _run_logged(work: Callable[[], bool]) -> bool:
     """Run a step of a sweep. After an error, log the error and return False."""
     try:
         return work()

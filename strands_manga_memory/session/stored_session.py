@@ -22,11 +22,11 @@ from strands_manga_memory.session.agent_conversation import (
     check_messages,
 )
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
-from strands_manga_memory.session.conversation_saver import wait_for
+from strands_manga_memory.session.conversation_saver import block_until_saved
 from strands_manga_memory.session.conversation_transfer import (
-    Standing,
     TransferredConversation,
     TransferredOrchestrator,
+    TransferResult,
     begin_with,
     fork,
     rewind,
@@ -35,16 +35,16 @@ from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.session_agent import SessionAgent
 from strands_manga_memory.session.session_log import HistoryPage, LogEntry, LogPosition
 from strands_manga_memory.session.tiers import (
+    ConversationKey,
     Kind,
-    Place,
     Tiers,
     is_in_hot,
     member_ids,
     members,
     put_group_tombstone,
-    unlist,
+    remove_listing,
 )
-from strands_manga_memory.stores.codec import MOST_LEVELS, dump, is_json, is_nested_deeper, load
+from strands_manga_memory.stores.codec import MAX_LEVELS, dump, is_json, is_nested_deeper, load
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""
@@ -91,7 +91,7 @@ class StoredSession:
         Args:
             agent_id: Id of the agent, or None for the default agent.
         """
-        return not self._look_at(agent_id).local.base.is_empty
+        return not self._inspect(agent_id).local.base.is_empty
 
     def delete_session(self) -> None:
         """Delete all conversations of this session from both tiers.
@@ -109,26 +109,31 @@ class StoredSession:
         """
         tiers, began = self._tiers, self._tiers.clock()
         until = began + tiers.ttl.tombstone_seconds
-        places = {
-            self._place(self._agent_id(None)),
-            *(one.place for one in self._conversations.values()),
+        keys = {
+            self._key_of(self._agent_id(None)),
+            *(one.key for one in self._conversations.values()),
         }
         if tiers.durable is None:
-            if errors := self._delete(places):
+            if errors := self._delete(keys):
                 raise errors[0]
             return
         # The listed conversations are deleted first. If the process dies here, no agent can
         # continue in a deleted session.
-        places |= set(members(tiers.durable, self._storage_id))
-        waits = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
-        errors = self._delete(places)
+        keys |= set(members(tiers.durable, self._storage_id))
+        has_hot_copies = tiers.hot is None and is_in_hot(tiers.durable, self._storage_id)
+        errors = self._delete(keys)
         # The tombstone gets the time before the deletions. With a later time, the tombstone would
         # also delete a conversation that begins again after its own deletion.
         put_group_tombstone(tiers.durable, self._storage_id, now=began, until=until)
-        errors += self._delete(set(members(tiers.durable, self._storage_id)) - places)
+        errors += self._delete(set(members(tiers.durable, self._storage_id)) - keys)
         if errors:
             raise errors[0]
-        unlist(tiers.durable, self._storage_id, self._ids, waits_until=until if waits else None)
+        remove_listing(
+            tiers.durable,
+            self._storage_id,
+            self._ids,
+            copies_until=until if has_hot_copies else None,
+        )
 
     @contextmanager
     def lease(self, agent_id: str | None = None, *, ttl: float = 30.0) -> Iterator[None]:
@@ -149,7 +154,7 @@ class StoredSession:
         hot = self._tiers.hot
         if hot is None:
             raise ValueError("hot is None: a lease needs a hot tier that survives the process")
-        name = self._place(self._agent_id(agent_id)).conversation
+        name = self._key_of(self._agent_id(agent_id)).name
         owner = uuid.uuid4().hex
         if not hot.acquire_lease(name, owner=owner, ttl=ttl):
             raise ConflictError("someone else holds the lease of this conversation")
@@ -209,7 +214,7 @@ class StoredSession:
         before = None if after is None else LogPosition.parse(after)
         held = [conversation for _, conversation in self._in_process(self._agent_id(agent_id))]
         in_use = max(held, key=lambda one: one.local.unsaved_messages, default=None)
-        entries, earlier = self._look_at(agent_id, in_use).page(limit=limit, before=before)
+        entries, earlier = self._inspect(agent_id, in_use).page(limit=limit, before=before)
         records = tuple(entry.record for entry in entries)
         return HistoryPage(records, None if earlier is None else str(earlier))
 
@@ -241,10 +246,10 @@ class StoredSession:
             storage = other.storage_session_id
         self._save_in_process(id_, idle=False)
         fork(
-            self._place(id_),
+            self._key_of(id_),
             self._tiers,
             at_turn=whole("at_turn", at_turn, least=1),
-            to=Place.of(storage, "A", id_),
+            to=ConversationKey.of(storage, "A", id_),
             ids={**self._ids, "session": session_id, "member": id_},
         )
 
@@ -273,7 +278,7 @@ class StoredSession:
         """
         id_ = self._agent_id(agent_id)
         self._save_in_process(id_, idle=True)
-        rewind(self._place(id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
+        rewind(self._key_of(id_), self._tiers, at_turn=whole("at_turn", at_turn, least=0))
         for _, conversation in self._in_process(id_):
             conversation.saver.request_refresh().result()
 
@@ -288,7 +293,7 @@ class StoredSession:
         Args:
             agent_id: Id of the agent, or None for the default agent.
         """
-        conversation = self._get_or_look_at(agent_id)
+        conversation = self._get_or_inspect(agent_id)
         with conversation.lock:
             local = conversation.local
             slots = [slot for slot in local.window if slot.key and slot.body is None]
@@ -340,7 +345,7 @@ class StoredSession:
         check_messages(messages)
         if keep is not None:
             whole("keep", keep, least=0)
-        conversation = self._get_or_look_at(id_)
+        conversation = self._get_or_inspect(id_)
         with conversation.lock:
             for message in messages:
                 conversation.add({**message, "tracking_id": str(uuid.uuid4())})
@@ -348,7 +353,7 @@ class StoredSession:
             if keep is not None:
                 conversation.local.set_view(conversation.local.view[-keep:] if keep else ())
         self._conversations["A", id_] = conversation
-        wait_for(conversation.saver.request(), self._tiers, must=True)
+        block_until_saved(conversation.saver.request(), self._tiers, must=True)
 
     def restorable(self, agent_id: str | None = None) -> tuple[list[Message], dict[str, Any]]:
         """Return the history and the states that a restore would give to an agent.
@@ -380,7 +385,7 @@ class StoredSession:
 
     def transfer(
         self, transferred: TransferredConversation | TransferredOrchestrator, id_: str
-    ) -> Standing:
+    ) -> TransferResult:
         """Store a conversation of another session manager, unless this session has it already.
 
         If there is a durable tier, the conversation is not written to the hot tier. Its time to
@@ -427,8 +432,8 @@ class StoredSession:
             else:
                 conversation.set_entry(ORCHESTRATOR, transferred.state)
             content = local.draft()
-        hold = Conversation(conversation.place, self._tiers, ids=content.ids)
-        is_new = not content.incarnation or begin_with(hold, content, replaces=False)
+        storage = Conversation(conversation.key, self._tiers, ids=content.ids)
+        is_new = not content.incarnation or begin_with(storage, content, replaces=False)
         return "new" if is_new else "exists"  # another writer has just begun the conversation
 
     def stats(self, agent_id: str | None = None) -> SessionStats:
@@ -436,7 +441,7 @@ class StoredSession:
 
         The call does not restart the conversation's time to live.
         """
-        return self._get_or_look_at(agent_id).stats(self._live(self._agent_id(agent_id)))
+        return self._get_or_inspect(agent_id).stats(self._live(self._agent_id(agent_id)))
 
     def live_stats(self) -> list[SessionStats]:
         """Return statistics of each agent that this manager uses. No store is read."""
@@ -451,7 +456,7 @@ class StoredSession:
         """
         conversation = self._conversations.get(("A", self._agent_id(agent_id)))
         if conversation is None or not conversation.local.is_dirty:
-            conversation = self._look_at(agent_id)
+            conversation = self._inspect(agent_id)
         with conversation.lock:
             base, now = conversation.local.base, self._tiers.clock()
             values = conversation.local.turn_count, base.created or now, base.last_used or now
@@ -472,14 +477,14 @@ class StoredSession:
                     f"{name} is counted here and cannot be set; the counters are"
                     f" {', '.join(COUNTERS)}"
                 )
-            if is_nested_deeper(value, MOST_LEVELS) or not is_json(value, bits=1 << 20):
+            if is_nested_deeper(value, MAX_LEVELS) or not is_json(value, bits=1 << 20):
                 raise ValueError(
-                    f"{name} must be a JSON value of at most {MOST_LEVELS} levels, got"
+                    f"{name} must be a JSON value of at most {MAX_LEVELS} levels, got"
                     f" {type(value).__name__}"
                 )
-        conversation = self._get_or_look_at(agent_id)
+        conversation = self._get_or_inspect(agent_id)
         conversation.set_meta(fields)
-        wait_for(conversation.saver.request(), self._tiers, must=True)
+        block_until_saved(conversation.saver.request(), self._tiers, must=True)
 
     def when_redacted(self, listener: Callable[[str], None]) -> None:
         """Register a function that is called with the ``tracking_id`` of each redacted message."""
@@ -496,15 +501,15 @@ class StoredSession:
         in_use = [id_ for kind, id_ in self._conversations if kind == "A"]
         return in_use[0] if len(in_use) == 1 else "default"
 
-    def _place(self, id_: str, kind: Kind = "A") -> Place:
-        return Place.of(self._storage_id, kind, id_)
+    def _key_of(self, id_: str, kind: Kind = "A") -> ConversationKey:
+        return ConversationKey.of(self._storage_id, kind, id_)
 
     def _new(self, kind: Kind, id_: str) -> AgentConversation:
         """Create the object that accesses a conversation. Nothing is read yet."""
-        ids, place = {**self._ids, "member": id_}, self._place(id_, kind)
-        return AgentConversation(place, self._tiers, ids=ids, keeps_window=kind == "A")
+        ids, conversation_key = {**self._ids, "member": id_}, self._key_of(id_, kind)
+        return AgentConversation(conversation_key, self._tiers, ids=ids, keeps_window=kind == "A")
 
-    def _look_at(
+    def _inspect(
         self, agent_id: str | None, unsaved: AgentConversation | None = None
     ) -> AgentConversation:
         """Read an agent's conversation from the stores, without restarting its time to live.
@@ -520,9 +525,9 @@ class StoredSession:
             conversation.include_unsaved(unsaved)
         return conversation
 
-    def _get_or_look_at(self, agent_id: str | None) -> AgentConversation:
+    def _get_or_inspect(self, agent_id: str | None) -> AgentConversation:
         """Return the conversation of an agent in use; read any other one from the stores."""
-        return self._conversations.get(("A", self._agent_id(agent_id))) or self._look_at(agent_id)
+        return self._conversations.get(("A", self._agent_id(agent_id))) or self._inspect(agent_id)
 
     def _live(self, agent_id: str) -> Agent | None:
         """Return the Strands agent with this id; None if it is not known, or no longer in use."""
@@ -531,7 +536,7 @@ class StoredSession:
     def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:
         """Return all messages of an agent's conversation, also unsaved ones of this manager."""
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
-        return self._look_at(agent_id, in_use).history(last=last)
+        return self._inspect(agent_id, in_use).history(last=last)
 
     def _notify_redacted(self, message: Message) -> None:
         if id_ := message.get("tracking_id"):
@@ -566,20 +571,22 @@ class StoredSession:
         Session managers that do not use the conversation are left out. The agent is None if it is
         not a Strands agent.
         """
-        place = self._place(agent_id)
+        conversation_key = self._key_of(agent_id)
         for session in members_of(attachments(self._tiers.writer)["sessions"]):
             live, held = session._agents.get(agent_id), session._conversations.get(("A", agent_id))  # noqa: SLF001 - of this class
-            if held is not None and held.place == place:
+            if held is not None and held.key == conversation_key:
                 yield live, held
 
-    def _delete(self, places: Iterable[Place]) -> list[StoreUnavailableError]:
+    def _delete(self, keys: Iterable[ConversationKey]) -> list[StoreUnavailableError]:
         """Delete conversations from both tiers, and return the errors of tiers that failed."""
         errors = []
-        in_use = {conversation.place: conversation for conversation in self._conversations.values()}
-        for place in places:
-            conversation = in_use.get(place) or AgentConversation(place, self._tiers, ids=self._ids)
+        in_use = {conversation.key: conversation for conversation in self._conversations.values()}
+        for conversation_key in keys:
+            conversation = in_use.get(conversation_key) or AgentConversation(
+                conversation_key, self._tiers, ids=self._ids
+            )
             try:
-                self._tiers.writer.submit(place, conversation.hold.delete).result()
+                self._tiers.writer.submit(conversation_key, conversation.storage.delete).result()
                 conversation.saver.error = None
             except StoreUnavailableError as error:
                 errors.append(error)

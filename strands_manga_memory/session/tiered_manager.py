@@ -31,12 +31,16 @@ from strands_manga_memory.messages.message_parts import ToolResultSeparator
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.session.agent_conversation import AgentConversation
 from strands_manga_memory.session.agent_snapshot import ORCHESTRATOR
-from strands_manga_memory.session.conversation_saver import is_on_event_loop, saved, wait_for
+from strands_manga_memory.session.conversation_saver import (
+    block_until_saved,
+    is_on_event_loop,
+    wait_for_save,
+)
 from strands_manga_memory.session.session_agent import SessionAgent, render_request
 from strands_manga_memory.session.stored_session import StoredSession
 from strands_manga_memory.session.tiers import Refresh, Tiers
 from strands_manga_memory.session.ttl import TtlPolicy
-from strands_manga_memory.stores.codec import Codec, dump, load, trusted
+from strands_manga_memory.stores.codec import Codec, dump, load, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Table
 from strands_manga_memory.stores.urls import hot_store_of, table_of
@@ -159,7 +163,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
     def _before_run(self, event: BeforeMultiAgentInvocationEvent) -> None:
         conversation = self._run(event.source.id)
         conversation.saver.check()
-        conversation.take_over([])
+        conversation.adopt_changes([])
 
     async def _after_invocation(self, event: AfterInvocationEvent) -> None:
         await self._agent(event.agent).after_turn(event)
@@ -168,7 +172,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         conversation = self._run(event.source.id)
         is_over = isinstance(event, AfterMultiAgentInvocationEvent)
         save = _request_run_save(event.source, conversation, is_over=is_over)
-        await saved(conversation.saver, save)
+        await wait_for_save(conversation.saver, save)
 
     # Strands' session interface
 
@@ -214,7 +218,7 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         live = self._agent(agent)
         live.append(message, agent)
         if not live.in_turn:
-            wait_for(live.conversation.saver.request(), self._tiers)
+            block_until_saved(live.conversation.saver.request(), self._tiers)
 
     def redact_latest_message(self, redact_message: Message, agent: Agent, **kwargs: Any) -> None:
         """Replace a message by its redacted version in all stores.
@@ -233,9 +237,9 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         self._notify_redacted(redact_message)
         for future in futures:
             if is_on_event_loop():
-                live.settle_later(future)
+                live.await_before_turn(future)
             else:
-                wait_for(future, self._tiers)
+                block_until_saved(future, self._tiers)
 
     def sync_agent(self, agent: Agent, **kwargs: Any) -> None:
         """Save the present state of an agent between turns, and wait until it is saved.
@@ -248,19 +252,19 @@ class TieredSessionManager(StoredSession, SessionManager[Agent]):
         live = self._agent(agent)
         if not live.in_turn:
             live.capture_between_turns()
-            wait_for(live.conversation.saver.request(), self._tiers)
+            block_until_saved(live.conversation.saver.request(), self._tiers)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Restore a Graph or Swarm from its stored state, and store its state from now on."""
         conversation = self._new("M", source.id)
         if conversation.open() is not None and ORCHESTRATOR in conversation.local.states:
-            with trusted(conversation.place.conversation):
+            with parsing(conversation.key.name):
                 source.deserialize_state(load(dump(conversation.local.states[ORCHESTRATOR])))
         self._conversations["M", source.id] = conversation
 
     def sync_multi_agent(self, source: MultiAgentBase, **kwargs: Any) -> None:
         """Save the state of a Graph or Swarm, and wait until it is saved."""
-        wait_for(_request_run_save(source, self._run(source.id)), self._tiers)
+        block_until_saved(_request_run_save(source, self._run(source.id)), self._tiers)
 
     # Methods for users
 

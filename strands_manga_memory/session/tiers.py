@@ -39,7 +39,7 @@ HOT = "hot"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConversationKey:
     """Storage key of the conversation of an agent, Graph or Swarm.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place:
     member: str
 
     @classmethod
-    def of(cls, session: str, kind: Kind, id_: str) -> Place:
+    def of(cls, session: str, kind: Kind, id_: str) -> ConversationKey:
         """Return the storage key of the conversation of an agent, Graph or Swarm.
 
         Args:
@@ -63,15 +63,15 @@ class Place:
         return cls(session, f"{kind}:{encoded_id(id_)}")
 
     @classmethod
-    def named(cls, conversation: str) -> Place:
+    def parse(cls, name: str) -> ConversationKey:
         """Convert a conversation's name in the hot tier to its storage key.
 
         An example of a name is ``s1/A:default``: agent ``default`` in session ``s1``.
         """
-        return cls(*conversation.rsplit("/", 1))
+        return cls(*name.rsplit("/", 1))
 
     @property
-    def conversation(self) -> str:
+    def name(self) -> str:
         """Name of the conversation in the hot tier.
 
         An example is ``s1/A:default``: agent ``default`` in session ``s1``.
@@ -110,10 +110,10 @@ def _heads(table: Table, session: str, *attributes: str) -> Iterator[Item]:
     yield from (row for row in rows if str(row["sk"]).endswith("#HEAD"))
 
 
-def members(table: Table, session: str) -> Iterator[Place]:
+def members(table: Table, session: str) -> Iterator[ConversationKey]:
     """Yield the storage key of each conversation of a session, also of damaged and deleted ones."""
     for row in _heads(table, session):
-        yield Place(session, str(row["sk"]).removesuffix("#HEAD"))
+        yield ConversationKey(session, str(row["sk"]).removesuffix("#HEAD"))
 
 
 def member_ids(table: Table, session: str) -> Iterator[tuple[Kind, str]]:
@@ -173,7 +173,7 @@ def put_group_tombstone(table: Table, partition: str, *, now: float, until: floa
 BUCKETS = 16
 """Number of partitions of the expiry index."""
 
-FIRST_LOOK = 1800.0
+FIRST_CHECK_SECONDS = 1800.0
 """Seconds from a conversation's first write to the durable tier to its first check by a sweeper."""
 
 _IDS = ("session", "user", "tenant", "member")
@@ -184,7 +184,7 @@ class ExpiryEntry:
     """Entry of the expiry index: the time when a sweeper must check a conversation.
 
     Args:
-        place: Storage key of the conversation.
+        key: Storage key of the conversation.
         due: Time when a sweeper checks the conversation, in seconds since 1970.
         ids: Unescaped ids: ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
@@ -192,7 +192,7 @@ class ExpiryEntry:
             0 without a claim.
     """
 
-    place: Place
+    key: ConversationKey
     due: int
     ids: Mapping[str, Any]
     claimed: float = 0.0
@@ -209,15 +209,19 @@ class ExpiryIndex:
         self._table = table
 
     @classmethod
-    def items(cls, place: Place, ids: Mapping[str, Any], *, due: float) -> list[Item]:
+    def items(
+        cls, conversation_key: ConversationKey, ids: Mapping[str, Any], *, due: float
+    ) -> list[Item]:
         """Return the two table items that list a conversation in the expiry index.
 
         The index tells sweepers (background jobs) when to check a conversation. The first item is
         its entry, keyed by the time of the next check. The second item is keyed by conversation,
         and has this time, so that the entry can be found.
         """
-        entry = ExpiryEntry(place, math.ceil(due), {name: ids.get(name) for name in _IDS})
-        partition, sort = due_key(place)
+        entry = ExpiryEntry(
+            conversation_key, math.ceil(due), {name: ids.get(name) for name in _IDS}
+        )
+        partition, sort = due_key(conversation_key)
         return [cls._item(entry), {"session_id": partition, "sk": sort, "due": entry.due}]
 
     def due(self, now: float, *, start: int = 0) -> Iterator[ExpiryEntry]:
@@ -235,7 +239,7 @@ class ExpiryIndex:
                 ids = {id_: item.get(id_) for id_ in _IDS}
                 try:
                     claimed = float(item.get("claimed") or 0.0)
-                    entry = ExpiryEntry(Place.named(name), int(due), ids, claimed)
+                    entry = ExpiryEntry(ConversationKey.parse(name), int(due), ids, claimed)
                 except (ValueError, TypeError) as error:  # must not block the other entries
                     kind = type(error).__name__
                     logger.warning("error=<%s> | skipped a damaged entry of the expiry index", kind)
@@ -263,7 +267,7 @@ class ExpiryIndex:
 
         The check is postponed by at least one second.
         """
-        later = self.items(entry.place, entry.ids, due=max(entry.due + 1, due))
+        later = self.items(entry.key, entry.ids, due=max(entry.due + 1, due))
         self._table.batch_write(puts=later)
         self.remove(entry)
 
@@ -272,38 +276,38 @@ class ExpiryIndex:
         item = self._item(entry)
         self._table.delete(item["session_id"], item["sk"])
 
-    def entry_of(self, place: Place) -> ExpiryEntry | None:
+    def entry_of(self, conversation_key: ConversationKey) -> ExpiryEntry | None:
         """Return a conversation's entry in the expiry index; None if it is missing or damaged."""
-        due = (self._table.get(*due_key(place)) or {}).get("due")
+        due = (self._table.get(*due_key(conversation_key)) or {}).get("due")
         if not isinstance(due, int | float):
             return None
-        entry = ExpiryEntry(place, int(due), {})
+        entry = ExpiryEntry(conversation_key, int(due), {})
         item = self._item(entry)
         ids = self._table.get(item["session_id"], item["sk"]) or {}
         return replace(entry, ids={name: ids.get(name) for name in _IDS})
 
     @staticmethod
     def _item(entry: ExpiryEntry) -> Item:
-        name = entry.place.conversation
+        name = entry.key.name
         partition = f"expiry/{zlib.crc32(name.encode()) % BUCKETS:02d}"
         key = {"session_id": partition, "sk": f"{entry.due:013d}#{name}"}
         return {**key, **entry.ids, "claimed": entry.claimed}
 
 
-def due_key(place: Place) -> Key:
+def due_key(conversation_key: ConversationKey) -> Key:
     """Return the table key under which the time of a conversation's next check is stored.
 
     At this time, a background job (the sweeper) checks whether the conversation has expired.
     """
-    return f"ended/{place.conversation}", "due"
+    return f"ended/{conversation_key.name}", "due"
 
 
-def finalized_key(place: Place) -> Key:
+def finalized_key(conversation_key: ConversationKey) -> Key:
     """Return the key of the table item that shows which version of a conversation is finalized.
 
     A finalizer, such as a summarizer, has processed that version.
     """
-    return f"ended/{place.conversation}", "finalized"
+    return f"ended/{conversation_key.name}", "finalized"
 
 
 class ListedSession(NamedTuple):
@@ -311,15 +315,15 @@ class ListedSession(NamedTuple):
 
     Args:
         scope: The session and its user.
-        waits: Whether the session is deleted, but stays listed because a hot tier may still have
-            copies of it.
+        has_hot_copies: Whether the session is deleted, but stays listed because a hot tier may
+            still have copies of it.
     """
 
     scope: ConversationScope
-    waits: bool
+    has_hot_copies: bool
 
 
-def listings(
+def list_sessions(
     table: Table, user_id: str, tenant: str | None
 ) -> tuple[list[ListedSession], list[str]]:
     """Return the sessions in a user's list of sessions, and the names of unreadable list entries.
@@ -355,13 +359,13 @@ def _possible_sessions(table: Table, row: Item) -> Iterator[Any]:
     key = str(row["sk"])
     yield row.get("session")
     yield unquote(key.rpartition(":")[2])
-    for place in members(table, key):
-        if entry := ExpiryIndex(table).entry_of(place):
+    for conversation_key in members(table, key):
+        if entry := ExpiryIndex(table).entry_of(conversation_key):
             yield entry.ids["session"]
 
 
-def unlist(
-    table: Table, session: str, ids: Mapping[str, Any], *, waits_until: float | None
+def remove_listing(
+    table: Table, session: str, ids: Mapping[str, Any], *, copies_until: float | None
 ) -> None:
     """Remove a deleted session from the list of its user's sessions.
 
@@ -372,15 +376,15 @@ def unlist(
         table: The durable tier.
         session: Storage id of the session.
         ids: Unescaped ids of ``session``, ``user`` and ``tenant``.
-        waits_until: Time when the last hot copies have expired, in seconds since 1970; None if
+        copies_until: Time when the last hot copies have expired, in seconds since 1970; None if
             there are none.
     """
     if (entry := directory_entry(session, ids)) is None:
         return
-    if waits_until is None:
+    if copies_until is None:
         table.delete(entry["session_id"], entry["sk"])
     else:
-        table.put({**entry, "state": DELETED, table.schema.ttl: int(waits_until) + 1})
+        table.put({**entry, "state": DELETED, table.schema.ttl: int(copies_until) + 1})
 
 
 def is_in_hot(table: Table, session: str) -> bool:
@@ -391,7 +395,9 @@ def is_in_hot(table: Table, session: str) -> bool:
     return any(row.get(HOT) for row in table.query(session, attributes=[HOT]))
 
 
-def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore | None) -> list[str]:
+def hot_copy_warnings(
+    table: Table, listed: Iterable[ListedSession], hot: HotStore | None
+) -> list[str]:
     """Return a warning if sessions may have copies in a hot tier that was not given.
 
     A deletion or export of a user's data misses such copies.
@@ -406,7 +412,7 @@ def unseen_copies(table: Table, listed: Iterable[ListedSession], hot: HotStore |
     """
     if hot is not None and hot.survives_process:
         return []
-    if any(one.waits or is_in_hot(table, one.scope.storage_session_id) for one in listed):
+    if any(one.has_hot_copies or is_in_hot(table, one.scope.storage_session_id) for one in listed):
         return [
             "hot tier: sessions were kept in one that outlives its process, and none was given"
             " (MANGA_MEMORY_HOT_URL or --hot)"

@@ -16,7 +16,7 @@ from functools import partial
 from strands_manga_memory import telemetry
 from strands_manga_memory.exceptions import BusyError, StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.session.tiers import Place
+from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import HotStore
 from strands_manga_memory.telemetry import STUCK_WAIT
 
@@ -120,7 +120,7 @@ class ConversationTurns:
         """
         # ``TieredSessionManager.lease`` uses the same lease.
         name, owner = (
-            Place.of(scope.storage_session_id, "A", scope.agent_id).conversation,
+            ConversationKey.of(scope.storage_session_id, "A", scope.agent_id).name,
             uuid.uuid4().hex,
         )
         acquire = partial(hot.acquire_lease, name, owner=owner, ttl=self._lease)

@@ -30,7 +30,7 @@ from strands_manga_memory.lifecycle import attachments, renew_in_child
 from strands_manga_memory.messages.injection import escape_line
 from strands_manga_memory.scope import ConversationScope
 from strands_manga_memory.state.state_store import Part, StateStore
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.writer import TierHealth, shared_writer
 
@@ -78,7 +78,7 @@ class BackgroundRead:
         self._hot = hot
         self._is_immediate = hot is not None and not hot.survives_process
         self.writer = shared_writer(hot, None)
-        self.health = TierHealth(whole=self.writer.hot_health)
+        self.health = TierHealth(shared=self.writer.hot_health)
         self.renew_after_fork()
         renew_in_child(self)
 
@@ -132,7 +132,7 @@ class BackgroundRead:
             self._late = running
             telemetry.count_missed_deadline(self._name)
             if self._hot is not None:
-                self.health.failed(since=since)
+                self.health.record_failure(since=since)
         return running.done()
 
 
@@ -216,12 +216,12 @@ class SessionState:
             self._push()  # the memory of this process does not block
 
     def _pull(self) -> None:
-        shared = self._decoded(self._health.tried(lambda: self._hot.get_value(self._name)))
+        shared = self._decoded(self._health.call(lambda: self._hot.get_value(self._name)))
         if shared is not None:
             self._merge(shared)
 
     def _push(self) -> None:
-        if self._store.has_changed() and not self._health.tried(self._write):
+        if self._store.has_changed() and not self._health.call(self._write):
             key, delay = (self._name, self._store.agent_id), self._health.wait + 0.01
             self._writer.later(key, delay, self._push_again, is_needed=lambda: False)
 
@@ -259,7 +259,7 @@ class SessionState:
             return None
         try:
             rows = self._codec.decode(value, self._name)
-            with trusted(self._name):
+            with parsing(self._name):
                 layers = {str(key): str(text) for key, text in rows["layers"].items()}
                 agents = frozenset(map(str, rows["agents"]))
                 return _SharedLayers(layers, int(rows["revision"]), agents)
@@ -572,7 +572,7 @@ class EnvironmentTracker(Plugin):
 
     def _check(self) -> None:
         if self._changes is not None:
-            self._announced = self._checking.health.tried(self._changes.version) or self._announced
+            self._announced = self._checking.health.call(self._changes.version) or self._announced
 
     def _read(self) -> None:
         version = self._announced

@@ -29,10 +29,10 @@ from strands_manga_memory.messages import text_of
 
 logger = logging.getLogger(__name__)
 
-MOST_LEVELS = 100
+MAX_LEVELS = 100
 """Most levels of a value that is stored as JSON, far fewer than the stack allows."""
 
-_MOST_BITS = 63
+_MAX_BITS = 63
 """Most bits of an integer that is stored as JSON, because some JSON readers change larger
 integers.
 """
@@ -212,7 +212,7 @@ def dump(value: Any) -> bytes:
     Other values are changed. Tuples and sets become lists. Keys of dicts become texts. Dates, times
     and ``Decimal`` become their ``str()``. Any other object also becomes its ``str()``, and a
     warning is logged. The same applies to a container that contains itself, or that is nested
-    deeper than ``MOST_LEVELS``.
+    deeper than ``MAX_LEVELS``.
     """
     tags = 0
 
@@ -221,7 +221,7 @@ def dump(value: Any) -> bytes:
         tags += 1
         return _json_of_bytes(item)
 
-    if is_json(value, levels=MOST_LEVELS - 1, plain=_PLAIN | {bytes}):
+    if is_json(value, levels=MAX_LEVELS - 1, plain=_PLAIN | {bytes}):
         with suppress(TypeError):  # bytes and a lone surrogate
             text = json_bytes(value, tag)
             if text.count(_TAG) == tags:  # no key of the value needs one more ``$``
@@ -237,8 +237,8 @@ def load(data: bytes) -> Any:
             possible types of the error.
     """
     value = json_value(data, _restore_value if _TAG in data else None)
-    if data.count(b"[") + data.count(b"{") > MOST_LEVELS and is_nested_deeper(value, MOST_LEVELS):
-        raise ValueError(f"it has over {MOST_LEVELS} levels")
+    if data.count(b"[") + data.count(b"{") > MAX_LEVELS and is_nested_deeper(value, MAX_LEVELS):
+        raise ValueError(f"it has over {MAX_LEVELS} levels")
     return value
 
 
@@ -266,13 +266,13 @@ def _json_values(value: Any, path: frozenset[int] = frozenset()) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
-        return int(value) if value.bit_length() <= _MOST_BITS else {"$int": f"{int(value):x}"}
+        return int(value) if value.bit_length() <= _MAX_BITS else {"$int": f"{int(value):x}"}
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
         return _json_of_bytes(value)
     is_stored = _is_container(value) and id(value) not in path
-    if is_stored and (not value or len(path) < MOST_LEVELS - 1):
+    if is_stored and (not value or len(path) < MAX_LEVELS - 1):
         path |= {id(value)}
         if not isinstance(value, Mapping):
             if isinstance(value, set | frozenset):
@@ -318,7 +318,7 @@ def load_stored(data: bytes, record: object) -> Any:
         CorruptRecordError: The bytes are invalid. ``record`` is the name of the record in the
             message.
     """
-    with trusted(record):
+    with parsing(record):
         return load(data)
 
 
@@ -327,7 +327,7 @@ MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 
 @contextmanager
-def trusted(record: object) -> Iterator[None]:
+def parsing(record: object) -> Iterator[None]:
     """Raise ``CorruptRecordError`` if a ``with`` block fails to parse a stored record.
 
     Errors that damaged data can cause, such as ``KeyError`` and ``ValueError``, are converted.
@@ -389,12 +389,12 @@ def _checksum(version: int, flags: int, storage_key: str, payload: bytes) -> byt
     return zlib.crc32(payload, seed).to_bytes(4, "big")
 
 
-MOST_DECOMPRESSED = 64 * 1024 * 1024
+MAX_DECOMPRESSED = 64 * 1024 * 1024
 """Largest value that is compressed, in bytes.
 A larger decompressed size indicates a decompression bomb.
 """
 
-_MOST_TIMES, _SMALLEST = 16, 1024
+_MAX_RATIO, _SMALLEST = 16, 1024
 """Limits of decompressed bytes: 16 times the compressed ones, or 1 KiB if that is more."""
 
 _LEVEL = 6
@@ -402,10 +402,10 @@ _LEVEL = 6
 
 def compress(payload: bytes) -> bytes | None:
     """Compress bytes. Return None if this saves no space, or for over 64 MiB of bytes."""
-    if len(payload) > MOST_DECOMPRESSED:
+    if len(payload) > MAX_DECOMPRESSED:
         return None
     data = zlib.compress(payload, _LEVEL, wbits=-15)
-    least = 0 if len(payload) <= _SMALLEST else -(-len(payload) // _MOST_TIMES)
+    least = 0 if len(payload) <= _SMALLEST else -(-len(payload) // _MAX_RATIO)
     data = data.ljust(least, b"\0")  # the limit of ``decompress`` depends on the size
     return data if len(data) < len(payload) else None
 
@@ -420,7 +420,7 @@ def decompress(payload: bytes) -> bytes:
         zlib.error: The bytes are damaged.
     """
     decompressor = zlib.decompressobj(-15)
-    most = min(MOST_DECOMPRESSED, max(_SMALLEST, _MOST_TIMES * len(payload)))
+    most = min(MAX_DECOMPRESSED, max(_SMALLEST, _MAX_RATIO * len(payload)))
     data = decompressor.decompress(payload, most + 1)
     if len(data) > most:
         raise ValueError(
@@ -434,8 +434,8 @@ def decompress(payload: bytes) -> bytes:
 def is_json(
     value: Any,
     *,
-    levels: int = MOST_LEVELS,
-    bits: int = _MOST_BITS,
+    levels: int = MAX_LEVELS,
+    bits: int = _MAX_BITS,
     exponents: int = 1 << 11,
     plain: frozenset[type] = _PLAIN,
 ) -> bool:

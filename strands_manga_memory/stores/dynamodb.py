@@ -145,7 +145,10 @@ class DynamoDBTable:
     def get(self, partition: str, sort: str) -> Item | None:
         """Return the record of a partition and a sort value, or None if it is missing."""
         answer = self._call(
-            "get_item", TableName=self.name, Key=self._place((partition, sort)), ConsistentRead=True
+            "get_item",
+            TableName=self.name,
+            Key=self._key_attributes((partition, sort)),
+            ConsistentRead=True,
         )
         return item_of(answer["Item"]) if "Item" in answer else None
 
@@ -154,10 +157,10 @@ class DynamoDBTable:
 
         The result maps each existing key to its record.
         """
-        places = [self._place(key) for key in dict.fromkeys(keys)]
+        keys_read = [self._key_attributes(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
-        for start in range(0, len(places), _GETS):
-            for answer in self._batch("batch_get_item", places[start : start + _GETS]):
+        for start in range(0, len(keys_read), _GETS):
+            for answer in self._batch("batch_get_item", keys_read[start : start + _GETS]):
                 for stored in answer["Responses"].get(self.name, ()):
                     item = item_of(stored)
                     found[item[self.schema.partition], item[self.schema.sort]] = item
@@ -178,7 +181,7 @@ class DynamoDBTable:
         ``when`` is a condition on the stored record. If the condition is not met, nothing is
         deleted, and the result is False.
         """
-        return self._changed("delete_item", when, Key=self._place((partition, sort)))
+        return self._changed("delete_item", when, Key=self._key_attributes((partition, sort)))
 
     def batch_write(self, *, puts: Sequence[Item] = (), deletes: Sequence[Key] = ()) -> None:
         """Write and delete many records without conditions, with up to 25 writes per request.
@@ -186,7 +189,7 @@ class DynamoDBTable:
         If several writes have the same key, only the last put is executed.
         """
         requests: dict[Key, dict[str, Any]] = {
-            key: {"DeleteRequest": {"Key": self._place(key)}} for key in deletes
+            key: {"DeleteRequest": {"Key": self._key_attributes(key)}} for key in deletes
         }
         for item in puts:
             requests[key_of(self.schema, item)] = {"PutRequest": {"Item": attributes_of(item)}}
@@ -252,7 +255,7 @@ class DynamoDBTable:
                 actions.append({"Put": {"Item": attributes_of(write.item), **what}})
             elif write.key is not None:
                 kind = "ConditionCheck" if write.is_check else "Delete"
-                actions.append({kind: {"Key": self._place(write.key), **what}})
+                actions.append({kind: {"Key": self._key_attributes(write.key), **what}})
         request = {"TransactItems": actions, "ClientRequestToken": uuid.uuid4().hex}
         return self._call("transact_write_items", expected=NOT_MET, **request) is not None
 
@@ -292,7 +295,7 @@ class DynamoDBTable:
             )
         return True
 
-    def _place(self, key: Key) -> dict[str, Any]:
+    def _key_attributes(self, key: Key) -> dict[str, Any]:
         place = {self.schema.partition: {"S": key[0]}, self.schema.sort: {"S": key[1]}}
         place.pop("", None)  # a table without a sort key
         return place

@@ -24,7 +24,7 @@ from strands_manga_memory.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from strands_manga_memory.stores.table import Condition, Item, TableSchema, normal
+from strands_manga_memory.stores.table import Condition, Item, TableSchema, normalize
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -232,7 +232,7 @@ def value_of(value: Any) -> dict[str, Any]:
         ValueError: A number is not finite.
         TypeError: The value has a type that a record cannot store.
     """
-    return _typed(normal(value))
+    return _typed(normalize(value))
 
 
 def _typed(value: Any) -> dict[str, Any]:

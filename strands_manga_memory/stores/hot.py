@@ -229,7 +229,7 @@ class _Conversation:
         )
 
 
-def _named(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
+def _select_fields(kept: _Conversation, names: Sequence[str]) -> dict[str, bytes]:
     return {name: kept.fields[name] for name in names if name in kept.fields}
 
 
@@ -287,26 +287,26 @@ class InMemoryHotStore:
         """Read a conversation with some or all of its fields."""
         now = self._clock()
         with self._lock:
-            kept = self._alive(self._conversations, conversation, now)
+            kept = self._unexpired(self._conversations, conversation, now)
             if kept is None:
                 return None
             if touch and kept.state == ACTIVE and kept.expires_at > now:
                 end = now + kept.ttl
                 kept = replace(kept, expires_at=end, gone_at=end + self._grace)
                 self._conversations[conversation] = kept
-        return kept.record(now, kept.fields if fields is None else _named(kept, fields))
+        return kept.record(now, kept.fields if fields is None else _select_fields(kept, fields))
 
     def read(self, conversation: str, fields: Sequence[str]) -> dict[str, bytes]:
         """Return those of the requested fields that a conversation has, keyed by name."""
         with self._lock:
-            kept = self._alive(self._conversations, conversation, self._clock())
-        return {} if kept is None else _named(kept, fields)
+            kept = self._unexpired(self._conversations, conversation, self._clock())
+        return {} if kept is None else _select_fields(kept, fields)
 
     def write(self, conversation: str, write: HotWrite) -> bool:
         """Write fields of a conversation, if it has the expected epoch and version."""
         now = self._clock()
         with self._lock:
-            kept = self._alive(self._conversations, conversation, now)
+            kept = self._unexpired(self._conversations, conversation, now)
             if kept is not None and (kept.epoch, kept.version) == (write.epoch, write.version):
                 return True
             if not _may_replace(kept, write):
@@ -334,7 +334,7 @@ class InMemoryHotStore:
         """
         now = self._clock()
         with self._lock:
-            kept = self._alive(self._conversations, conversation, now)
+            kept = self._unexpired(self._conversations, conversation, now)
             epoch = 1 if kept is None else kept.epoch + 1
             self._conversations[conversation] = _Conversation(epoch, 0, DELETED, gone_at=now + ttl)
             self._clean(now)
@@ -357,7 +357,7 @@ class InMemoryHotStore:
         """Reserve a conversation for the calling process, which then summarizes and removes it."""
         now = self._clock()
         with self._lock:
-            kept = self._alive(self._conversations, conversation, now)
+            kept = self._unexpired(self._conversations, conversation, now)
             if kept is None:
                 return None
             due = kept.state == ACTIVE and (kept.expires_at <= now or not expired_only)
@@ -369,7 +369,7 @@ class InMemoryHotStore:
     def drop(self, conversation: str, *, expect: tuple[int, int]) -> bool:
         """Remove a conversation reserved by ``claim``, unless it has changed since the claim."""
         with self._lock:
-            kept = self._alive(self._conversations, conversation, self._clock())
+            kept = self._unexpired(self._conversations, conversation, self._clock())
             if kept is None or kept.state != CLOSING or (kept.epoch, kept.version) != tuple(expect):
                 return False
             del self._conversations[conversation]
@@ -379,7 +379,7 @@ class InMemoryHotStore:
         """Acquire or extend a conversation's lock for ``ttl`` seconds."""
         now = self._clock()
         with self._lock:
-            held = self._alive(self._leases, conversation, now)
+            held = self._unexpired(self._leases, conversation, now)
             if held is not None and held.content != owner:
                 return False
             self._leases[conversation] = _Value(owner, now + ttl)
@@ -396,7 +396,7 @@ class InMemoryHotStore:
     def get_value(self, name: str) -> bytes | None:
         """Return the value stored under a name, or None if it is missing or has expired."""
         with self._lock:
-            kept = self._alive(self._values, name, self._clock())
+            kept = self._unexpired(self._values, name, self._clock())
         return None if kept is None else kept.content
 
     def put_value(self, name: str, value: bytes, *, ttl: float) -> None:
@@ -410,7 +410,7 @@ class InMemoryHotStore:
         """Store a value in one atomic step, if the stored value still equals ``expect``."""
         now = self._clock()
         with self._lock:
-            kept = self._alive(self._values, name, now)
+            kept = self._unexpired(self._values, name, now)
             if (None if kept is None else kept.content) not in (expect, value):
                 return False
             self._values[name] = _Value(bytes(value), now + ttl)
@@ -421,7 +421,7 @@ class InMemoryHotStore:
         """Do nothing: this store has no connections."""
 
     @staticmethod
-    def _alive(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
+    def _unexpired(kept: dict[str, _Perishable], name: str, now: float) -> _Perishable | None:
         found = kept.get(name)
         if found is not None and found.gone_at <= now:
             del kept[name]

@@ -31,7 +31,7 @@ from strands_manga_memory.stores.table import (
     SQLTable,
     TableSchema,
     Write,
-    loaded,
+    parse_item,
 )
 
 _TRIES = 20
@@ -71,7 +71,7 @@ class PostgresTable(SQLTable):
         ValueError: ``conninfo`` is invalid, or ``deadline`` is not above 0.
     """
 
-    _mark = "%s"
+    _placeholder = "%s"
     _pool: ConnectionPool[Connection] | None = None
 
     def __init__(
@@ -135,7 +135,7 @@ class PostgresTable(SQLTable):
                 statement, ([key[0] for key in wanted], [key[1] for key in wanted]), binary=True
             ).fetchall()
         found = {(row[0].decode(), row[1].decode()): row[2] for row in rows}
-        return {key: loaded(found[key], key, self.schema) for key in keys if key in found}
+        return {key: parse_item(found[key], key, self.schema) for key in keys if key in found}
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         with self._connected() as connection:  # returned before the caller processes a record
@@ -166,7 +166,7 @@ class PostgresTable(SQLTable):
             pool.close(timeout=0.1)
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        planned = self._planned(writes)
+        planned = self._serialize_writes(writes)
         for _ in range(_TRIES):
             try:
                 with self._connected() as connection, connection.transaction():
@@ -281,7 +281,7 @@ class PostgresTable(SQLTable):
                         "prepare_threshold": None,
                     },
                     min_size=0,
-                    max_size=_MOST_CONNECTIONS,
+                    max_size=_MAX_CONNECTIONS,
                     reconnect_timeout=0,  # the next operation retries
                     num_workers=2,
                     open=True,
@@ -301,7 +301,7 @@ def _bytes(key: Key) -> tuple[bytes, bytes]:
     return key[0].encode(), key[1].encode()
 
 
-_MOST_CONNECTIONS = 16
+_MAX_CONNECTIONS = 16
 _LEAST_CONNECT_SECONDS = 2
 _TRUSTED_SECONDS = 1.0
 """Seconds after its last use in which a connection is used again without a check by a round

@@ -29,7 +29,7 @@ from strands_manga_memory.stores.table import (
     SQLTable,
     TableSchema,
     Write,
-    loaded,
+    parse_item,
 )
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class SQLiteTable(SQLTable):
             for key in keys:
                 row = connection.execute(self._select, key).fetchone()
                 if row is not None:
-                    found[key] = loaded(row[0], key, self.schema)
+                    found[key] = parse_item(row[0], key, self.schema)
         return found
 
     def _fetch(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -172,7 +172,7 @@ class SQLiteTable(SQLTable):
             return connection.execute(statement, values).fetchall()
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
-        planned, removed = self._planned(writes), 0
+        planned, removed = self._serialize_writes(writes), 0
         with self._connected() as connection:
             with self._transaction(connection):
                 for key, write, _ in planned:

@@ -238,7 +238,7 @@ def key_of(schema: TableSchema, item: Item) -> Key:
     return item[schema.partition], item[schema.sort]
 
 
-def target_of(schema: TableSchema, write: Write) -> Key:
+def key_of_write(schema: TableSchema, write: Write) -> Key:
     """Return the key of the record that a write puts, deletes or checks."""
     return key_of(schema, write.item) if write.item is not None else write.key  # type: ignore[return-value]
 
@@ -247,12 +247,12 @@ def check_transaction(schema: TableSchema, writes: Sequence[Write]) -> None:
     """Raise ``ValueError`` for over 100 writes, or for two writes of the same record."""
     if len(writes) > MAX_TRANSACT:
         raise ValueError(f"writes must be at most {MAX_TRANSACT}, got {len(writes)}")
-    keys = [target_of(schema, write) for write in writes]
+    keys = [key_of_write(schema, write) for write in writes]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise ValueError(f"writes must be of different records, got two of {twice[0]!r:.80}")
 
 
-def normal(value: Any) -> Any:
+def normalize(value: Any) -> Any:
     """Convert a value to the form in which DynamoDB would return it.
 
     For example, 2.0 becomes 2, and a tuple becomes a list.
@@ -268,9 +268,9 @@ def normal(value: Any) -> Any:
             raise ValueError(f"a stored number must be finite, got {value!r:.80}")
         return int(value) if value.is_integer() else value
     if isinstance(value, Mapping):
-        return {name: normal(item) for name, item in value.items()}
+        return {name: normalize(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [normal(item) for item in value]
+        return [normalize(item) for item in value]
     if isinstance(value, bytearray):
         return bytes(value)
     raise TypeError(
@@ -279,7 +279,7 @@ def normal(value: Any) -> Any:
     )
 
 
-def loaded(data: bytes, key: Key, schema: TableSchema) -> Item:
+def parse_item(data: bytes, key: Key, schema: TableSchema) -> Item:
     """Parse a serialized record. If the data is damaged, return a record with only ``key``.
 
     Data of a record with another key is treated as damaged, too.
@@ -305,7 +305,7 @@ class SQLTable:
     """
 
     schema: TableSchema
-    _mark = "?"
+    _placeholder = "?"
     """Placeholder of a value in a statement."""
 
     def _write(self, writes: Sequence[Write], *, scrub: bool = True) -> bool:
@@ -369,13 +369,13 @@ class SQLTable:
         data = "NULL" if attributes is not None and not attributes else "item"
         while limit is None or limit > 0:
             count = _PAGE if limit is None else min(limit, _PAGE)
-            where = " AND ".join(f"{bound} {self._mark}" for bound in bounds)
-            order = f"sort{' DESC' if reverse else ''} LIMIT {self._mark}"
+            where = " AND ".join(f"{bound} {self._placeholder}" for bound in bounds)
+            order = f"sort{' DESC' if reverse else ''} LIMIT {self._placeholder}"
             statement = f"SELECT {data}, sort FROM {self._name()} WHERE {where} ORDER BY {order}"  # noqa: S608
             rows = self._fetch(statement, (*map(self._column, bounds.values()), count))
             for stored, sort in rows:
                 key = bounds["partition ="], self._text(sort)
-                item = {} if stored is None else loaded(stored, key, self.schema)
+                item = {} if stored is None else parse_item(stored, key, self.schema)
                 if attributes is not None:
                     named = {name: item[name] for name in item if name in attributes}
                     item = {self.schema.partition: key[0], self.schema.sort: key[1], **named}
@@ -385,7 +385,7 @@ class SQLTable:
             bounds["sort <" if reverse else "sort >"] = self._text(rows[-1][1])
             limit = None if limit is None else limit - count
 
-    def _planned(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
+    def _serialize_writes(self, writes: Sequence[Write]) -> list[tuple[Key, Write, bytes | None]]:
         """Validate and serialize the writes of a transaction, and sort the writes by key.
 
         All processes lock records in the order of keys, which prevents deadlocks. Of several writes
@@ -397,12 +397,14 @@ class SQLTable:
         """
         planned = {}
         for write in writes:
-            data = None if write.item is None else dump(normal(write.item))
-            planned[target_of(self.schema, write)] = write, data
+            data = None if write.item is None else dump(normalize(write.item))
+            planned[key_of_write(self.schema, write)] = write, data
         return [(key, *planned[key]) for key in sorted(planned)]
 
     def _is_met(self, when: Condition | None, key: Key, data: bytes | None) -> bool:
-        return when is None or when.met_by(None if data is None else loaded(data, key, self.schema))
+        return when is None or when.met_by(
+            None if data is None else parse_item(data, key, self.schema)
+        )
 
     def put(self, item: Item, *, when: Condition | None = None, scrub: bool = True) -> bool:
         """Write a record, in place of an earlier record with the same key.

@@ -25,7 +25,7 @@ from strands.types.exceptions import StorageError
 from strands_manga_memory.arguments import checked, seconds, with_method
 from strands_manga_memory.exceptions import CorruptRecordError, MangaMemoryError, StoreError
 from strands_manga_memory.scope import ConversationScope
-from strands_manga_memory.stores.codec import Codec, trusted
+from strands_manga_memory.stores.codec import Codec, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Condition, Item, Table, delete_rows
 from strands_manga_memory.stores.urls import hot_store_of, table_of
@@ -127,8 +127,8 @@ class TieredStorage(Storage):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store a value under a key, in place of an earlier value."""
-        stored = _checked(key)
-        await self._do(self._write, self._prefix + stored, bytes(data))
+        stored = _check_key(key)
+        await self._run(self._write, self._prefix + stored, bytes(data))
         if self._search is not None:
             try:
                 await self._search.index(self, stored, data)
@@ -139,16 +139,16 @@ class TieredStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of a key, or None if the key has no value."""
-        found: bytes | None = await self._do(self._read, self._prefix + _checked(key))
+        found: bytes | None = await self._run(self._read, self._prefix + _check_key(key))
         return found
 
     async def delete(self, key: str) -> None:
         """Delete the value of a key in both stores, if there is one."""
-        await self._do(self._delete, self._prefix + _checked(key))
+        await self._run(self._delete, self._prefix + _check_key(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
         """Return the stored keys that begin with the text ``query``, sorted."""
-        keys: builtins.list[str] = await self._do(self.keys, _normal(query).lstrip("/"))
+        keys: builtins.list[str] = await self._run(self.keys, _normalize_key(query).lstrip("/"))
         return keys
 
     async def search(self, query: str) -> builtins.list[StorageSearchResult]:
@@ -163,11 +163,11 @@ class TieredStorage(Storage):
         The methods of the returned storage take and return keys without this prefix.
         """
         view = copy.copy(self)
-        inner = _normal(prefix).strip("/")
+        inner = _normalize_key(prefix).strip("/")
         view._prefix = f"{self._prefix}{inner}/" if inner else self._prefix  # noqa: SLF001
         return view
 
-    async def _do(self, work: Callable[..., Any], key: str, *arguments: Any) -> Any:
+    async def _run(self, work: Callable[..., Any], key: str, *arguments: Any) -> Any:
         try:
             return await asyncio.to_thread(work, key, *arguments)
         except MangaMemoryError as error:
@@ -192,11 +192,11 @@ class TieredStorage(Storage):
                 self._table.batch_write(puts=rows)
             # Versions of a key only grow, so no writer of an older version can still finish.
             if self._table.put(item, when=Condition(absent=True, below={"stamp": stamp})):
-                self._warm(item, sealed)
-                self._clear_parts(key, before=version)
+                self._put_in_hot(item, sealed)
+                self._delete_old_parts(key, before=version)
                 return
             found = self._table.get(self._partition, _sort_of(key))
-            with self._trusted(key):
+            with self._parsing(key):
                 stamp = max(stamp, int(found["stamp"]) if found else 0) + 1
         raise StoreError(
             f"key={key!r} is written concurrently; {_TRIES} attempts failed, try again later"
@@ -204,16 +204,16 @@ class TieredStorage(Storage):
 
     def _read(self, key: str) -> bytes | None:
         seen = ""
-        with self._trusted(key):
+        with self._parsing(key):
             while (item := self._table.get(self._partition, _sort_of(key))) is not None:
                 sealed = item.get("data")
-                if sealed is None and (value := self._from_hot(item)) is not None:
+                if sealed is None and (value := self._get_from_hot(item)) is not None:
                     return value
                 if sealed is None:
-                    sealed = self._joined(item)
+                    sealed = self._read_parts(item)
                 if sealed is not None:
                     value = self._codec.unseal(sealed, self._storage_key(item))
-                    self._warm(item, sealed)
+                    self._put_in_hot(item, sealed)
                     return value
                 if item["version"] == seen:
                     raise CorruptRecordError(
@@ -235,7 +235,7 @@ class TieredStorage(Storage):
                 self._partition, _sort_of(key), when=Condition(equals={"version": version})
             )
             before = max(before, f"{version or ''}/~")
-        self._clear_parts(key, before=before)
+        self._delete_old_parts(key, before=before)
         if item is not None and "version" in item and "data" not in item:
             self._use_hot(lambda hot: hot.put_value(self._storage_key(item), b"", ttl=1.0))
 
@@ -293,7 +293,7 @@ class TieredStorage(Storage):
 
         ``attributes`` are the names of the attributes to read.
         """
-        first = f"k/{_cut(prefix)}"
+        first = f"k/{_shorten(prefix)}"
         found = self._table.query(
             self._partition, first=first, last=first + _LAST, attributes=attributes
         )
@@ -306,10 +306,10 @@ class TieredStorage(Storage):
         """
         return str(item.get("key") or item[self._table.schema.sort].removeprefix("k/"))
 
-    def _trusted(self, key: str) -> AbstractContextManager[None]:
-        return trusted(f"{self._partition}/{_sort_of(key)}")
+    def _parsing(self, key: str) -> AbstractContextManager[None]:
+        return parsing(f"{self._partition}/{_sort_of(key)}")
 
-    def _joined(self, item: Item) -> bytes | None:
+    def _read_parts(self, item: Item) -> bytes | None:
         """Read the parts of a large value from the durable table.
 
         Return None if a part is missing.
@@ -318,7 +318,7 @@ class TieredStorage(Storage):
         found = self._table.batch_get(keys)
         return b"".join(found[key]["data"] for key in keys) if len(found) == len(keys) else None
 
-    def _clear_parts(self, key: str, *, before: str) -> None:
+    def _delete_old_parts(self, key: str, *, before: str) -> None:
         """Delete the parts of old versions of a large value.
 
         A version begins with the time of its write. The parts whose ``VERSION/NUMBER`` sorts below
@@ -332,7 +332,7 @@ class TieredStorage(Storage):
 
     # The hot tier, which may be down
 
-    def _from_hot(self, item: Item) -> bytes | None:
+    def _get_from_hot(self, item: Item) -> bytes | None:
         """Return the cached copy of a large value, or None if the hot store has no valid copy."""
         storage_key = self._storage_key(item)
         sealed = self._use_hot(lambda hot: hot.get_value(storage_key))
@@ -344,7 +344,7 @@ class TieredStorage(Storage):
             )
         return None
 
-    def _warm(self, item: Item, sealed: bytes) -> None:
+    def _put_in_hot(self, item: Item, sealed: bytes) -> None:
         """Cache a large value in the hot store. Values below 8 KiB or over 8 MiB are not cached."""
         if "data" not in item and len(sealed) <= _LARGEST_HOT:
             self._use_hot(
@@ -353,10 +353,10 @@ class TieredStorage(Storage):
 
     def _use_hot(self, work: Callable[[HotStore], bytes | None]) -> bytes | None:
         hot = self._hot
-        return None if hot is None else self._hot_health.tried(lambda: work(hot))
+        return None if hot is None else self._hot_health.call(lambda: work(hot))
 
 
-def _normal(key: str) -> str:
+def _normalize_key(key: str) -> str:
     if "\\" in key:
         raise StorageError(f"key {key!r} must not hold a backslash")
     if ".." in key.split("/"):
@@ -368,8 +368,8 @@ def _normal(key: str) -> str:
     return re.sub(r"/+", "/", key)
 
 
-def _checked(key: str) -> str:
-    found = _normal(key).strip("/")
+def _check_key(key: str) -> str:
+    found = _normalize_key(key).strip("/")
     if not found:
         raise StorageError(f"key must not be empty, got {key!r}")
     return found
@@ -379,7 +379,7 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _cut(key: str) -> str:
+def _shorten(key: str) -> str:
     return key.encode()[:_LONGEST_KEY].decode(errors="ignore")
 
 
@@ -388,7 +388,7 @@ def _sort_of(key: str) -> str:
 
     A key of over 830 bytes is shortened, and its hash is added.
     """
-    return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_cut(key)}!{_digest(key)}"
+    return f"k/{key}" if len(key.encode()) <= _LONGEST_KEY else f"k/{_shorten(key)}!{_digest(key)}"
 
 
 def _part_of(item: Item, number: int) -> str:

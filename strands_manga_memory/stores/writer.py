@@ -51,14 +51,14 @@ class TierHealth:
     logged with its cause and, if known, a remedy. Later failures with the same cause are not
     logged.
 
-    An object is for one conversation, or for all conversations of the process (``whole``). An error
-    of a single record counts only for its conversation. All other errors count in ``whole``.
+    An object is for one conversation, or for all conversations of the process (``shared``). An
+    error of a single record counts only for its conversation. All other errors count in ``shared``.
 
     Args:
         tier: Name of the store in logs: ``hot`` or ``durable``. Default: no log is written.
-        whole: Availability of the store for all conversations, if this object is for one
+        shared: Availability of the store for all conversations, if this object is for one
             conversation.
-        clock: Function that returns monotonic seconds. Default: the clock of ``whole``.
+        clock: Function that returns monotonic seconds. Default: the clock of ``shared``.
     """
 
     _random = random.Random()  # noqa: S311 - jitter; separate from the application's random numbers
@@ -67,12 +67,12 @@ class TierHealth:
         self,
         *,
         tier: str = "",
-        whole: TierHealth | None = None,
+        shared: TierHealth | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tier = tier
-        self._whole = whole
-        self.clock: Callable[[], float] = clock if whole is None else whole.clock
+        self._shared = shared
+        self.clock: Callable[[], float] = clock if shared is None else shared.clock
         self.renew()
 
     def renew(self) -> None:
@@ -82,7 +82,7 @@ class TierHealth:
         """
         self._lock = threading.Lock()
         self._breaker = CircuitBreaker(1, 0.1, max_reset_after=_LONGEST_WAIT, clock=self.clock)
-        self._overtaken = 0
+        self._conflicts = 0
         self._succeeded_at = -math.inf
         self._silent_since = math.inf
         self._error = ""
@@ -91,33 +91,35 @@ class TierHealth:
     @property
     def is_up(self) -> bool:
         """Whether the last call of the store succeeded. True before the first call."""
-        return self._breaker.failures == 0 and (self._whole is None or self._whole.is_up)
+        return self._breaker.failures == 0 and (self._shared is None or self._shared.is_up)
 
     @property
     def error(self) -> str:
         """Cause of the store's outage, as one line of text; empty while the store works."""
-        return self._error or ("" if self._whole is None else self._whole.error)
+        return self._error or ("" if self._shared is None else self._shared.error)
 
     @property
     def wait(self) -> float:
         """Seconds to wait before the next call; over 0 after failures and write conflicts."""
         contention = (
-            min(_LONGEST_WAIT, 0.05 * 2 ** min(self._overtaken, 10)) if self._overtaken else 0.0
+            min(_LONGEST_WAIT, 0.05 * 2 ** min(self._conflicts, 10)) if self._conflicts else 0.0
         )
-        whole = 0.0 if self._whole is None else self._whole.wait
-        return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), whole)
+        shared = 0.0 if self._shared is None else self._shared.wait
+        return max(self._breaker.retry_after, contention * self._random.uniform(0.5, 1.0), shared)
 
-    def may_try(self) -> bool:
+    def may_call(self) -> bool:
         """Return whether the store may be called now.
 
         During an outage, one caller at a time may try the store again, when the wait since the last
         attempt is over.
         """
-        if self._breaker.retry_after > 0 or (self._whole is not None and not self._whole.may_try()):
+        if self._breaker.retry_after > 0 or (
+            self._shared is not None and not self._shared.may_call()
+        ):
             return False
         return self._breaker.try_acquire() is not None
 
-    def failed(self, error: Exception | None = None, *, since: float | None = None) -> None:
+    def record_failure(self, error: Exception | None = None, *, since: float | None = None) -> None:
         """Record that a call of the store failed, or missed its deadline.
 
         Args:
@@ -125,8 +127,8 @@ class TierHealth:
             since: Start time of the call. The failure is ignored if another call has succeeded
                 after this time.
         """
-        if self._whole is not None and not _is_of_one_record(error):
-            self._whole.failed(error, since=since)
+        if self._shared is not None and not _is_about_record(error):
+            self._shared.record_failure(error, since=since)
             return
         with self._lock:
             if since is not None and self._succeeded_at > since:
@@ -152,49 +154,49 @@ class TierHealth:
                 self._error,
             )
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Record that a call of the store succeeded, which ends an outage."""
-        if self._whole is not None:
-            self._whole.succeeded()
+        if self._shared is not None:
+            self._shared.record_success()
         with self._lock:
             self._breaker.record(succeeded=True)
-            self._overtaken = 0
+            self._conflicts = 0
             self._succeeded_at, self._silent_since = self.clock(), math.inf
             was_down, self._error = bool(self._error), ""
             self._logged_reasons.clear()
         if was_down and self._tier:
             logger.info("tier=<%s> | the store is available again", self._tier)
 
-    def tried(self, work: Callable[[], _T]) -> _T | None:
+    def call(self, work: Callable[[], _T]) -> _T | None:
         """Call a function that uses the store, and record whether the call succeeded.
 
         Return the result of the function. Return None if the store may not be called now, or if the
         function raises ``StoreError``.
         """
-        if not self.may_try():
+        if not self.may_call():
             return None
         asked_at = self.clock()
         try:
             done = work()
         except StoreError as error:
-            self.failed(error, since=asked_at)
+            self.record_failure(error, since=asked_at)
             return None
-        self.succeeded()
+        self.record_success()
         return done
 
-    def patience(self, seconds: float) -> float:
+    def wait_limit(self, seconds: float) -> float:
         """Return the number of seconds to wait for the store's response.
 
         The result is ``seconds`` while the store works. During an outage, the wait ends ``seconds``
         after the start of the first failed call, so that only the first calls are delayed. Later
         calls wait 0.05 s.
         """
-        if self._whole is not None:
-            return self._whole.patience(seconds)
+        if self._shared is not None:
+            return self._shared.wait_limit(seconds)
         left = self._silent_since + seconds - self.clock()
         return min(seconds, max(_SHORTEST_ANSWER, left))
 
-    def ask(self, work: Callable[[], _T], seconds: float) -> _T:
+    def call_in_thread(self, work: Callable[[], _T], seconds: float) -> _T:
         """Read from the store in a thread, and wait for the result.
 
         A success, a missed deadline and a ``StoreUnavailableError`` are recorded. A call that
@@ -203,7 +205,7 @@ class TierHealth:
         Args:
             work: The function.
             seconds: Longest wait while the store works. For the wait during an outage, see
-                ``patience``.
+                ``wait_limit``.
 
         Raises:
             StoreUnavailableError: The store is unavailable, or did not respond in time. Any other
@@ -217,25 +219,25 @@ class TierHealth:
                 found = context.run(work)
             except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 if isinstance(error, StoreUnavailableError):
-                    self.failed(error, since=asked_at)
+                    self.record_failure(error, since=asked_at)
                 answer.set_exception(error)
                 return
-            self.succeeded()
+            self.record_success()
             answer.set_result(found)
 
         threading.Thread(target=run, name="strands-manga-memory-read", daemon=True).start()
-        most = self.patience(seconds)
+        most = self.wait_limit(seconds)
         if not wait([answer], most).done:
-            self.failed(since=asked_at)
+            self.record_failure(since=asked_at)
             raise StoreUnavailableError(f"the store did not answer within {most:.2g} s")
         return answer.result()
 
-    def overtaken(self) -> None:
+    def record_conflict(self) -> None:
         """Record a write conflict: another process changed the data first.
 
         Each further conflict before a success makes ``wait`` longer.
         """
-        self._overtaken += 1
+        self._conflicts += 1
 
 
 def cause_of(error: Exception) -> str:
@@ -252,7 +254,7 @@ def cause_of(error: Exception) -> str:
     return ": ".join(type(one).__name__ for one in (error, error.__cause__) if one is not None)
 
 
-def _is_of_one_record(error: Exception | None) -> bool:
+def _is_about_record(error: Exception | None) -> bool:
     if isinstance(error, StoreRefusedError):
         return bool(error.record)
     return error is not None and not isinstance(error, StoreUnavailableError)
@@ -303,7 +305,7 @@ class Writer:
     """
 
     def __init__(self, *, threads: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most_threads, self._most_slow = positive("threads", threads), max(1, threads - 2)
+        self._max_threads, self._max_slow = positive("threads", threads), max(1, threads - 2)
         self._clock = clock
         self.hot_health = TierHealth(tier="hot", clock=clock)
         self.durable_health = TierHealth(tier="durable", clock=clock)
@@ -471,7 +473,7 @@ class Writer:
     def _wake(self) -> None:
         # A notified thread counts as idle until it runs, so work that arrives meanwhile needs
         # another thread.
-        if self._idle < max(1, len(self._queues)) and self._threads < self._most_threads:
+        if self._idle < max(1, len(self._queues)) and self._threads < self._max_threads:
             self._threads += 1
             threading.Thread(
                 target=self._serve, name="strands-manga-memory-writer", daemon=True
@@ -490,7 +492,7 @@ class Writer:
 
         Return None if no work can start now.
         """
-        may_be_slow = sum(job.slow for job in self._active.values()) < self._most_slow
+        may_be_slow = sum(job.slow for job in self._active.values()) < self._max_slow
         for key, queue in self._queues.items():
             if key not in self._active and (may_be_slow or not queue[0].slow):
                 job = self._active[key] = queue.popleft()

@@ -21,14 +21,14 @@ from strands_manga_memory.session import TieredSessionManager, TtlPolicy
 from strands_manga_memory.session.protocol.hot_tier import hot_copy_of
 from strands_manga_memory.session.tiers import (
     TOMBSTONE,
+    ConversationKey,
     ExpiryIndex,
-    Place,
     due_key,
     finalized_key,
-    listings,
+    hot_copy_warnings,
+    list_sessions,
     members,
     put_group_tombstone,
-    unseen_copies,
     user_directory,
 )
 from strands_manga_memory.state import EnvironmentChanges
@@ -139,7 +139,7 @@ def forget_user(
     put_group_tombstone(durable, directory, now=clock(), until=until)
     tombstones += 1
     for _ in range(_MOST_ROUNDS):
-        listed, unreadable = listings(durable, user_id, tenant)
+        listed, unreadable = list_sessions(durable, user_id, tenant)
         found = [one.scope for one in listed if one.scope.storage_session_id not in sessions]
         if not found:
             break
@@ -168,7 +168,7 @@ def forget_user(
         for scope in list(sessions_of(durable, owner)):
             _delete_session(scope, tiers, Counter())
         remaining = list(_find_remaining(owner, hot, durable, memories, sessions))
-    not_looked_at += unseen_copies(durable, listings(durable, user_id, tenant)[0], hot)
+    not_looked_at += hot_copy_warnings(durable, list_sessions(durable, user_id, tenant)[0], hot)
     logger.info(
         "sessions=<%d>, remaining=<%d> | deleted the data of a user", len(sessions), len(remaining)
     )
@@ -178,8 +178,8 @@ def forget_user(
 
 def sessions_of(durable: Table, owner: Owner) -> Iterator[ConversationScope]:
     """Yield the scope (user and session) of each session of a user in the durable store."""
-    listed, _ = listings(durable, owner.user_id, owner.tenant)
-    yield from (one.scope for one in listed if not one.waits)
+    listed, _ = list_sessions(durable, owner.user_id, owner.tenant)
+    yield from (one.scope for one in listed if not one.has_hot_copies)
 
 
 def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Counter[str]) -> int:
@@ -197,13 +197,13 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     counts["conversations"] += len(places)
     counts["durable_records"] += sum(1 for _ in durable.query(session, attributes=[]))
     index = ExpiryIndex(durable)
-    for place in places:
-        if hot is not None and hot_copy_of(hot, place.conversation) is not None:
+    for conversation_key in places:
+        if hot is not None and hot_copy_of(hot, conversation_key.name) is not None:
             counts["hot_conversations"] += 1
-        if entry := index.entry_of(place):
+        if entry := index.entry_of(conversation_key):
             index.remove(entry)
             counts["expiry_index"] += 1
-        durable.batch_write(deletes=[due_key(place), finalized_key(place)])
+        durable.batch_write(deletes=[due_key(conversation_key), finalized_key(conversation_key)])
     TieredSessionManager(scope, **tiers).delete_session()
     counts["directory"] += 1
     if hot is not None:
@@ -211,7 +211,9 @@ def _delete_session(scope: ConversationScope, tiers: dict[str, Any], counts: Cou
     rows = durable.query(session, attributes=[])
     kept = ("#HEAD", TOMBSTONE)
     delete_rows(durable, [row for row in rows if not str(row["sk"]).endswith(kept)])
-    return len({*places, Place.of(session, "A", scope.agent_id)}) * (1 if hot is None else 2)
+    return len({*places, ConversationKey.of(session, "A", scope.agent_id)}) * (
+        1 if hot is None else 2
+    )
 
 
 def _delete_memories(memories: Table, owner: Owner, counts: Counter[str]) -> None:
@@ -251,8 +253,10 @@ def _find_remaining(
     owner: Owner, hot: HotStore | None, durable: Table, memories: Table | None, sessions: set[str]
 ) -> Iterator[str]:
     """Yield the names of records that still contain data of a user after the deletion."""
-    listed, unreadable = listings(durable, owner.user_id, owner.tenant)
-    yield from (f"directory {one.scope.storage_session_id}" for one in listed if not one.waits)
+    listed, unreadable = list_sessions(durable, owner.user_id, owner.tenant)
+    yield from (
+        f"directory {one.scope.storage_session_id}" for one in listed if not one.has_hot_copies
+    )
     yield from unreadable
     for session in sorted(sessions):
         for row in durable.query(session, attributes=["state", "member"]):

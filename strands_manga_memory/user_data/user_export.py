@@ -23,8 +23,13 @@ from strands_manga_memory.memory.records import (
 from strands_manga_memory.memory.statements import Statement
 from strands_manga_memory.session import TieredSessionManager
 from strands_manga_memory.session.agent_snapshot import UNREADABLE_TEXT
-from strands_manga_memory.session.tiers import damaged_heads, listings, member_ids, unseen_copies
-from strands_manga_memory.stores.codec import Codec, dump, json_value, trusted
+from strands_manga_memory.session.tiers import (
+    damaged_heads,
+    hot_copy_warnings,
+    list_sessions,
+    member_ids,
+)
+from strands_manga_memory.stores.codec import Codec, dump, json_value, parsing
 from strands_manga_memory.stores.hot import HotStore
 from strands_manga_memory.stores.table import Item, Table
 from strands_manga_memory.stores.tiered_storage import TieredStorage
@@ -86,8 +91,8 @@ def export_user(
     """
     owner = Owner(user_id, tenant)
     memories, not_looked_at = memory_table(memories, durable)
-    listed, unreadable = listings(durable, user_id, tenant)
-    not_looked_at += unseen_copies(durable, listed, hot)
+    listed, unreadable = list_sessions(durable, user_id, tenant)
+    not_looked_at += hot_copy_warnings(durable, listed, hot)
     empty: dict[str, Any] = {kind: [] for kind in _KINDS}
     exported = {"user_id": user_id, "tenant": tenant, **empty}
     exported |= {"not_looked_at": not_looked_at, "unreadable": unreadable}
@@ -114,10 +119,10 @@ def export_user(
     exported["stored_values"].extend(_export_values(files, unreadable))
     if memories is not None:
         for item in memories.query(owner.partition):
-            with _skip_damaged(unreadable), trusted(place_of(owner, str(item["memory_id"]))):
+            with _skip_damaged(unreadable), parsing(place_of(owner, str(item["memory_id"]))):
                 _export_memory(item, owner, memory_codec, exported)
         place = place_of(owner, CHANGES)
-        with _skip_damaged(unreadable), trusted(place):
+        with _skip_damaged(unreadable), parsing(place):
             if (changes := memories.get(owner.changes_partition, CHANGES)) is not None:
                 body = opened_body(changes, memory_codec, place)
                 stated = [_json_ready(asdict(Statement.of(row))) for row in body["statements"]]

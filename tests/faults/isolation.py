@@ -19,7 +19,7 @@ from strands_manga_memory.memory.hot_profile import cache_name
 from strands_manga_memory.memory.preference_log import bucket_of
 from strands_manga_memory.memory.records import place_of, preference_id
 from strands_manga_memory.scope import encoded_id, tenant_of
-from strands_manga_memory.session.tiers import Place, directory_key, due_key
+from strands_manga_memory.session.tiers import ConversationKey, directory_key, due_key
 from strands_manga_memory.state.session_state import SessionState
 from strands_manga_memory.stores.table import Key
 
@@ -83,21 +83,24 @@ def scopes(rng: random.Random, count: int) -> Iterator[ConversationScope]:
 def names(scope: ConversationScope) -> Names:
     """Return every name under which a part of a scope is kept, with its owner's ids."""
     session, user = scope.storage_session_id, (scope.tenant, scope.user_id)
-    place, owner = Place.of(session, "A", scope.agent_id), Owner(scope.user_id, scope.tenant)
+    conversation_key, owner = (
+        ConversationKey.of(session, "A", scope.agent_id),
+        Owner(scope.user_id, scope.tenant),
+    )
     whole, of_session = (*user, scope.session_id, scope.agent_id), (*user, scope.session_id)
     directory = directory_key(session, {"user": scope.user_id, "tenant": scope.tenant})
     assert directory is not None
     return {
         ("table", session): of_session,
-        **{("table", "/".join(key)): whole for key in keys_of(place)},
+        **{("table", "/".join(key)): whole for key in keys_of(conversation_key)},
         ("table", directory[0]): ("directory", *user),
         ("table", "/".join(directory)): ("directory", *of_session),
-        ("table", due_key(place)[0]): ("due", *whole),
+        ("table", due_key(conversation_key)[0]): ("due", *whole),
         ("table", f"keys/{encoded_id(scope.tenant or '')}"): ("keys", scope.tenant or ""),
-        ("hot", place.conversation): whole,
+        ("hot", conversation_key.name): whole,
         ("hot", cache_name(owner)): ("cache", *user),
         ("hot", f"environment/{session}"): ("environment", *of_session),
-        ("hot", Place.of(session, "M", scope.agent_id).conversation): ("graph", *whole),
+        ("hot", ConversationKey.of(session, "M", scope.agent_id).name): ("graph", *whole),
         ("users", owner.partition): user,
         ("users", place_of(owner, preference_id(scope.agent_id))): (
             *user,
@@ -108,15 +111,17 @@ def names(scope: ConversationScope) -> Names:
         ("table", encoded_id(scope.session_id)): ("plain", scope.session_id),
         **{
             ("table", "/".join(key)): ("plain", scope.session_id, scope.agent_id)
-            for key in keys_of(Place.of(encoded_id(scope.session_id), "A", scope.agent_id))
+            for key in keys_of(
+                ConversationKey.of(encoded_id(scope.session_id), "A", scope.agent_id)
+            )
         },
     }
 
 
-def keys_of(place: Place) -> list[Key]:
+def keys_of(conversation_key: ConversationKey) -> list[Key]:
     """Return the keys of a conversation's head and of a turn of its log."""
     return [
-        (place.session, f"{place.member}{suffix}")
+        (conversation_key.session, f"{conversation_key.member}{suffix}")
         for suffix in ("#HEAD", f"#TURN#{1:012d}#{1:012d}-{'f' * 10}")
     ]
 
@@ -130,11 +135,11 @@ def collisions(rng: random.Random, count: int) -> Iterator[str]:
             known = owners.setdefault(name, owner)
             if known != owner:
                 yield f"{name} is shared by {known!r} and {owner!r}"
-        for place in sealed_places(scope):
-            if tenant_of(place) != tenant:
+        for conversation_key in sealed_places(scope):
+            if tenant_of(conversation_key) != tenant:
                 yield (
-                    f"{place!r} of the tenant {scope.tenant!r} would get a key of"
-                    f" {tenant_of(place)!r}"
+                    f"{conversation_key!r} of the tenant {scope.tenant!r} would get a key of"
+                    f" {tenant_of(conversation_key)!r}"
                 )
         yield from outside_range(scope)
 
@@ -142,10 +147,10 @@ def collisions(rng: random.Random, count: int) -> Iterator[str]:
 def sealed_places(scope: ConversationScope) -> list[str]:
     """Return the places of a scope's encrypted values."""
     session, owner = scope.storage_session_id, Owner(scope.user_id, scope.tenant)
-    place = Place.of(session, "A", scope.agent_id)
+    conversation_key = ConversationKey.of(session, "A", scope.agent_id)
     return [
-        *("/".join(key) for key in keys_of(place)),
-        f"{place.conversation}#head",
+        *("/".join(key) for key in keys_of(conversation_key)),
+        f"{conversation_key.name}#head",
         f"{cache_name(owner)}#state",
         SessionState.name_of(scope),
         place_of(owner, preference_id(scope.agent_id)),
@@ -154,11 +159,13 @@ def sealed_places(scope: ConversationScope) -> list[str]:
 
 def outside_range(scope: ConversationScope) -> Iterator[str]:
     """Yield other agents' records in the key range that deleting this scope's log removes."""
-    place = Place.of(scope.storage_session_id, "A", scope.agent_id)
-    first, last = f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
+    conversation_key = ConversationKey.of(scope.storage_session_id, "A", scope.agent_id)
+    first, last = f"{conversation_key.member}#TURN#", f"{conversation_key.member}#TURN#\U0010ffff"
     for suffix in ("", "#", "~", "#HEAD", "#TURN#", ":", " ", "0", "%"):
-        other = Place.of(scope.storage_session_id, "A", f"{scope.agent_id}{suffix}"[:1024])
-        for key in keys_of(other) if other.member != place.member else ():
+        other = ConversationKey.of(
+            scope.storage_session_id, "A", f"{scope.agent_id}{suffix}"[:1024]
+        )
+        for key in keys_of(other) if other.member != conversation_key.member else ():
             if first <= key[1] <= last:
                 yield f"{key!r} lies within {first!r} to {last!r}"
 

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from redis.crc import key_slot
 
 from strands_manga_memory.session import TieredSessionManager
-from strands_manga_memory.session.tiers import Place
+from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores import HotStore, Table, open_hot_store, open_table
 from strands_manga_memory.stores.codec import decompress
 from tests import servers
@@ -291,9 +291,9 @@ class Stage:
     def reshard(self, seconds: float) -> None:
         """Move the sessions' slots to other nodes, in ``seconds``."""
         for user in range(USERS):
-            name = Place.of(
+            name = ConversationKey.of(
                 self.scenario.scope(user).storage_session_id, "A", "librarian"
-            ).conversation
+            ).name
             slot = key_slot(f"{{b{zlib.crc32(name.encode()) % 1024:04d}}}".encode())
             self._server.move(slot, pause=lambda: time.sleep(seconds / 10))
 

@@ -139,7 +139,7 @@ def erase(memory: MangaMemory, stores: Stores) -> None:
 
 def expire(memory: MangaMemory, stores: Stores) -> None:
     [conversation] = agent_of(memory)._session_manager._conversations.values()
-    assert conversation.hold.expire(unused_since=time.time() + 1.0)
+    assert conversation.storage.expire(unused_since=time.time() + 1.0)
 
 
 @pytest.mark.parametrize(

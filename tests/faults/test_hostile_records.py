@@ -20,8 +20,8 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.ops import import_user
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
-from strands_manga_memory.session.tiers import ExpiryIndex, Place
-from strands_manga_memory.stores.codec import MOST_DECOMPRESSED, trusted
+from strands_manga_memory.session.tiers import ConversationKey, ExpiryIndex
+from strands_manga_memory.stores.codec import MAX_DECOMPRESSED, parsing
 from tests import servers
 from tests.faults.hostile import planted
 from tests.faults.hostile.world import World
@@ -79,7 +79,7 @@ def test_values_that_unpack_to_very_much_take_little_memory(world: World) -> Non
     try:
         with pytest.raises(CorruptRecordError, match="decompresses to over"):
             world.agent(world.memory())
-        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_DECOMPRESSED
+        assert tracemalloc.get_traced_memory()[1] < 3 * MAX_DECOMPRESSED
     finally:
         tracemalloc.stop()
 
@@ -155,11 +155,11 @@ def test_whatever_reading_raises_names_the_record() -> None:
     ):
         with (
             pytest.raises(CorruptRecordError, match="record='r' is damaged") as caught,
-            trusted("r"),
+            parsing("r"),
         ):
             raise error
         assert caught.value.record == "r"
-    with pytest.raises(OSError, match="no record's fault"), trusted("r"):
+    with pytest.raises(OSError, match="no record's fault"), parsing("r"):
         raise OSError("no record's fault")
 
 
@@ -168,7 +168,7 @@ def test_an_entry_that_makes_no_sense_does_not_keep_the_sweeper_from_the_others(
 ) -> None:
     table = SQLiteTable(tmp_path / "e.sqlite3")
     table.create_if_missing()
-    index, good = ExpiryIndex(table), Place.of("s", "A", "a")
+    index, good = ExpiryIndex(table), ConversationKey.of("s", "A", "a")
     table.batch_write(puts=index.items(good, {"session": "s"}, due=5.0))
     for number, sort in enumerate(
         ("0000000000001#", "000000000000x#s/A:a", "0000000000002#s/A:b", "0000000000003#no-slash")
@@ -180,5 +180,5 @@ def test_an_entry_that_makes_no_sense_does_not_keep_the_sweeper_from_the_others(
                 "claimed": "soon" if number == 2 else 0.0,
             }
         )
-    assert [entry.place for entry in index.due(10.0)] == [good]
+    assert [entry.key for entry in index.due(10.0)] == [good]
     assert "skipped a damaged entry" in caplog.text

@@ -43,7 +43,7 @@ def cut_off(process: Process) -> None:
 def back(process: Process) -> None:
     """Let it reach the hot tier again, and try at once."""
     process.hot.down = False  # type: ignore[union-attr]
-    process.manager._tiers.writer.hot_health.succeeded()
+    process.manager._tiers.writer.hot_health.record_success()
 
 
 @pytest.fixture

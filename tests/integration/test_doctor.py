@@ -433,13 +433,15 @@ def test_a_file_that_is_none_or_newer(tmp_path: Path, sqlite_url: str, capsys: A
 
 
 def test_nobody_sweeps(tmp_path: Path, sqlite_url: str, capsys: Any) -> None:
-    from strands_manga_memory.session.tiers import ExpiryIndex, Place
+    from strands_manga_memory.session.tiers import ConversationKey, ExpiryIndex
 
     table = open_table(sqlite_url)
     scope = ConversationScope("u1", "s1")
-    place = Place.of(scope.storage_session_id, "A", "default")
+    conversation_key = ConversationKey.of(scope.storage_session_id, "A", "default")
     table.batch_write(
-        puts=ExpiryIndex.items(place, {"session": "s1", "user": "u1"}, due=time.time() - 7200)
+        puts=ExpiryIndex.items(
+            conversation_key, {"session": "s1", "user": "u1"}, due=time.time() - 7200
+        )
     )
     table.close()
     _, found = doctor(capsys, "--durable", sqlite_url)

@@ -18,14 +18,14 @@ from strands_manga_memory import (
     UserMemoryStore,
 )
 from strands_manga_memory.ops import inspect as inspect_conversation
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores import AesGcmCipher, Codec
 from strands_manga_memory.telemetry import observed_codec
 from strands_manga_memory.testing import FakeClock, ScriptedModel
 from tests.unit.session.support import SurvivingHotStore, find, tool_use
 
 SCOPE = ConversationScope("u1", "s1")
-PLACE = Place.of(SCOPE.storage_session_id, "A", "default")
+PLACE = ConversationKey.of(SCOPE.storage_session_id, "A", "default")
 
 
 class World:

@@ -126,30 +126,34 @@ def test_a_record_of_other_ids_is_refused(both: Stores) -> None:
     assert texts(first._session_manager.history()) == ["mine", "ok"]
 
 
-def turn_key(place: Any) -> str:
-    return f"{place.member}#TURN#{10**12 - 1:012d}#{10**12 - 1:012d}-{'f' * 10}"
+def turn_key(conversation_key: Any) -> str:
+    return f"{conversation_key.member}#TURN#{10**12 - 1:012d}#{10**12 - 1:012d}-{'f' * 10}"
 
 
-def log_range(place: Any) -> tuple[str, str]:
-    return f"{place.member}#TURN#", f"{place.member}#TURN#\U0010ffff"
+def log_range(conversation_key: Any) -> tuple[str, str]:
+    return f"{conversation_key.member}#TURN#", f"{conversation_key.member}#TURN#\U0010ffff"
 
 
 def test_places_are_injective() -> None:
-    from strands_manga_memory.session.tiers import Place
+    from strands_manga_memory.session.tiers import ConversationKey
 
     ids = [*NASTY, "a:A", "M:a", "A:a", "~", "a#LOG#000000000001"]
     places: dict[Any, Any] = {}
     for session, kind, id_ in product(ids, ("A", "M"), ids):
-        place = Place.of(encoded_id(session), kind, id_)
-        assert places.setdefault(place.conversation, (session, kind, id_)) == (session, kind, id_)
-        assert Place.named(place.conversation) == place
-        first, last = log_range(place)
-        assert first <= turn_key(place) < f"{turn_key(place)}~001.x" <= last
-        assert not first <= f"{place.member}#HEAD" <= last
-    one = Place.of("s", "A", "a")
+        conversation_key = ConversationKey.of(encoded_id(session), kind, id_)
+        assert places.setdefault(conversation_key.name, (session, kind, id_)) == (
+            session,
+            kind,
+            id_,
+        )
+        assert ConversationKey.parse(conversation_key.name) == conversation_key
+        first, last = log_range(conversation_key)
+        assert first <= turn_key(conversation_key) < f"{turn_key(conversation_key)}~001.x" <= last
+        assert not first <= f"{conversation_key.member}#HEAD" <= last
+    one = ConversationKey.of("s", "A", "a")
     for id_ in ids:
         if id_ != "a":
-            other = Place.of("s", "A", id_)
+            other = ConversationKey.of("s", "A", id_)
             first, last = log_range(one)
             assert not first <= f"{other.member}#HEAD" <= last
             assert not first <= turn_key(other) <= last

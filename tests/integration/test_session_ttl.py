@@ -297,7 +297,7 @@ def test_the_sweeper_flushes_and_drops(timed: Timed) -> None:
         seen.append(
             [
                 json.loads(data)["content"][0]["text"]
-                for _, turn in conversation.hold.history()
+                for _, turn in conversation.storage.history()
                 for data in turn.messages
             ]
         )
@@ -350,8 +350,8 @@ def test_a_finalizer_that_raises_is_tried_again_and_stops_nobody_else(timed: Tim
     calls: list[str] = []
 
     def finalize(conversation: EndedConversation) -> None:
-        calls.append(conversation.place.session)
-        if conversation.place.session == "s2" and calls.count("s2") < 2:
+        calls.append(conversation.key.session)
+        if conversation.key.session == "s2" and calls.count("s2") < 2:
             raise RuntimeError("the summary failed")
 
     sweeper = timed.sweeper(finalize)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strands_manga_memory import Codec
 from strands_manga_memory.exceptions import CorruptRecordError
 from strands_manga_memory.stores.codec import (
-    MOST_LEVELS,
+    MAX_LEVELS,
     VERSION,
     dump,
     is_json,
@@ -230,15 +230,15 @@ def test_values_are_stored_up_to_100_levels_and_deeper_containers_as_their_text(
     beside: Any,
 ) -> None:
     """Strands fails in every turn over a message of 900 levels, which orjson reads."""
-    for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 4):
+    for levels in range(MAX_LEVELS - 3, MAX_LEVELS + 4):
         value: Any = beside
         for _ in range(levels):
             value = [value]
         back = load(dump(value))
         assert dump(back) == dump(value)
-        assert (back == value) == (levels < MOST_LEVELS - (beside == [[]] * 200)), levels
+        assert (back == value) == (levels < MAX_LEVELS - (beside == [[]] * 200)), levels
         if not is_json(value) and isinstance(beside, list) and beside:
-            with pytest.raises(ValueError, match=f"has over {MOST_LEVELS} levels"):
+            with pytest.raises(ValueError, match=f"has over {MAX_LEVELS} levels"):
                 load(json_bytes(value))
 
 

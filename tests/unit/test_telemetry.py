@@ -125,7 +125,7 @@ def test_gauges_say_which_tier_answers_and_how_much_work_waits(
     writer = background_writer(None, table)
     monkeypatch.setattr(recording, "writers", lambda: [writer])
     assert list(recording.observe_tiers()) == [(1, {"manga_memory.tier": "durable"})]
-    writer.durable_health.failed(StoreUnavailableError("no answer"))
+    writer.durable_health.record_failure(StoreUnavailableError("no answer"))
     assert list(recording.observe_tiers()) == [(0, {"manga_memory.tier": "durable"})]
     assert list(recording.observe_backlog()) == [(0, {})]
     writer.later("key", 60.0, lambda: None)

@@ -23,7 +23,7 @@ from strands_manga_memory.session.protocol.record import (
     missing_turns,
 )
 from strands_manga_memory.session.protocol.record_join import forgotten_keys
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.telemetry import FLUSH, record_event
 
 OPEN_SECONDS = 600.0
@@ -44,7 +44,7 @@ class Conversation:
     ``StoreUnavailableError``, and unsaved changes are kept.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores, and the saving rules.
         ids: Known unescaped ids of session, user, tenant and member (agent or orchestrator), stored
             with the first change.
@@ -58,15 +58,17 @@ class Conversation:
 
     def __init__(
         self,
-        place: Place,
+        conversation_key: ConversationKey,
         tiers: Tiers,
         *,
         ids: Mapping[str, Any],
         check_merge: MergeCheck | None = None,
     ) -> None:
         known = {name: str(value) for name, value in ids.items() if value is not None}
-        self.hot = None if tiers.hot is None else HotTier(place, tiers)
-        self.durable = None if tiers.durable is None else DurableTier(place, tiers, known)
+        self.hot = None if tiers.hot is None else HotTier(conversation_key, tiers)
+        self.durable = (
+            None if tiers.durable is None else DurableTier(conversation_key, tiers, known)
+        )
         self._clock, self._flush_every = tiers.clock, tiers.flush_every
         self._silence = min(12 * 3600.0, tiers.ttl.session)
         self.local = LocalCopy(

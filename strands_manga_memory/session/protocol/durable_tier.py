@@ -46,16 +46,16 @@ from strands_manga_memory.session.protocol.record_format import (
 from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.tiers import (
     ENDED_BELOW,
-    FIRST_LOOK,
+    FIRST_CHECK_SECONDS,
     HOT,
+    ConversationKey,
     ExpiryIndex,
-    Place,
     Tiers,
     directory_entry,
     directory_key,
     tombstone_key,
 )
-from strands_manga_memory.stores.codec import Codec, load, trusted
+from strands_manga_memory.stores.codec import Codec, load, parsing
 from strands_manga_memory.stores.hot import ACTIVE, DELETED
 from strands_manga_memory.stores.table import ABSENT, Condition, Item, Key, Table
 
@@ -76,7 +76,7 @@ class DurableTier:
     turn. Each deletion, expiry or rewind of the conversation begins a new log.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores, of which the durable one is used.
         ids: Known unescaped ids of ``session``, ``user``, ``tenant`` and ``member`` (agent or
             orchestrator).
@@ -98,13 +98,19 @@ class DurableTier:
     # The item may have content that ``record`` lacks: it is damaged, or the session was deleted.
     _is_obsolete: bool
 
-    def __init__(self, place: Place, tiers: Tiers, ids: Mapping[str, str]) -> None:
+    def __init__(
+        self, conversation_key: ConversationKey, tiers: Tiers, ids: Mapping[str, str]
+    ) -> None:
         assert tiers.durable is not None  # noqa: S101 - for the type checker
-        self._place, self._tiers, self._table = place, tiers, tiers.durable
-        self._session, self._member, self._codec = place.session, place.member, tiers.codec
-        self._key: Key = (place.session, f"{place.member}#HEAD")
-        directory = directory_key(place.session, ids)
-        groups = [place.session, *([directory[0]] if directory else [])]
+        self._conversation_key, self._tiers, self._table = conversation_key, tiers, tiers.durable
+        self._session, self._member, self._codec = (
+            conversation_key.session,
+            conversation_key.member,
+            tiers.codec,
+        )
+        self._key: Key = (conversation_key.session, f"{conversation_key.member}#HEAD")
+        directory = directory_key(conversation_key.session, ids)
+        groups = [conversation_key.session, *([directory[0]] if directory else [])]
         self._watched = [tombstone_key(group) for group in groups]
         self.io = RLock()
         self.forget()
@@ -134,7 +140,7 @@ class DurableTier:
             name, is_tombstone = "/".join(self._key), item.get("state") == DELETED
             # Tombstones are never encrypted, so that they can be read without the keys.
             codec = Codec() if is_tombstone else self._codec
-            with trusted(name):
+            with parsing(name):
                 record = record_of(open_object(data, name, codec))
         ended = self._ended_below(found.values())
         if ended > (0 if record is None else record.incarnation):
@@ -176,7 +182,9 @@ class DurableTier:
         is_first = not record.is_empty and (known is None or known.is_empty)
         if is_first:
             listed = directory_entry(self._session, record.ids)
-            items = ExpiryIndex.items(self._place, record.ids, due=self._tiers.clock() + FIRST_LOOK)
+            items = ExpiryIndex.items(
+                self._conversation_key, record.ids, due=self._tiers.clock() + FIRST_CHECK_SECONDS
+            )
             self._table.batch_write(puts=[*items, *([listed] if listed else [])])
         redacts = known is not None and (
             record.redactions != known.redactions or record.incarnation != known.incarnation
@@ -235,7 +243,7 @@ class DurableTier:
         The deletion of a session or user writes this number to a tombstone. It is 0 if no tombstone
         is valid. A damaged tombstone raises ``CorruptRecordError``.
         """
-        with trusted(f"tombstones of {self._session}"):
+        with parsing(f"tombstones of {self._session}"):
             return max(
                 (int(item[ENDED_BELOW]) for item in tombstones if not self._is_expired(item)),
                 default=0,
@@ -423,7 +431,7 @@ class DurableTier:
         try:
             text = item.get("turn")
             data = text.encode() if isinstance(text, str) else whole_value(self._table, item)[1]
-            with trusted("/".join(where)):
+            with parsing("/".join(where)):
                 return turn_of(open_object(data, "/".join(where), self._codec))[1]
         except KeyMissingError:
             raise
@@ -459,7 +467,7 @@ sleep = time.sleep
 
 def _readable_attributes(turn: Turn) -> dict[str, Any]:
     """Return table attributes that describe a turn to other services, such as the called tools."""
-    with trusted("a turn"):
+    with parsing("a turn"):
         messages = [message for message in map(load, turn.messages) if is_message(message)]
     found: dict[str, Any] = {"intent": turn.about["intent"]} if turn.about.get("intent") else {}
     calls = [

@@ -52,8 +52,8 @@ from strands_manga_memory.session.protocol.record_format import (
     turn_object,
     turn_of,
 )
-from strands_manga_memory.session.tiers import Place, Tiers
-from strands_manga_memory.stores.codec import Codec, json_bytes, trusted
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
+from strands_manga_memory.stores.codec import Codec, json_bytes, parsing
 from strands_manga_memory.stores.hot import (
     CLOSING,
     DELETED,
@@ -112,7 +112,7 @@ class HotTier:
     The conversation is stored as a hash with a field for each turn.
 
     Args:
-        place: Storage key of the conversation.
+        conversation_key: Storage key of the conversation.
         tiers: The stores. Without a durable one, the hot one has to keep every turn.
 
     Attributes:
@@ -123,9 +123,9 @@ class HotTier:
 
     name = "hot"
 
-    def __init__(self, place: Place, tiers: Tiers) -> None:
+    def __init__(self, conversation_key: ConversationKey, tiers: Tiers) -> None:
         assert tiers.hot is not None  # noqa: S101 - for the type checker
-        self._store, self._name = tiers.hot, place.conversation
+        self._store, self._name = tiers.hot, conversation_key.name
         self._tiers, self._codec = tiers, tiers.codec
         self._keeps_log = tiers.durable is None
         self.stored: StoredHash | None = None
@@ -323,7 +323,7 @@ class HotTier:
         stored = StoredHash((found.epoch, found.version), epoch, expires_in=found.expires_in)
         if ENDED_FIELD in found.fields and _HEAD_FIELD not in found.fields:
             value = open_object(found.fields[ENDED_FIELD], self._place(ENDED_FIELD), Codec())
-            with trusted(self._name):
+            with parsing(self._name):
                 return replace(stored, record=record_of(value), fields={ENDED_FIELD: value})
         if _HEAD_FIELD not in found.fields:
             raise CorruptRecordError(
@@ -334,7 +334,7 @@ class HotTier:
         value = {}
         for name, data in found.fields.items():
             kind, dot, _ = name.partition(".")
-            with trusted(self._place(name)):
+            with parsing(self._place(name)):
                 if kind == "turn":
                     key, length = _turn_of_field(name)
                     fields[name], held[key] = None, length
@@ -348,7 +348,7 @@ class HotTier:
                     fields[name] = entry
                 else:
                     fields[name] = bodies[name] = json_bytes(opened["body"])
-        with trusted(self._name):
+        with parsing(self._name):
             record = record_of(value, held=held, states=dict(sorted(states.items())), bodies=bodies)
         needed = record.shown_keys | record.unlogged.keys()
         turns: dict[TurnKey, Turn] = {}
@@ -363,7 +363,7 @@ class HotTier:
     def _readable_turn(self, name: str, data: bytes) -> Turn | None:
         """Convert a stored field to a turn. If it is damaged, log a warning and return None."""
         try:
-            with trusted(self._place(name)):
+            with parsing(self._place(name)):
                 return turn_of(self._opened(name, data))[1]
         except KeyMissingError:
             raise

@@ -34,7 +34,7 @@ from strands_manga_memory.stores.codec import (
     json_bytes,
     json_value,
     load,
-    trusted,
+    parsing,
 )
 
 JsonObject = dict[str, Any]
@@ -91,7 +91,7 @@ def open_object(data: object, place: str, codec: Codec) -> JsonObject:
         text = b"{" + rest
     else:
         text = codec.unseal(data, place)
-    with trusted(place):
+    with parsing(place):
         found = json_value(text)
         if not isinstance(found, dict):
             raise ValueError(f"it must be a JSON object, got {type(found).__name__}")

@@ -22,7 +22,7 @@ from strands_manga_memory import (
 )
 from strands_manga_memory.ops import inspect
 from strands_manga_memory.session.protocol.record_format import open_object, seal_object
-from strands_manga_memory.session.tiers import Place
+from strands_manga_memory.session.tiers import ConversationKey
 from strands_manga_memory.stores.codec import dump, load_stored
 from strands_manga_memory.testing import ScriptedModel
 from tests.faults.hostile import planted
@@ -30,7 +30,7 @@ from tests.support import finish_writes
 
 SCOPE = ConversationScope("u1", "s1", tenant="acme")
 _CODEC = Codec()
-PLACE = Place.of(SCOPE.storage_session_id, "A", "default")
+PLACE = ConversationKey.of(SCOPE.storage_session_id, "A", "default")
 
 
 class World:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from strands_manga_memory.exceptions import StoreUnavailableError
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores import open_hot_store, open_table
 from strands_manga_memory.stores.codec import dump
 
@@ -43,7 +43,7 @@ class Opener:
         """Return a loaded hold, with both tiers or with one of them."""
         store, table = (self._hot if hot else None), (self._table if durable else None)
         hold = Conversation(
-            Place(self._name, "A:a"), Tiers.of(store, table, clock=time.time), ids={}
+            ConversationKey(self._name, "A:a"), Tiers.of(store, table, clock=time.time), ids={}
         )
         open_hold(hold)
         return hold

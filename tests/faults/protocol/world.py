@@ -18,7 +18,7 @@ from strands_manga_memory.session.protocol.conversation import Conversation
 from strands_manga_memory.session.protocol.durable_tier import DurableTier
 from strands_manga_memory.session.protocol.hot_tier import HotTier
 from strands_manga_memory.session.protocol.record import Record, Slot, TurnKey, Version
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump, load
 from strands_manga_memory.stores.writer import Writer
 from strands_manga_memory.testing import FakeClock
@@ -31,7 +31,7 @@ MOST_CALLS = 300
 _NEVER = 10**9
 _CODEC = Codec(compress_from=1 << 30)
 _TTL = TtlPolicy(seconds=1800.0, session=1e12)
-_PLACE, _WRITER = Place("s", "A:a"), Writer()
+_PLACE, _WRITER = ConversationKey("s", "A:a"), Writer()
 Op = tuple[Any, ...]
 
 
@@ -1036,7 +1036,7 @@ class World:
 
     def _check_log(self, log: list[tuple[TurnKey, Any]], base: Record) -> None:
         keys = [key for key, _ in log]
-        at = {key: place for place, key in enumerate(keys)}
+        at = {key: conversation_key for conversation_key, key in enumerate(keys)}
         if len(at) != len(keys):
             raise BrokenPromiseError("a turn stands twice in the log")
         for key, turn in log:

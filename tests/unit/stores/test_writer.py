@@ -155,16 +155,16 @@ def test_a_tier_is_up_until_it_fails_and_then_tried_now_and_again() -> None:
     clock = FakeClock()
     health = TierHealth(clock=clock)
     assert health.is_up
-    assert all(health.may_try() for _ in range(5))
-    health.failed()
+    assert all(health.may_call() for _ in range(5))
+    health.record_failure()
     assert not health.is_up
-    assert not health.may_try()
+    assert not health.may_call()
     assert 0.05 <= health.wait <= 0.1
     clock.advance(0.1)
-    assert [health.may_try() for _ in range(3)] == [True, False, False]
-    health.succeeded()
+    assert [health.may_call() for _ in range(3)] == [True, False, False]
+    health.record_success()
     assert health.is_up
-    assert health.may_try()
+    assert health.may_call()
 
 
 def test_it_is_tried_ever_more_seldom_at_most_every_five_seconds() -> None:
@@ -172,7 +172,7 @@ def test_it_is_tried_ever_more_seldom_at_most_every_five_seconds() -> None:
     health = TierHealth(clock=clock)
     waits = []
     for _ in range(12):
-        health.failed()
+        health.record_failure()
         waits.append(health.wait)
         clock.advance(health.wait)
     assert waits == pytest.approx([min(5.0, 0.1 * 2**number) for number in range(12)])
@@ -183,10 +183,10 @@ def test_a_success_disproves_a_deadline_that_passed_before() -> None:
     health = TierHealth(clock=clock)
     asked_at = clock()
     clock.advance(1)
-    health.succeeded()
-    health.failed(since=asked_at)
+    health.record_success()
+    health.record_failure(since=asked_at)
     assert health.is_up
-    health.failed(since=clock() + 1)
+    health.record_failure(since=clock() + 1)
     assert not health.is_up
 
 
@@ -198,14 +198,14 @@ def test_work_on_a_tier_that_is_down_is_not_done() -> None:
         done.append("failed")
         raise StoreUnavailableError("no answer")
 
-    assert health.tried(lambda: 3) == 3
-    assert health.tried(failing) is None
-    assert health.tried(lambda: done.append("not yet")) is None
+    assert health.call(lambda: 3) == 3
+    assert health.call(failing) is None
+    assert health.call(lambda: done.append("not yet")) is None
     assert done == ["failed"]
     clock.advance(0.1)
-    assert (health.tried(lambda: 4), health.is_up) == (4, True)
+    assert (health.call(lambda: 4), health.is_up) == (4, True)
     with pytest.raises(ZeroDivisionError):
-        health.tried(lambda: 1 // 0)
+        health.call(lambda: 1 // 0)
 
 
 def test_slow_work_of_many_keys_leaves_threads_to_other_work() -> None:

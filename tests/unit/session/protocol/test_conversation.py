@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from strands_manga_memory.session.protocol.conversation import Conversation
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores.codec import dump
 from strands_manga_memory.testing import FakeClock
 from tests.faults.protocol.process import open_hold
@@ -47,7 +47,7 @@ class Stores:
     def hold(self) -> Conversation:
         """Return a new process's hold of the conversation."""
         tiers = Tiers.of(self.hot, self.durable, clock=FakeClock())
-        conversation = Conversation(Place("s", "A:a"), tiers, ids={})
+        conversation = Conversation(ConversationKey("s", "A:a"), tiers, ids={})
         open_hold(conversation)
         return conversation
 

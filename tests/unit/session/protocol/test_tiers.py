@@ -23,7 +23,7 @@ from strands_manga_memory.session.protocol.record import (
     Version,
     head_record,
 )
-from strands_manga_memory.session.tiers import Place, Tiers
+from strands_manga_memory.session.tiers import ConversationKey, Tiers
 from strands_manga_memory.stores import (
     AesGcmCipher,
     Codec,
@@ -113,7 +113,7 @@ def make_record(answer: str = "Berserk, 巻 42") -> Record:
 def durable(table: Table, unique: str, **options: Any) -> DurableTier:
     """Return a durable tier as a new process makes it."""
     return DurableTier(
-        Place(f"s-{unique}", "A:a"), Tiers.of(None, table, clock=time.time, **options), {}
+        ConversationKey(f"s-{unique}", "A:a"), Tiers.of(None, table, clock=time.time, **options), {}
     )
 
 
@@ -122,7 +122,7 @@ def hot(store: HotStore, session: str, *, keeps_log: bool = False, **options: An
     tiers = Tiers.of(
         SurvivingHotStore(), None if keeps_log else MemoryTable(), clock=time.time, **options
     )
-    return HotTier(Place(session, "A:a"), replace(tiers, hot=store))
+    return HotTier(ConversationKey(session, "A:a"), replace(tiers, hot=store))
 
 
 def test_evicted_turns_stay_readable_where_the_hash_is_the_log(
