@@ -142,7 +142,7 @@ class AgentConversation:
         self._given: dict[str, bytes] = {}
         self._captured: tuple[dict[str, bytes], bytes | None] = {}, None
         self._agent_meta: dict[str, Any] = {}
-        self._live: AgentConversation | None = None
+        self._in_use: list[AgentConversation] = []
 
     # Opening
 
@@ -206,23 +206,18 @@ class AgentConversation:
 
     def _end_if_over(self, *, inspect: bool) -> None:
         """End the conversation if its session has expired; with ``inspect``, only in memory."""
-        storage, local, base = self.storage, self.local, self.local.base
-        hot, unused_until = storage.hot, base.last_used + self.tiers.ttl.session
-        expires_in = None if hot is None or hot.stored is None else hot.stored.expires_in
-        has_expired = expires_in is not None and expires_in <= 0
-        is_over = has_expired
-        if storage.durable is not None:
-            is_in_hot = hot is not None and not is_nothing(hot.record) and not has_expired
-            is_unused = bool(base.last_used) and unused_until <= self.tiers.clock()
-            is_over = is_unused and not is_in_hot
-        if is_over and inspect:
+        storage, last_used = self.storage, self.local.base.last_used
+        hot = None if storage.hot is None else storage.hot.stored
+        if hot is not None and not is_nothing(hot.record) and (hot.expires_in or 0.0) > 0:
+            return
+        if storage.durable is not None and last_used + self.tiers.ttl.session > self.tiers.clock():
+            return
+        if inspect:
             with self.lock:
-                number = local.next_incarnation()
-                after = Record(version=base.version, incarnation=number, carries_from=number)
-                local.begin_after(after)
-        elif is_over:
+                self.local.begin_after(self.local.next_tombstone(0, None))
+        else:
             with suppress(StoreUnavailableError):
-                storage.expire(unused_since=base.last_used)
+                storage.expire(unused_since=last_used)
 
     # The agent's side
 
@@ -369,8 +364,7 @@ class AgentConversation:
         }
         if changes and self.local.message_count and self._resets == self.local.resets:
             self._agent_meta |= changes
-            known = self.meta
-            self.set_meta({name: one for name, one in changes.items() if one != known.get(name)})
+            self.set_meta(changes)
 
     def set_meta(self, changed: Mapping[str, Any]) -> None:
         """Set metadata of the conversation, such as the user's locale. Keep its other metadata."""
@@ -431,16 +425,13 @@ class AgentConversation:
         with self.lock, parsing(self.key.name):
             return snapshot_of(self.local.states, copy.deepcopy(self.local.notes))
 
-    def include_unsaved(self, live: AgentConversation) -> None:
+    def include_unsaved(self, in_use: AgentConversation) -> None:
         """Let ``history`` and ``page`` also return messages that an agent has not saved yet."""
-        with live.lock:
-            own, base = live.local.own, live.local.base
-            if base.incarnation not in (0, self.local.base.incarnation):
-                own = live.local.unsaved() if base.incarnation > self.local.base.incarnation else {}
-            redactions = base.redactions
-            own = {key: turn.redact(redactions.get(key, {})) for key, turn in own.items()}
-        self.local.own = own
-        self._live = live
+        self._in_use.append(in_use)
+        with in_use.lock:
+            own, base = in_use.local.own, in_use.local.base
+            if not 0 < base.incarnation < self.local.base.incarnation:
+                self.local.own |= {key: base.redacted(key, turn) for key, turn in own.items()}
 
     def history(self, *, last: int | None = None) -> list[LogEntry]:
         """Return all messages of the conversation in order, not only those in ``agent.messages``.
@@ -519,8 +510,8 @@ class AgentConversation:
         """
         read = self.storage.history(newest=newest, until=until)
         log = {key: turn for key, turn in read if until is None or key <= until}
-        if self._live is not None and until is None:
-            self._live.local.keep_evicted(log)
+        for in_use in self._in_use if until is None else ():
+            in_use.local.keep_evicted(log)
         first = None if newest is None else min(log, default=until)
         with self.lock:
             base = self.local.base
@@ -566,16 +557,6 @@ class AgentConversation:
                 age=max(0.0, now - created) if created else 0.0,
                 oldest_turn_age=next((max(0.0, now - at) for at in times if at is not None), None),
             )
-
-    # Forks of the process
-
-    def prepare_fork(self) -> None:
-        """Lock the conversation before a process fork, so that no change is copied half-made."""
-        self.lock.acquire()
-
-    def end_fork(self) -> None:
-        """Unlock the conversation in the parent process after a process fork."""
-        self.lock.release()
 
 
 def check_messages(messages: Iterable[Any]) -> None:

@@ -273,24 +273,21 @@ class ConversationSaver:
             ) from error
         health.record_success()
         if self._storage.hot is not None and self._storage.durable is not None:
-            self._update_unflushed(is_saved=health is self.hot_health)
+            self._update_unflushed()
         return found
 
-    def _update_unflushed(self, *, is_saved: bool) -> None:
-        """Update the list of conversations whose latest changes only the hot tier has.
+    def _update_unflushed(self) -> None:
+        """Update the list of conversations with changes that only the hot tier has.
 
-        A save in the hot tier adds this conversation, and a complete write to the durable tier
-        removes it. ``flush_saved`` reads the list.
+        ``flush_saved`` reads the list.
         """
         unflushed = self.tiers.writer.unflushed
-        if is_saved:
-            unflushed.pop(self._key, None)  # the latest save is the last in the dict
+        unflushed.pop(self._key, None)  # the latest save is the last in the dict
+        if self.is_unsaved():
             ids = self._storage.local.base.ids
             unflushed[self._key] = partial(Conversation, self._key, self.tiers, ids=ids)
             for conversation_key in list(unflushed)[:-_MAX_UNFLUSHED]:
                 unflushed.pop(conversation_key, None)
-        elif not self.is_unsaved():
-            unflushed.pop(self._key, None)
 
     def _retry(self, health: TierHealth) -> None:
         # Keyed by this object, because each object for a conversation has its own retry.

@@ -6,7 +6,6 @@ turns. A rewind removes the last turns of a conversation.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -21,7 +20,6 @@ from strands_manga_memory.session.protocol.record import (
     Record,
     Slot,
     Turn,
-    TurnKey,
 )
 from strands_manga_memory.session.protocol.record_join import join
 from strands_manga_memory.session.session_log import turn_numbers
@@ -98,33 +96,12 @@ def fork(
     seen = {key: content.seen[key] for key in content.turns}
     content = replace(content, seen=seen, ids=known, created=tiers.clock())
     target = Conversation(to, tiers, ids=known)
-    if not begin_with(target, _with_new_keys(content), replaces=False):
+    if not begin_with(target, content, replaces=False):
         raise ConflictError(
             f"session_id {known.get('session')!r:.80} has a conversation of agent_id"
             f" {known.get('member')!r:.80} already: choose another session_id, or delete that"
             " session first"
         )
-
-
-def _with_new_keys(content: Record) -> Record:
-    """Give the turns of a forked conversation new keys, in the same order.
-
-    A process may still have messages of an earlier fork in memory, which had the same session id
-    and was deleted. Because of the new keys, these messages cannot get into the new fork.
-    """
-    tag = secrets.token_hex(4)
-
-    def renamed(key: TurnKey) -> TurnKey:
-        return TurnKey(key.time, key.tag[:8] + tag)
-
-    return replace(
-        content,
-        window=tuple(slot._replace(key=slot.key and renamed(slot.key)) for slot in content.window),
-        seen={renamed(key): length for key, length in content.seen.items()},
-        redactions={renamed(key): found for key, found in content.redactions.items()},
-        turns={renamed(key): turn for key, turn in content.turns.items()},
-        unlogged={renamed(key): length for key, length in content.unlogged.items()},
-    )
 
 
 def rewind(conversation_key: ConversationKey, tiers: Tiers, *, at_turn: int) -> None:

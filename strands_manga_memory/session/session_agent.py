@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from strands import Agent, Snapshot
 from strands.hooks import AfterInvocationEvent
@@ -36,8 +36,6 @@ _PENDING_SECONDS = 0.25  # saving at once would double the requests of a short t
 
 _REFERENCES = re.compile(r"\[refs?: ([^\]\n\\]{1,1000})\]")
 """Pattern of references to messages in the agent's stash, such as ``[ref: id_1]``."""
-
-_T = TypeVar("_T")
 
 
 def render_request(context: InvokeModelContext) -> InvokeModelContext:
@@ -128,7 +126,7 @@ class SessionAgent:
             del data[MANAGER_STATE]
         with parsing(self.conversation.key.name):
             snapshot = Snapshot(scope="agent", schema_version="1.0", data=data, app_data={})
-            _with_empty_stack(partial(agent.load_snapshot, snapshot))
+            agent.load_snapshot(snapshot)
         agent.messages = messages  # not with the snapshot, whose messages are copied recursively
 
     def _refill_stash(self, agent: Agent) -> None:
@@ -358,17 +356,4 @@ class SessionAgent:
 
 def _states_of(agent: Agent) -> Mapping[str, Any]:
     """Return the states of an agent, without messages, keyed as in a Strands snapshot."""
-    take = partial(agent.take_snapshot, preset="session", exclude=["messages"])
-    return _with_empty_stack(take).data
-
-
-def _with_empty_stack(work: Callable[[], _T]) -> _T:
-    """Call a function. If it exceeds Python's recursion limit, call it again in a new thread.
-
-    A new thread begins with an empty call stack.
-    """
-    try:
-        return work()
-    except RecursionError:
-        with ThreadPoolExecutor(1) as alone:
-            return alone.submit(work).result()
+    return agent.take_snapshot(preset="session", exclude=["messages"]).data

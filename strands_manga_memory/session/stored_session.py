@@ -44,7 +44,7 @@ from strands_manga_memory.session.tiers import (
     put_group_tombstone,
     remove_listing,
 )
-from strands_manga_memory.stores.codec import MAX_LEVELS, dump, is_json, is_nested_deeper, load
+from strands_manga_memory.stores.codec import MAX_LEVELS, dump, is_json, load
 
 COUNTERS = ("turn_count", "created", "last_activity")
 """Names of the counters in the result of ``metadata``. ``set_metadata`` cannot set them."""
@@ -212,8 +212,7 @@ class StoredSession:
         """
         whole("limit", limit, least=1)
         before = None if after is None else LogPosition.parse(after)
-        held = [conversation for _, conversation in self._in_process(self._agent_id(agent_id))]
-        in_use = max(held, key=lambda one: one.local.unsaved_messages, default=None)
+        in_use = [conversation for _, conversation in self._in_process(self._agent_id(agent_id))]
         entries, earlier = self._inspect(agent_id, in_use).page(limit=limit, before=before)
         records = tuple(entry.record for entry in entries)
         return HistoryPage(records, None if earlier is None else str(earlier))
@@ -239,18 +238,15 @@ class StoredSession:
             StoreUnavailableError: A tier does not answer; nothing of the session has changed.
         """
         id_ = self._agent_id(agent_id)
-        if self.scope is None:
-            storage = encoded_id(checked_session_id(session_id))
-        else:
-            other = dataclasses.replace(self.scope, session_id=session_id)
-            storage = other.storage_session_id
+        scope = self.scope and dataclasses.replace(self.scope, session_id=session_id)
+        target = StoredSession(scope or session_id, self._tiers)
         self._save_in_process(id_, idle=False)
         fork(
             self._key_of(id_),
             self._tiers,
             at_turn=whole("at_turn", at_turn, least=1),
-            to=ConversationKey.of(storage, "A", id_),
-            ids={**self._ids, "session": session_id, "member": id_},
+            to=target._key_of(id_),
+            ids={**target._ids, "member": id_},
         )
 
     def rewind(self, at_turn: int, *, agent_id: str | None = None) -> None:
@@ -477,7 +473,7 @@ class StoredSession:
                     f"{name} is counted here and cannot be set; the counters are"
                     f" {', '.join(COUNTERS)}"
                 )
-            if is_nested_deeper(value, MAX_LEVELS) or not is_json(value, bits=1 << 20):
+            if not is_json(value, bits=1 << 20):
                 raise ValueError(
                     f"{name} must be a JSON value of at most {MAX_LEVELS} levels, got"
                     f" {type(value).__name__}"
@@ -510,19 +506,19 @@ class StoredSession:
         return AgentConversation(conversation_key, self._tiers, ids=ids, keeps_window=kind == "A")
 
     def _inspect(
-        self, agent_id: str | None, unsaved: AgentConversation | None = None
+        self, agent_id: str | None, in_use: Iterable[AgentConversation] = ()
     ) -> AgentConversation:
         """Read an agent's conversation from the stores, without restarting its time to live.
 
         Args:
             agent_id: Id of the agent, or None for the default agent.
-            unsaved: Conversation object of an agent in use. Its unsaved messages are added to the
+            in_use: Conversation objects of agents in use, whose unsaved messages are added to the
                 log.
         """
         conversation = self._new("A", self._agent_id(agent_id))
         conversation.open(inspect=True)
-        if unsaved is not None:
-            conversation.include_unsaved(unsaved)
+        for other in in_use:
+            conversation.include_unsaved(other)
         return conversation
 
     def _get_or_inspect(self, agent_id: str | None) -> AgentConversation:
@@ -536,7 +532,7 @@ class StoredSession:
     def _log(self, agent_id: str | None, *, last: int | None = None) -> list[LogEntry]:
         """Return all messages of an agent's conversation, also unsaved ones of this manager."""
         in_use = self._conversations.get(("A", self._agent_id(agent_id)))
-        return self._inspect(agent_id, in_use).history(last=last)
+        return self._inspect(agent_id, [in_use] if in_use else []).history(last=last)
 
     def _notify_redacted(self, message: Message) -> None:
         if id_ := message.get("tracking_id"):
